@@ -1,1 +1,1 @@
-//! x
+//! The agent inside a sandbox.

@@ -1,2 +1,2 @@
-//! x
+//! `espalier-agent`.
 fn main() {}

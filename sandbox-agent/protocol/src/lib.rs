@@ -6,3 +6,72 @@
 pub mod v1 {
     include!("generated/espalier.agent.v1.rs");
 }
+
+use tonic::Status;
+use v1::Reason;
+
+/// The newest version of the protocol, and the oldest that is still spoken.
+pub const VERSION: u32 = 1;
+/// See [`VERSION`].
+pub const VERSION_OLDEST: u32 = 1;
+
+/// Metadata: the sandbox's secret, in every call.
+pub const SECRET_KEY: &str = "espalier-secret-bin";
+/// Metadata: the version agreed in Hello, in every other call.
+pub const VERSION_KEY: &str = "espalier-version";
+/// Metadata of a refusal: a [`Reason`] in lower case.
+pub const REASON_KEY: &str = "espalier-reason";
+
+/// Most bytes of one message, either way.
+pub const MESSAGE_BYTES_MAX: usize = 24 << 20;
+/// Bytes of one chunk of a file or an output, at most.
+pub const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes of head and of tail in the answer to Run where the request names none.
+pub const EXCERPT_BYTES: u32 = 32 << 10;
+
+/// A reason as it stands in metadata.
+pub fn reason_name(reason: Reason) -> String {
+    reason.as_str_name().to_ascii_lowercase()
+}
+
+/// The reason of a refusal; `None` where the agent has not spoken, but the transport.
+pub fn reason_of(status: &Status) -> Option<Reason> {
+    let name = status.metadata().get(REASON_KEY)?.to_str().ok()?;
+    Some(Reason::from_str_name(&name.to_ascii_uppercase()).unwrap_or(Reason::Unspecified))
+}
+
+/// A refusal as a status: the nearest gRPC code, the reason in metadata.
+pub fn refusal(reason: Reason, message: impl Into<String>) -> Status {
+    use tonic::Code;
+    let code = match reason {
+        Reason::Unspecified | Reason::Io => Code::Internal,
+        Reason::Unauthenticated => Code::Unauthenticated,
+        Reason::Version | Reason::Expired | Reason::ShellEnded | Reason::Patch => Code::FailedPrecondition,
+        Reason::IdReused | Reason::Invalid => Code::InvalidArgument,
+        Reason::Bound | Reason::DiskFull => Code::ResourceExhausted,
+        Reason::NotFound => Code::NotFound,
+        Reason::Denied => Code::PermissionDenied,
+        Reason::Kind => Code::AlreadyExists,
+        Reason::Ending => Code::Unavailable,
+        Reason::Unsupported => Code::Unimplemented,
+    };
+    let mut status = Status::new(code, message);
+    if let Ok(name) = reason_name(reason).parse() {
+        status.metadata_mut().insert(REASON_KEY, name);
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_travel_as_names() {
+        for number in 0..=15 {
+            let reason = Reason::try_from(number).unwrap();
+            assert_eq!(reason_of(&refusal(reason, "no")), Some(reason));
+        }
+        assert_eq!(reason_of(&Status::unavailable("broken pipe")), None);
+    }
+}
