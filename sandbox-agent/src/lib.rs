@@ -1,1 +1,0 @@
-//! The agent inside a sandbox.

@@ -1,2 +1,0 @@
-//! `espalier-agent`.
-fn main() {}
