@@ -6,6 +6,8 @@
 
 mod arrays;
 pub mod check;
+#[cfg(test)]
+pub(crate) mod fixture;
 
 use crate::ending::{Status, StopReason};
 use serde::{Deserialize, Serialize};

@@ -1,13 +1,11 @@
 //! The ledger against a plain model of it: every history as a list of tokens, every sampled token by name.
 
 use super::*;
-use crate::ending::{Status, StopReason};
+use crate::ending::StopReason;
 use crate::samples::check::check;
-use crate::samples::{
-    ExcludedHow, Group, GroupKind, GroupStatus, LogprobKind, SCHEMA, Sampling, Segment, SpanUse, Timing,
-    Trajectory,
-};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::samples::fixture::{self, group, trajectory};
+use crate::samples::{Call, ExcludedHow, Segment, SpanUse, Trajectory};
+use std::collections::BTreeSet;
 
 /// xorshift64*: enough for tests, and the seed says it all.
 struct Dice(u64);
@@ -30,26 +28,9 @@ impl Dice {
     }
 }
 
+/// The policy's call of this number.
 fn call(number: usize, n_sampled: u32) -> Call {
-    Call {
-        call_id: format!("c{number}"),
-        model: "policy".into(),
-        turn: number as u32,
-        n_prompt: 0,
-        n_sampled,
-        finish: "stop".into(),
-        versions: vec![(0, n_sampled, "base".into(), None)],
-        sampling: Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            repeat_penalty: 1.0,
-            seed: 0,
-            max_tokens: 64,
-        },
-        logprob_kind: LogprobKind::Raw,
-    }
+    Call { turn: number as u32, ..fixture::call(&format!("c{number}"), "policy", n_sampled) }
 }
 
 fn answer(ledger: &mut Ledger, branch: BranchId, ids: &[u32], kept: usize) -> CallIndex {
@@ -65,63 +46,14 @@ fn piece(ids: &[u32], origin: Origin) -> Piece<'_> {
     Piece { ids, origin }
 }
 
-fn trajectory(finished: Finished, trainability: Trainability) -> Trajectory {
-    let trainable = trainability == Trainability::Trainable;
-    let (status, stop_reason) = if trainable {
-        (Status::Completed, StopReason::Submitted)
-    } else {
-        (Status::Aborted, StopReason::Infrastructure)
-    };
-    Trajectory {
-        traj_id: "t".into(),
-        rollout_id: 0,
-        rollout_index: 0,
-        attempt: 0,
-        session_id: "s".into(),
-        status,
-        stop_reason,
-        reward: trainable.then_some(1.0),
-        reward_parts: BTreeMap::new(),
-        turn_rewards: None,
-        trainable,
-        timing_ms: Timing::default(),
-        plugins: BTreeMap::new(),
-        errors: vec![],
-        calls: finished.calls,
-        other_calls: vec![],
-        segments: finished.segments,
-        excluded: finished.excluded,
-    }
-}
-
-fn group(trajectory: Trajectory) -> Group {
-    let ready = u32::from(trajectory.reward.is_some());
-    Group {
-        schema: SCHEMA.into(),
-        run_id: "r".into(),
-        group_id: "g".into(),
-        group_index: 0,
-        kind: GroupKind::Task,
-        model: "policy".into(),
-        parent: None,
-        task_id: "t".into(),
-        task_hash: String::new(),
-        environment: "e".into(),
-        n_requested: 1,
-        n_ready: ready,
-        dispatch_version: "base".into(),
-        deadline_ms: None,
-        status: if ready == 1 { GroupStatus::Ready } else { GroupStatus::Failed },
-        drop_reason: None,
-        trajectories: vec![trajectory],
-        replaced: vec![],
-    }
-}
-
 /// Finishes and checks every invariant, in all three ways.
 fn settle(ledger: &Ledger, hint: &str) -> Finished {
     for way in [Trainability::Trainable, Trainability::NotTrainable, Trainability::Abandoned] {
-        let group = group(trajectory(ledger.finish(way), way));
+        let stop_reason = match way {
+            Trainability::Trainable => StopReason::Submitted,
+            _ => StopReason::Infrastructure,
+        };
+        let group = group(vec![trajectory(0, stop_reason, ledger.finish(way))]);
         let found = check(&group);
         assert!(found.is_empty(), "{hint}, {way:?}: {found:#?}");
         if way != Trainability::Trainable {
@@ -364,7 +296,7 @@ fn a_drift_in_the_last_tokens_of_a_long_turn_loses_a_handful() {
         let finished = settle(&ledger, "long turn");
         assert_eq!(finished.segments.len(), 1);
         assert_eq!(finished.segments[0].drift_kind.as_deref(), Some("heal"));
-        let sums = trajectory(finished.clone(), Trainability::Trainable).token_sums();
+        let sums = trajectory(0, StopReason::Submitted, finished.clone()).token_sums();
         assert!(sums.dropped <= 16 && sums.trained == 28_001 - sums.dropped, "{sums:?}");
         assert_eq!(excluded(&finished), [format!("c0 {at}+{from_end} dropped drift")]);
         let tail: String = origins(&finished.segments[0])[at + 2..].into();

@@ -3,31 +3,13 @@
 use super::*;
 use crate::ending::StopReason;
 use crate::ledger::{DriftKind, Kept, Ledger, Piece, Trainability};
-use crate::samples::{
-    Excluded, ExcludedHow, GroupKind, ImageSpan, LogprobKind, Origin, Sampling, Span, SpanUse, Timing,
-};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::samples::{Excluded, ExcludedHow, ImageSpan, Origin, Span, SpanUse, fixture};
+use std::collections::BTreeSet;
 
+/// A call whose first token is of an older version than the rest.
 fn call(id: &str, model: &str, n_sampled: u32) -> Call {
-    Call {
-        call_id: id.into(),
-        model: model.into(),
-        turn: 0,
-        n_prompt: 3,
-        n_sampled,
-        finish: "stop".into(),
-        versions: vec![(0, 1, "a".into(), None), (1, n_sampled - 1, "b".into(), Some(4))],
-        sampling: Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            repeat_penalty: 1.0,
-            seed: 1,
-            max_tokens: 8,
-        },
-        logprob_kind: LogprobKind::Raw,
-    }
+    let versions = vec![(0, 1, "a".into(), None), (1, n_sampled - 1, "b".into(), Some(4))];
+    Call { versions, ..fixture::call(id, model, n_sampled) }
 }
 
 /// Two rows: [prompt, c0 (4 of 5 kept), environment, c1] and, after a rewrite, [prompt, c0 again, c2].
@@ -46,51 +28,18 @@ fn trajectory(number: u32, trainability: Trainability) -> Trajectory {
     ledger.rewrite(branch, &[Kept::Range { from: 0, to: 7 }], DriftKind::Rewrite);
     answer(&mut ledger, "c2", &[30, 31, 32], 3);
     let finished = ledger.finish(trainability);
-    let trainable = trainability == Trainability::Trainable;
-    let stop_reason = if trainable { StopReason::Submitted } else { StopReason::GuestTrap };
-    Trajectory {
-        traj_id: format!("t{number}"),
-        rollout_id: i64::from(number),
-        rollout_index: number,
-        attempt: 0,
-        session_id: "s".into(),
-        status: stop_reason.row().status,
-        stop_reason,
-        reward: trainable.then_some(1.0),
-        reward_parts: BTreeMap::new(),
-        turn_rewards: None,
-        trainable,
-        timing_ms: Timing::default(),
-        plugins: BTreeMap::new(),
-        errors: vec![],
-        calls: finished.calls,
-        other_calls: vec![call(&id("judge"), "judge", 2)],
-        segments: finished.segments,
-        excluded: finished.excluded,
-    }
+    let stop_reason = match trainability {
+        Trainability::Trainable => StopReason::Submitted,
+        _ => StopReason::GuestTrap,
+    };
+    let other_calls = vec![call(&id("judge"), "judge", 2)];
+    Trajectory { other_calls, ..fixture::trajectory(number, stop_reason, finished) }
 }
 
 fn sound() -> Group {
-    Group {
-        schema: SCHEMA.into(),
-        run_id: "r".into(),
-        group_id: "g".into(),
-        group_index: 0,
-        kind: GroupKind::Task,
-        model: "policy".into(),
-        parent: None,
-        task_id: "t".into(),
-        task_hash: String::new(),
-        environment: "e".into(),
-        n_requested: 2,
-        n_ready: 2,
-        dispatch_version: "a".into(),
-        deadline_ms: None,
-        status: GroupStatus::Ready,
-        drop_reason: None,
-        trajectories: vec![trajectory(0, Trainability::Trainable), trajectory(2, Trainability::Trainable)],
-        replaced: vec![trajectory(1, Trainability::NotTrainable)],
-    }
+    let trajectories = vec![trajectory(0, Trainability::Trainable), trajectory(2, Trainability::Trainable)];
+    let replaced = vec![trajectory(1, Trainability::NotTrainable)];
+    Group { replaced, ..fixture::group(trajectories) }
 }
 
 #[test]
