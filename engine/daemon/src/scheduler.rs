@@ -16,19 +16,18 @@ mod lag;
 #[cfg(test)]
 mod simulation;
 mod timers;
+mod world;
 
 pub use lag::LagMeter;
+pub use world::{AttemptEnded, AttemptStart, Fatal, Outbox, RolloutKey, World};
 
-use crate::engine::EngineError;
 use crate::progress::{Counts, Progress, ProgressSender, Stage};
 use crate::shutdown::{CANCEL_GRACE, Stop, StopSignal};
-use async_trait::async_trait;
 use espalier_core::ending::StopReason;
-use espalier_core::group::{GroupEffect, GroupEvent, GroupState, GroupsConfig, MemberEnd, Verdict};
-use espalier_core::rollout::{AttemptKey, AttemptOutcome, Effect, Event, Fate, Phase, RetryPolicy, Rollout};
+use espalier_core::group::{GroupEffect, GroupEvent, GroupState, GroupsConfig, MemberEnd};
+use espalier_core::rollout::{AttemptKey, AttemptOutcome, Effect, Event, Phase, RetryPolicy, Rollout};
 use espalier_core::samples::{GroupStatus, TokenSums};
 use espalier_plugin::CancelToken;
-use espalier_store::StoreError;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -38,105 +37,6 @@ use timers::{Timer, Timers};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::Instant;
-
-/// Names a rollout in its run. Ordered, so that earlier groups come first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RolloutKey {
-    /// Place of the group in the run, from 0.
-    pub group_index: u64,
-    /// Place in the group, from 0.
-    pub rollout_index: u32,
-}
-
-/// One attempt to be run.
-#[derive(Clone, Debug)]
-pub struct AttemptStart {
-    /// Whose attempt.
-    pub rollout: RolloutKey,
-    /// Which.
-    pub key: AttemptKey,
-    /// How long the rollout waited for its permit.
-    pub queued: Duration,
-    /// Fires when the attempt must come to an end: imports fail as cancelled, and the ending is `cancelled`.
-    pub cancel: CancelToken,
-}
-
-/// The one event that a runner sends for each attempt.
-#[derive(Debug)]
-pub struct AttemptEnded<R> {
-    /// Whose attempt.
-    pub rollout: RolloutKey,
-    /// Which.
-    pub key: AttemptKey,
-    /// How it ended.
-    pub outcome: AttemptOutcome,
-    /// What it left; `None` where it left nothing (a panic, or no word by its deadline).
-    pub record: Option<R>,
-    /// Why there is no record.
-    pub lost: Option<String>,
-    /// When it was sent: for the lag.
-    pub sent_at: Instant,
-}
-
-/// The way back to the scheduler.
-#[derive(Debug)]
-pub struct Outbox<R>(mpsc::Sender<AttemptEnded<R>>);
-
-impl<R> Clone for Outbox<R> {
-    fn clone(&self) -> Self {
-        Outbox(self.0.clone())
-    }
-}
-
-impl<R> Outbox<R> {
-    /// Sends; waits while the inbox is full. A scheduler that is gone takes nothing: the attempt is cut.
-    pub async fn send(&self, ended: AttemptEnded<R>) {
-        // An error means that the run is over: nobody is left to tell.
-        let _ = self.0.send(ended).await;
-    }
-}
-
-/// What the scheduler stands on.
-#[async_trait]
-pub trait World: Send + Sync + 'static {
-    /// An open group, with all that its rollouts share (task, plugin versions).
-    type Group: Send + Sync + 'static;
-    /// What an attempt leaves.
-    type Record: Send + 'static;
-
-    /// Opens the group at this place, durably; one that is open in the store keeps what it was opened with.
-    async fn open_group(&self, group_index: u64) -> Result<Self::Group, Fatal>;
-    /// Runs one attempt and sends exactly one [`AttemptEnded`], also when it is cancelled.
-    async fn run_attempt(&self, group: Arc<Self::Group>, start: AttemptStart, outbox: Outbox<Self::Record>);
-    /// The longest an attempt may take, scoring included, until it is given up.
-    fn attempt_deadline(&self, group: &Self::Group) -> Duration;
-    /// Writes an attempt's record, durably; gives the sums of its tokens.
-    async fn store_attempt(
-        &self,
-        group: Arc<Self::Group>,
-        ended: AttemptEnded<Self::Record>,
-        fate: Fate,
-    ) -> Result<TokenSums, Fatal>;
-    /// Writes what became of a group, durably.
-    async fn close_group(&self, group: Arc<Self::Group>, verdict: Verdict) -> Result<(), Fatal>;
-}
-
-/// Why the run cannot go on. Nothing durable is lost: the same command resumes.
-#[derive(Debug, thiserror::Error)]
-pub enum Fatal {
-    /// Another process has the run now: this one must not write any more.
-    #[error("another engine has taken this run over: {0}")]
-    Fenced(String),
-    /// The store failed.
-    #[error(transparent)]
-    Store(StoreError),
-    /// A group could not be opened: a plugin could not be loaded any more.
-    #[error(transparent)]
-    Opening(Box<EngineError>),
-    /// A task of the engine panicked or did not end.
-    #[error("{0}")]
-    Engine(String),
-}
 
 /// How long one write may take before the store counts as lost.
 const STORE_DEADLINE: Duration = Duration::from_secs(60);
@@ -318,7 +218,7 @@ impl<W: World> Scheduler<W> {
             backing_off: 0,
             timers: Timers::default(),
             inbox,
-            outbox: Outbox(sender),
+            outbox: Outbox::new(sender),
             attempts: JoinSet::new(),
             running: HashMap::new(),
             handles: HashMap::new(),

@@ -4,8 +4,10 @@
 use super::*;
 use crate::progress;
 use crate::shutdown::{DRAIN, stop_channel};
+use async_trait::async_trait;
 use espalier_core::ending::Retried;
-use espalier_core::group::Filter;
+use espalier_core::group::{Filter, Verdict};
+use espalier_core::rollout::Fate;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::{Notify, watch};
