@@ -170,6 +170,11 @@ impl RolloutModels {
         RolloutModels { models, shared: Arc::new(Shared { context, record: Mutex::default() }) }
     }
 
+    /// What was said so far.
+    pub fn transcript(&self) -> Transcript {
+        self.shared.record().transcript.clone()
+    }
+
     /// Settles who trains what and hands over all that was recorded. May be asked again with another answer.
     pub fn finish(&self, trainability: Trainability) -> ModelOutput {
         let record = self.shared.record();

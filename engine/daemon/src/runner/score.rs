@@ -5,7 +5,6 @@ use super::{GroupContext, Loaded, Names, Runner};
 use crate::scheduler::AttemptStart;
 use espalier_core::ending::{Ending, StopReason};
 use espalier_core::host::Blobs;
-use espalier_core::ledger::Trainability;
 use espalier_core::rollout::RetryPolicy;
 use espalier_core::seed::Purpose;
 use espalier_core::signal::{RewardConfig, Scored, Signal, combine};
@@ -32,7 +31,7 @@ impl Runner {
         models: &RolloutModels,
         blobs: &Arc<RolloutBlobs>,
     ) {
-        let transcript = models.finish(Trainability::NotTrainable).transcript;
+        let transcript = models.transcript();
         let turns = models.policy_turns();
         let view = draft.view(group, names, transcript, &self.group_model, blobs.as_ref()).await;
         let mut results: Vec<Result<Vec<Score>, String>> = Vec::with_capacity(group.rewards.len());
