@@ -94,11 +94,35 @@ fn problems_of(schema: &Value, error: &jsonschema::ValidationError<'_>) -> Vec<S
             let name = property.as_str().unwrap_or_default();
             vec![SettingProblem { key: inside(name), text: "is missing; the plugin needs it".to_owned() }]
         }
-        _ => {
+        kind => {
             let key = if place.is_empty() { ".".to_owned() } else { place };
-            vec![SettingProblem { key, text: error.to_string() }]
+            let words = match kind {
+                ValidationErrorKind::OneOfNotValid { .. } | ValidationErrorKind::AnyOf { .. } => {
+                    words_at(schema, error.schema_path().as_str())
+                }
+                _ => None,
+            };
+            let text = match words {
+                Some(words) => format!("{} is not one of {words}", error.instance()),
+                None => error.to_string(),
+            };
+            vec![SettingProblem { key, text }]
         }
     }
+}
+
+/// The allowed words, where the `oneOf` or `anyOf` at this place is a choice between constants: what documented
+/// variants of an enumeration become.
+fn words_at(schema: &Value, path: &str) -> Option<String> {
+    let mut words = Vec::new();
+    for branch in schema.pointer(path)?.as_array()? {
+        match (branch.get("const"), branch.get("enum").and_then(Value::as_array)) {
+            (Some(word), _) => words.push(word.to_string()),
+            (None, Some(some)) => words.extend(some.iter().map(Value::to_string)),
+            (None, None) => return None,
+        }
+    }
+    Some(words.join(", "))
 }
 
 fn unknown_key(schema: &Value, name: &str) -> String {
@@ -136,6 +160,10 @@ mod tests {
                 "prompt": { "type": "string" },
                 "max_turns": { "type": "integer", "minimum": 1, "maximum": 100, "default": 20 },
                 "style": { "enum": ["plain", "react"], "default": "react" },
+                "form": { "oneOf": [
+                    { "const": "line", "description": "the line" },
+                    { "enum": ["react", "bare"] },
+                ] },
                 "retry": { "$ref": "#/$defs/retry", "default": {} },
             },
             "$defs": { "retry": {
@@ -164,6 +192,7 @@ mod tests {
             json!({}),
             json!({ "prompt": "go", "max_turn": 3 }),
             json!({ "prompt": 7, "max_turns": 0, "style": "fancy" }),
+            json!({ "prompt": "go", "form": "lines" }),
             json!({ "prompt": "go", "colour": "red" }),
             json!({ "prompt": "go", "retry": { "times": "often" } }),
             json!(["prompt"]),
