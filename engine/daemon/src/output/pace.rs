@@ -3,8 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Rates are taken over this long.
+/// Rates are taken over this long ...
 const WINDOW: Duration = Duration::from_secs(30);
+/// ... or longer, until this many rollouts ended in it: one that ends now and then is a pace as well ...
+const WINDOW_ROLLOUTS: u64 = 8;
+/// ... but never longer than this.
+const WINDOW_MAX: Duration = Duration::from_secs(300);
 /// Before this much was seen there is no rate.
 const LEAST: Duration = Duration::from_secs(2);
 
@@ -28,7 +32,13 @@ impl Pace {
     pub fn see(&mut self, at: Duration, rollouts: u64, tokens: u64) {
         self.seen.push_back((at, rollouts, tokens));
         // One entry older than the window stays, so that the window is always spanned.
-        while self.seen.len() > 2 && at.saturating_sub(self.seen[1].0) >= WINDOW {
+        while self.seen.len() > 2 {
+            let (since, ended_before, _) = self.seen[1];
+            let span = at.saturating_sub(since);
+            let enough = rollouts.saturating_sub(ended_before) >= WINDOW_ROLLOUTS;
+            if span < WINDOW || (span < WINDOW_MAX && !enough) {
+                return;
+            }
             self.seen.pop_front();
         }
     }
@@ -77,7 +87,7 @@ mod tests {
         assert_eq!(pace.time_left(3), Some(s(30)));
         assert_eq!(pace.time_left(0), Some(Duration::ZERO));
         for step in 1..=10 {
-            pace.see(s(200 + 10 * step), 20, 200);
+            pace.see(s(100 + 60 * step), 20, 200);
         }
         assert_eq!(pace.time_left(3), None, "nothing ends: no forecast");
     }

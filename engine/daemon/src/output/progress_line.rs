@@ -54,12 +54,12 @@ impl ProgressLine {
         };
         let mut parts = Vec::new();
         if let Some(rates) = self.pace.rates() {
-            parts.push(if rates.rollouts >= 1.0 || rates.rollouts == 0.0 {
-                format!("{:.1}/s", rates.rollouts)
-            } else {
-                format!("{:.1}/min", rates.rollouts * 60.0)
-            });
-            if counts.tokens.sampled > 0 {
+            if rates.rollouts >= 1.0 {
+                parts.push(format!("{:.1}/s", rates.rollouts));
+            } else if rates.rollouts > 0.0 {
+                parts.push(format!("{:.1}/min", rates.rollouts * 60.0));
+            }
+            if rates.tokens >= 0.5 {
                 parts.push(format!("{} tok/s", count(rates.tokens.round() as u64)));
             }
         }
