@@ -1,5 +1,5 @@
-//! The harness `react-text` in three languages: the same answers of a model must lead to the same messages, the same
-//! actions and the same report, each through its own runtime.
+//! The harnesses `react-text` and `once` in three languages: the same answers of a model must lead to the same messages,
+//! the same actions and the same report, each through its own runtime.
 
 use async_trait::async_trait;
 use espalier_core::chat::{CompleteOptions, Completion, Finish, Message, Part, Role, Tool, Usage};
@@ -15,7 +15,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use xtask::place;
 
-const HARNESSES: [&str; 3] = ["react-text", "react-text-js", "react-text-py"];
+const REACT_TEXT: [&str; 3] = ["react-text", "react-text-js", "react-text-py"];
+const ONCE: [(&str, &str); 3] = [
+    ("once", "plugins/rust/once/src/lib.rs"),
+    ("once-js", "plugins/javascript/once/app.js"),
+    ("once-py", "plugins/python/once/app.py"),
+];
 
 /// What was said to the model, with the options of each completion, until its answers ran out.
 #[derive(Clone, Default)]
@@ -126,6 +131,12 @@ struct Played {
     end: Result<(Outcome, BTreeMap<String, f64>), Failure>,
 }
 
+/// Compiles into `folder`.
+fn host(folder: &tempfile::TempDir) -> PluginHost {
+    let (cache_dir, io) = (folder.path().to_owned(), tokio::runtime::Handle::current());
+    PluginHost::new(PluginHostConfig { cache_dir, guest_threads: 2, io }).unwrap()
+}
+
 async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&str]) -> Played {
     let load = |name: &str| place::dist().join(format!("{name}.wasm"));
     let plugin = host.load(&load(harness)).await.expect("plugins are built (cargo xtask plugins)");
@@ -170,8 +181,8 @@ async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&st
     environments.close().await;
     let end = match outcome.end {
         HarnessEnd::Returned(Ok(report)) => {
-            let data: BTreeMap<String, f64> = serde_json::from_str(&report.data).unwrap();
-            Ok((report.outcome, data))
+            let data: Option<BTreeMap<String, f64>> = serde_json::from_str(&report.data).unwrap();
+            Ok((report.outcome, data.unwrap_or_default()))
         }
         HarnessEnd::Returned(Err(failure)) => Err(failure),
         other => panic!("{harness}: {other:?}, logged {:?}", outcome.logs),
@@ -183,10 +194,7 @@ async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&st
 #[tokio::test(flavor = "multi_thread")]
 async fn three_languages_hold_the_same_dialogue() {
     let folder = tempfile::tempdir().unwrap();
-    let io = tokio::runtime::Handle::current();
-    let host =
-        PluginHost::new(PluginHostConfig { cache_dir: folder.path().to_owned(), guest_threads: 2, io })
-            .unwrap();
+    let host = host(&folder);
     let line = json!({
         "form": "line", "prompt": "", "examples": ["e1 {prompt}", "e2"], "max_turns": 4, "stop": ["\n"],
         "opening": "{examples}\n\n{observation}\n>", "reply": "\n{observation}\n>", "max_tokens": 9,
@@ -209,10 +217,10 @@ async fn three_languages_hold_the_same_dialogue() {
         (&json!({ "model": "judge" }), &["Action: inventory \u{1f333}"]),
     ];
     for (number, (settings, answers)) in cases.into_iter().enumerate() {
-        let first = play(&host, HARNESSES[0], settings, answers).await;
-        for harness in &HARNESSES[1..] {
+        let first = play(&host, REACT_TEXT[0], settings, answers).await;
+        for harness in &REACT_TEXT[1..] {
             let other = play(&host, harness, settings, answers).await;
-            assert_eq!(other, first, "case {number}, {harness} against {}", HARNESSES[0]);
+            assert_eq!(other, first, "case {number}, {harness} against {}", REACT_TEXT[0]);
         }
         if number == 0 {
             let options = "Some(9) [\"\\n\"] None";
@@ -224,5 +232,20 @@ async fn three_languages_hold_the_same_dialogue() {
             let data = data.map(|(key, value)| (key.to_owned(), value)).into();
             assert_eq!(first.end, Ok((Outcome::Submitted, data)));
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_of_the_plugin_guide_does_the_same_in_each_language() {
+    let guide = std::fs::read_to_string(place::root().join("docs/plugins.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let host = host(&folder);
+    for (harness, source) in ONCE {
+        let code = std::fs::read_to_string(place::root().join(source)).unwrap();
+        assert!(guide.contains(&format!("\n{code}```\n")), "docs/plugins.md does not show {source} as it is");
+        let played = play(&host, harness, &json!({}), &[" get 1 oak logs\n"]).await;
+        assert_eq!(played.actions, ["get 1 oak logs"], "{harness}");
+        assert_eq!(played.end, Ok((Outcome::Submitted, BTreeMap::new())), "{harness}");
+        assert_eq!(played.said.len(), 3, "{harness}: {:?}", played.said);
     }
 }
