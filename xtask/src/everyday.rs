@@ -68,7 +68,8 @@ pub fn tasks() -> Result<(), String> {
 /// All that experiments need.
 pub fn build() -> Result<(), String> {
     say("building the engine");
-    openly(cargo().args(["build", "--release", "--package", "espalier-daemon", "--bin", "espalier"]))?;
+    // Of the whole workspace, so that cargo settles on the features that the tests use: dependencies are built once.
+    openly(cargo().args(["build", "--release", "--workspace", "--bin", "espalier"]))?;
     plugins::build(&[])?;
     tasks()?;
     setup::run(&[Part::Model])?;
@@ -131,7 +132,7 @@ pub fn bench(names: &[String]) -> Result<(), String> {
     build()?;
     let peers = setup::venv("peers-env", "mini-swe-agent, the peer", &["mini-swe-agent==2.4.6"])?;
     say("building the benches");
-    openly(cargo().args(["build", "--release", "--package", "espalier-benches"]))?;
+    openly(cargo().args(["build", "--release", "--workspace", "--bins"]))?;
     let mut command = Command::new(place::target().join("release/bench"));
     command.current_dir(root()).env("ESPALIER_PEERS_PYTHON", peers.join("bin/python"));
     openly(command.args(names))

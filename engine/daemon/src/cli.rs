@@ -88,7 +88,7 @@ The first ctrl-c lets running rollouts finish and keeps them; the second ends at
     /// Check tasks.
     #[command(subcommand)]
     Task(TaskCommand),
-    /// List and check plugins.
+    /// List, check and name plugins.
     #[command(subcommand)]
     Plugin(PluginCommand),
     /// Print the JSON Schema of a file that users write.
@@ -226,6 +226,20 @@ pub enum PluginCommand {
   espalier plugin check plugins/dist/textcraft.wasm
   espalier plugin check react-text")]
     Check(PluginCheckArgs),
+    /// Point a name of the store at a component. Runs that name it take it for every group that they open from then on.
+    #[command(after_help = "Examples:
+  espalier plugin alias agent react-text
+  espalier plugin alias agent build/my-harness.wasm     # groups open now keep what they began with")]
+    Alias(PluginAliasArgs),
+}
+
+/// `espalier plugin alias`
+#[derive(Debug, Args)]
+pub struct PluginAliasArgs {
+    /// The name that an experiment uses, as `plugin = "NAME"`.
+    pub alias: String,
+    /// A component file, the name of a plugin, or a digest.
+    pub plugin: String,
 }
 
 /// `espalier plugin check`
@@ -302,6 +316,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Task(TaskCommand::Check(args)) => task_check::check(context, args).await,
         Command::Plugin(PluginCommand::List) => plugins::list(context).await,
         Command::Plugin(PluginCommand::Check(args)) => plugins::check(context, args).await,
+        Command::Plugin(PluginCommand::Alias(args)) => plugins::alias(context, args).await,
         Command::Schema(args) => schema::print(context, &args),
         Command::Doctor => doctor::doctor(&mut context.out, &context.common).await,
     }

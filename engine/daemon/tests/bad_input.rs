@@ -336,6 +336,7 @@ fn usage_errors_and_help() {
         &["task", "check"],
         &["plugin", "list"],
         &["plugin", "check"],
+        &["plugin", "alias"],
         &["schema"],
         &["doctor"],
     ] {

@@ -4,4 +4,5 @@
 mod endings;
 mod faults;
 mod kills;
+mod names;
 mod setting;

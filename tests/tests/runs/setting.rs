@@ -65,16 +65,21 @@ pub(crate) fn plain_tasks(count: usize) -> String {
 
 impl Setting {
     pub(crate) fn new(tasks: &str, parts: &Parts<'_>) -> Setting {
-        let folder = tempfile::tempdir().unwrap();
+        let setting = Setting { folder: tempfile::tempdir().unwrap() };
+        std::fs::write(setting.folder.path().join("tasks.jsonl"), tasks).unwrap();
+        setting.rewrite(parts);
+        setting
+    }
+
+    /// Changes the experiment file.
+    pub(crate) fn rewrite(&self, parts: &Parts<'_>) {
         let Parts { url, harness, world, groups, limits } = parts;
         let text = format!(
             "name = \"test\"\nseed = 7\n[tasks]\nsource = \"tasks.jsonl\"\n[groups]\nretry_delay = \"10ms\"\n{groups}\n\
              [models.policy]\nkind = \"llama-cpp\"\nurl = \"{url}\"\n{QUICK}\n[harness]\n{harness}\n{world}\n\
              [limits]\n{limits}\n"
         );
-        std::fs::write(folder.path().join("experiment.toml"), text).unwrap();
-        std::fs::write(folder.path().join("tasks.jsonl"), tasks).unwrap();
-        Setting { folder }
+        std::fs::write(self.file(), text).unwrap();
     }
 
     pub(crate) fn file(&self) -> PathBuf {

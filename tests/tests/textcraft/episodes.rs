@@ -6,11 +6,11 @@ use xtask::tasks::draws::Draws;
 use xtask::tasks::plan;
 
 /// One episode: a goal, and what is done about it.
-pub struct Episode {
+pub(crate) struct Episode {
     /// The world to play it in.
-    pub task: TaskData,
+    pub(crate) task: TaskData,
     /// At most 40.
-    pub actions: Vec<String>,
+    pub(crate) actions: Vec<String>,
 }
 
 /// Pieces that malformed actions are made of.
@@ -42,7 +42,7 @@ const SCRAPS: [&str; 24] = [
 ];
 
 /// The episode with this number in a world of these commands.
-pub fn episode(book: &Book, seed: u64, number: u32, task: impl FnOnce(&str) -> TaskData) -> Episode {
+pub(crate) fn episode(book: &Book, seed: u64, number: u32, task: impl FnOnce(&str) -> TaskData) -> Episode {
     let mut draws = Draws::new(seed, &format!("episode {number}"));
     let goals: Vec<&str> = book.goals().into_iter().collect();
     let goal = goals[draws.below(goals.len())];

@@ -1,6 +1,7 @@
-//! `espalier plugin list` and `plugin check`.
+//! `espalier plugin list`, `plugin check` and `plugin alias`.
 
-use super::{Context, PluginCheckArgs, plugin_cache, plugin_folders};
+use super::list::now_ms;
+use super::{Context, PluginAliasArgs, PluginCheckArgs, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::styles;
@@ -123,6 +124,39 @@ pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Resul
         for line in settings.lines(&out.look) {
             out.line(&line)?;
         }
+    }
+    Ok(Exit::Done)
+}
+
+/// Keeps the component in the store, which is made where there is none, and points the alias at it.
+pub(super) async fn alias(context: &mut Context, args: PluginAliasArgs) -> Result<Exit, Problem> {
+    let PluginAliasArgs { alias, plugin } = args;
+    let named = !alias.is_empty() && alias.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    if !named || alias.ends_with(".wasm") {
+        return Err(Problem::new(Exit::Input, format!("alias {alias:?} could be taken for a path"))
+            .hint("letters, digits, `-`, `_` and `.` make an alias; it does not end in .wasm"));
+    }
+    let path =
+        Registry::new(plugin_folders(None)).resolve(&plugin, Path::new(".")).map_err(PluginError::from)?;
+    // Refused here rather than in the middle of a run.
+    let plugin = host()?.load(&path).await?;
+    let store = Store::open(&context.common.store.parse()?).await?;
+    let bytes = std::fs::read(&path).map_err(|source| PluginError::Read { path, source })?;
+    let digest = store.blobs().put(bytes).await?;
+    let before = store.alias(&alias).await?;
+    store.set_alias(&alias, &digest, now_ms()).await?;
+    store.close().await;
+    if context.common.json {
+        context.out.json(&json!({
+            "alias": alias, "digest": digest, "before": before, "world": plugin.world().as_str(),
+        }))?;
+    } else {
+        let short = |digest: &str| digest.get(..DIGEST_SHOWN).unwrap_or(digest).to_owned();
+        let was = match before {
+            Some(before) if before != digest => format!(", was {}", short(&before)),
+            _ => String::new(),
+        };
+        context.out.line(&format!("alias {alias} -> {} ({}{was})", short(&digest), plugin.world()))?;
     }
     Ok(Exit::Done)
 }

@@ -113,9 +113,13 @@ impl Plugins {
             experiment.refuse(&key, error.to_string(), "`espalier plugin list` shows what is there")
         });
         let base = alias_of(reference.plugin);
-        let plugin = match digests.and_then(|digests| recorded(digests, &base, taken)) {
+        let pinned = match digests.and_then(|digests| recorded(digests, &base, taken)) {
             // The file may be another by now, or gone: what the group opened with holds.
-            Some(digest) => self.load_digest(path.ok().as_deref(), digest).await?,
+            Some(digest) => Some(digest.to_owned()),
+            None => self.store.alias(reference.plugin).await?,
+        };
+        let plugin = match pinned {
+            Some(digest) => self.load_digest(path.ok().as_deref(), &digest).await?,
             None => self.load_file(&path?).await.map_err(|error| refused(experiment, &key, &error))?,
         };
         if plugin.world() != reference.world {
