@@ -104,7 +104,8 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
 /// The Python package's own tests, in an environment of their own; returns its Python.
 fn python_tests() -> Result<PathBuf, String> {
     let client = root().join("clients/python");
-    let folder = setup::venv("clients-env", "numpy, msgpack and pytest", &["numpy", "msgpack", "pytest"])?;
+    let pins = ["numpy==2.4.6", "msgpack==1.2.4", "pytest==9.2.0"];
+    let folder = setup::venv("clients-env", "numpy, msgpack and pytest", &pins)?;
     say("testing clients/python");
     let python = folder.join("bin/python");
     let mut pytest = Command::new(&python);

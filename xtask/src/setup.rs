@@ -4,7 +4,7 @@ use crate::place::cache;
 use crate::shell::{Debian, apt, openly, quietly, say};
 use crate::stamp::Stamp;
 use clap::ValueEnum;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// One part of the set-up.
@@ -23,11 +23,11 @@ pub enum Part {
 /// Every part.
 pub const ALL: [Part; 4] = [Part::Guests, Part::Model, Part::Data, Part::Tests];
 
-const PYTHON: Debian = Debian { file: "python3", package: "python3" };
-const VENV: Debian = Debian { file: "python3", package: "python3-venv" };
-
 /// Makes the parts ready. Quick when they are.
 pub fn run(parts: &[Part]) -> Result<(), String> {
+    // All at once: who has no root is told one line, not one after the other.
+    let packages: Vec<Debian> = parts.iter().flat_map(|part| part.packages()).collect();
+    apt(&packages)?;
     for part in parts {
         match part {
             Part::Guests => guests()?,
@@ -40,17 +40,17 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
                 )?;
             }
             Part::Data => data()?,
-            Part::Tests => {
-                apt(&[Debian { file: "/usr/lib/postgresql/*/bin/initdb", package: "postgresql" }])?;
-            }
+            // A Debian package is all of it.
+            Part::Tests => {}
         }
     }
     Ok(())
 }
 
-fn guests() -> Result<(), String> {
-    if crate::plugins::rust::Toolchain::of_rustup().is_none() {
-        apt(&[
+impl Part {
+    /// The Debian packages that it needs.
+    fn packages(self) -> Vec<Debian> {
+        let rust = [
             Debian { file: "/usr/bin/rustc", package: "rustc-web" },
             Debian { file: "/usr/bin/cargo", package: "cargo-web" },
             Debian { file: "/usr/lib/rustlib/src/rust/library/std", package: "rust-web-src" },
@@ -59,9 +59,32 @@ fn guests() -> Result<(), String> {
                 package: "rust-web-llvm",
             },
             Debian { file: "/usr/bin/wasm-ld-19", package: "lld-19" },
-        ])?;
+        ];
+        let node = [Debian { file: "node", package: "nodejs" }, Debian { file: "npm", package: "npm" }];
+        match self {
+            Part::Guests if crate::plugins::rust::Toolchain::of_rustup().is_some() => {
+                node.into_iter().chain(python()).collect()
+            }
+            Part::Guests => rust.into_iter().chain(node).chain(python()).collect(),
+            Part::Model | Part::Data => python(),
+            Part::Tests => {
+                vec![Debian { file: "/usr/lib/postgresql/*/bin/initdb", package: "postgresql" }]
+            }
+        }
     }
-    apt(&[Debian { file: "node", package: "nodejs" }, Debian { file: "npm", package: "npm" }])?;
+}
+
+/// Python with its module `venv`, which Debian has in a package of its own.
+fn python() -> Vec<Debian> {
+    let ensurepip = Command::new("python3").args(["-c", "import ensurepip"]).output();
+    if ensurepip.is_ok_and(|output| output.status.success()) {
+        return Vec::new();
+    }
+    // No such file: what was asked just now says that it is missing.
+    vec![Debian { file: "python3", package: "python3" }, Debian { file: "/nowhere", package: "python3-venv" }]
+}
+
+fn guests() -> Result<(), String> {
     let folder = venv("guest-env", "componentize-py", &["componentize-py==0.25.1"])?;
     let js = folder.join("js");
     let pin = "componentize-qjs@0.4.5";
@@ -131,27 +154,18 @@ if not any(target.glob("*.jinja")):
 
 /// A virtual environment of the cache with these packages; returns its folder.
 pub fn venv(name: &str, what: &str, packages: &[&str]) -> Result<PathBuf, String> {
-    apt(&[PYTHON])?;
+    apt(&python())?;
     let folder = cache().join(name);
     let version = quietly(Command::new("python3").arg("--version"))?;
     let stamp = Stamp::inside(&folder).text(&version).text(&packages.join(" "));
     stamp.unless_done(&[folder.join("bin/python")], || {
         say(&format!("installing {what} into {}", folder.display()));
-        make_venv(&folder)?;
+        let _ = std::fs::remove_dir_all(&folder);
+        quietly(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
         let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
         quietly(Command::new(folder.join("bin/python")).args(pip).args(packages)).map(drop)
     })?;
     Ok(folder)
-}
-
-/// Debian's Python has `venv` in a package of its own.
-fn make_venv(folder: &Path) -> Result<(), String> {
-    let ensurepip = Command::new("python3").args(["-c", "import ensurepip"]).output();
-    if !ensurepip.is_ok_and(|output| output.status.success()) {
-        apt(&[Debian { file: "/nowhere", ..VENV }])?;
-    }
-    let _ = std::fs::remove_dir_all(folder);
-    quietly(Command::new("python3").args(["-m", "venv"]).arg(folder)).map(drop)
 }
 
 /// cargo-deny, which only `make lint` needs; its own build takes minutes.

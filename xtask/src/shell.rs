@@ -1,5 +1,6 @@
 //! Running other programs: quietly, with what they printed shown when they fail, or in the open.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -47,12 +48,12 @@ pub struct Debian {
 
 /// Installs what is missing; without root it says the line to run and stops.
 pub fn apt(wanted: &[Debian]) -> Result<(), String> {
-    let missing: Vec<&str> =
+    let missing: BTreeSet<&str> =
         wanted.iter().filter(|program| !there(program.file)).map(|program| program.package).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let packages = missing.join(" ");
+    let packages = missing.iter().copied().collect::<Vec<_>>().join(" ");
     let user = quietly(Command::new("id").arg("-u"))?;
     if user.trim() != "0" {
         return Err(format!(
