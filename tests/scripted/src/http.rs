@@ -14,6 +14,8 @@ pub(crate) struct Connection {
 }
 
 pub(crate) struct Request {
+    /// First line and headers as they came, with the empty line behind them.
+    pub(crate) head: String,
     pub(crate) route: String,
     pub(crate) session_id: String,
     pub(crate) body: Vec<u8>,
@@ -74,7 +76,8 @@ impl Connection {
         self.buffer.drain(..head_end + length);
         let target = head.split_whitespace().nth(1)?;
         let route = target.split('?').next()?.to_owned();
-        Some(Request { route, session_id: header("x-session-id").unwrap_or_default(), body })
+        let session_id = header("x-session-id").unwrap_or_default();
+        Some(Request { head, route, session_id, body })
     }
 
     /// Whether the connection goes on.
@@ -92,6 +95,11 @@ impl Connection {
                 false
             }
         }
+    }
+
+    /// Waits until the client has closed.
+    pub(crate) async fn closed(&mut self) {
+        while self.fill().await.is_some() {}
     }
 
     async fn fill(&mut self) -> Option<()> {

@@ -5,6 +5,8 @@
 //! beyond ASCII is several tokens; like llama.cpp it then gives no logprob for a token that only begins a character.
 //! Logprobs are a function of position and id ([`logprob`]), so a test can tell what the ledger must hold.
 //!
+//! [`Proxy`] stands before a real server instead, and records.
+//!
 //! The HTTP under it is written by hand, since a fault is often one of HTTP: an answer cut in the middle of its body,
 //! a connection closed before the first byte.
 
@@ -12,10 +14,12 @@ mod answers;
 mod faults;
 mod http;
 mod policy;
+mod proxy;
 mod tokens;
 
 pub use faults::{Fault, Faults, every_fault};
 pub use policy::{Policy, Prompt, Rules, by_text};
+pub use proxy::{Exchange, Proxy, request};
 pub use tokens::{EOS, IM_START, TEMPLATE, decode, encode, logprob};
 
 use answers::Plans;
