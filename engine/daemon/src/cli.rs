@@ -1,5 +1,6 @@
 //! The command line: flags, help and documented exit codes. Each command's work is in its own module below.
 
+mod compare;
 pub mod exit;
 mod export;
 mod list;
@@ -71,10 +72,11 @@ The first ctrl-c lets running rollouts finish and keeps them; the second ends at
   espalier list
   espalier list --json | jq '.[] | {name, solved, mean_reward}'")]
     List,
-    /// Show a run, or one rollout turn by turn.
+    /// Show a run, several side by side, or one rollout turn by turn.
     #[command(after_help = "Examples:
   espalier show textcraft                     the newest run of that name
   espalier show textcraft-9f2c                a run by its id, or the beginning of one
+  espalier show textcraft-9f2c textcraft-1a07 two runs side by side, by task
   espalier show textcraft-9f2c.g4.r1          group 4, rollout 1
   espalier show textcraft-9f2c.g4.r1 --tokens its tokens, coloured by origin
   espalier show textcraft-9f2c.g4.r1 --calls  each call of its harness to the host")]
@@ -123,9 +125,10 @@ pub struct RunArgs {
 /// `espalier show`
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// A run (name, id, or the beginning of one), or a rollout (its id, or an attempt of it).
-    #[arg(value_name = "RUN|ROLLOUT")]
-    pub id: String,
+    /// A run (name, id, or the beginning of one), or a rollout (its id, or an attempt of it). Several runs, at most 8, are
+    /// shown side by side.
+    #[arg(value_name = "RUN|ROLLOUT", required = true)]
+    pub ids: Vec<String>,
     /// Of a rollout: its training rows, tokens coloured by origin.
     #[arg(long)]
     pub tokens: bool,
@@ -135,7 +138,7 @@ pub struct ShowArgs {
     /// Of a rollout: what its plugins logged, all of it.
     #[arg(long)]
     pub logs: bool,
-    /// Of a run: every group, not only the first.
+    /// Of a run: every group, not only the first. Of several: every task.
     #[arg(long)]
     pub all: bool,
 }

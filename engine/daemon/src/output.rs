@@ -3,6 +3,7 @@
 //! Standard output carries results alone; progress, messages and logs go to standard error. A reader that closes the
 //! pipe ends the output quietly.
 
+pub mod compare_view;
 pub mod pace;
 pub mod problem;
 pub mod progress_line;

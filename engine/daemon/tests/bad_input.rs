@@ -307,6 +307,13 @@ fn no_such_run() {
     assert_message!(desk, desk.refused(&["show", "craft"]));
     assert_eq!(desk.run(RUN).code, 0);
     assert_message!(desk, desk.refused(&["show", "nothing"]));
+    assert_message!(desk, desk.refused(&["show", "craft", "craft.g0.r0"]));
+    assert_message!(desk, desk.refused(&["show", "craft", "craft", "--tokens"]));
+    let shown: serde_json::Value =
+        serde_json::from_str(&desk.run(&["show", "craft", "craft", "--json"]).stdout).unwrap();
+    assert_eq!(shown["runs"].as_array().map(Vec::len), Some(2));
+    assert_eq!(shown["differences"], serde_json::json!([]));
+    assert_eq!(shown["rewards"][1]["difference_to_first"]["mean"], 0.0);
 }
 
 #[test]

@@ -35,7 +35,9 @@ pub use claim::{Claim, RunSpec, Start};
 pub use error::StoreError;
 pub use lock::{Holder, LEASE_MS, RENEW_EVERY_MS};
 pub use meaning::{Difference, differences};
-pub use query::{AttemptRow, Exclusion, GroupRow, LockRow, RolloutCounts, RunRow, RunTotals, SOLVED_REWARD};
+pub use query::{
+    AttemptRow, Exclusion, GroupRow, LockRow, RolloutCounts, RunRow, RunTotals, SOLVED_REWARD, is_solved,
+};
 pub use resume::{AttemptProgress, AttemptResult, AttemptState, GroupProgress, RolloutProgress};
 pub use run::{AttemptEnd, AttemptStarted, Fate, GroupClosed, GroupOpened, RunState, RunWriter};
 pub use store::Store;

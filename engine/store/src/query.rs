@@ -20,6 +20,11 @@ use std::collections::BTreeMap;
 pub const SOLVED_REWARD: f64 = 1.0;
 /// What sums of weighted scores may lose to rounding.
 const ROUNDING: f64 = 1e-9;
+/// Whether a reward counts as solved.
+pub fn is_solved(reward: f64) -> bool {
+    reward >= SOLVED_REWARD - ROUNDING
+}
+
 /// Ids named by an ambiguous prefix.
 const CANDIDATES_SHOWN: usize = 5;
 

@@ -1,5 +1,6 @@
-//! `espalier show`: a run, or one rollout.
+//! `espalier show`: a run, or one rollout. (Several runs: `compare`.)
 
+use super::compare;
 use super::list::{now_ms, open_existing, run_json};
 use super::{Context, ShowArgs};
 use crate::cli::exit::Exit;
@@ -11,19 +12,22 @@ use serde_json::{Value, json};
 
 pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, Problem> {
     let store = open_existing(&context.common.store).await?;
-    match store.resolve_run(&args.id).await {
+    let [id] = args.ids.as_slice() else {
+        return compare::compare(context, &store, &args).await;
+    };
+    match store.resolve_run(id).await {
         Ok(run_id) => {
             if args.tokens || args.calls || args.logs {
                 return Err(Problem::new(
                     Exit::Input,
-                    format!("`{}` is a run; --tokens, --calls and --logs are of a rollout", args.id),
+                    format!("`{id}` is a run; --tokens, --calls and --logs are of a rollout"),
                 )
                 .hint(format!("name a rollout, like `espalier show {run_id}.g0.r0 --tokens`")));
             }
             show_run(context, &store, &run_id, args.all).await
         }
         Err(StoreError::NotFound { .. }) => {
-            let traj_id = store.resolve_attempt(&args.id).await.map_err(|error| match error {
+            let traj_id = store.resolve_attempt(id).await.map_err(|error| match error {
                 StoreError::NotFound { id, place, .. } => {
                     Problem::new(Exit::Input, format!("no run or rollout `{id}` in {place}"))
                         .hint("`espalier list` shows the runs; `espalier show RUN` its groups and rollouts")
@@ -37,28 +41,39 @@ pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, 
 }
 
 async fn show_run(context: &mut Context, store: &Store, run_id: &str, all: bool) -> Result<Exit, Problem> {
-    let run = store.run(run_id).await?;
-    let totals = store.run_totals(run_id).await?;
-    let groups = store.groups(run_id).await?;
-    let state = run.state_word(now_ms(), &Holder::this_process()).to_owned();
     let json = context.common.json;
-    let shown = if all || json { groups.len() } else { groups.len().min(RunView::GROUPS_SHOWN) };
-    let mut lines = Vec::with_capacity(shown);
-    for group in &groups[..shown] {
-        let attempts = store.attempts(run_id, group.opened.group_index).await?;
-        lines.push(GroupLine { group: group.clone(), attempts });
-    }
-    let view = RunView { run, state, totals, groups: lines, groups_all: groups.len() };
+    let shown = if all || json { usize::MAX } else { RunView::GROUPS_SHOWN };
+    let view = view_of(store, run_id, shown).await?;
     if json {
-        let mut value = run_json(&view.run, &view.state);
-        value.as_object_mut().expect("a run is an object").extend(view.json_parts());
-        context.out.json(&value)?;
+        context.out.json(&view_json(&view))?;
         return Ok(Exit::Done);
     }
     for line in view.lines(&context.out.look) {
         context.out.line(&line)?;
     }
     Ok(Exit::Done)
+}
+
+/// A run with its first groups.
+pub(super) async fn view_of(store: &Store, run_id: &str, groups_most: usize) -> Result<RunView, Problem> {
+    let run = store.run(run_id).await?;
+    let totals = store.run_totals(run_id).await?;
+    let groups = store.groups(run_id).await?;
+    let groups_all = groups.len();
+    let state = run.state_word(now_ms(), &Holder::this_process()).to_owned();
+    let mut lines = Vec::with_capacity(groups_all.min(groups_most));
+    for group in groups.into_iter().take(groups_most) {
+        let attempts = store.attempts(run_id, group.opened.group_index).await?;
+        lines.push(GroupLine { group, attempts });
+    }
+    Ok(RunView { run, state, totals, groups: lines, groups_all })
+}
+
+/// What `show RUN --json` prints.
+pub(super) fn view_json(view: &RunView) -> Value {
+    let mut value = run_json(&view.run, &view.state);
+    value.as_object_mut().expect("a run is an object").extend(view.json_parts());
+    value
 }
 
 async fn show_rollout(
