@@ -1,6 +1,8 @@
 //! The harnesses `react-text` and `once` in three languages: the same answers of a model must lead to the same messages,
 //! the same actions and the same report, each through its own runtime.
 
+#![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
 use async_trait::async_trait;
 use espalier_core::chat::{CompleteOptions, Completion, Finish, Message, Part, Role, Tool, Usage};
 use espalier_core::ending::{HarnessEnd, Outcome};

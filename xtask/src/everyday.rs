@@ -101,13 +101,17 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
     openly(&mut command)
 }
 
+/// A Python with what the Python package and its tests need.
+fn client_python() -> Result<PathBuf, String> {
+    let folder = setup::venv("clients-env", "numpy, msgpack and pytest", &["numpy==2.4.6", "msgpack==1.2.4", "pytest==9.2.0"])?;
+    Ok(folder.join("bin/python"))
+}
+
 /// The Python package's own tests, in an environment of their own; returns its Python.
 fn python_tests() -> Result<PathBuf, String> {
     let client = root().join("clients/python");
-    let pins = ["numpy==2.4.6", "msgpack==1.2.4", "pytest==9.2.0"];
-    let folder = setup::venv("clients-env", "numpy, msgpack and pytest", &pins)?;
+    let python = client_python()?;
     say("testing clients/python");
-    let python = folder.join("bin/python");
     let mut pytest = Command::new(&python);
     pytest.current_dir(&client).env("PYTHONPATH", client.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
     openly(pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]))?;
@@ -170,6 +174,7 @@ pub fn test_live() -> Result<(), String> {
     // It starts the server, runs what follows, and stops the server however that ends.
     let mut command = Command::new(root().join("tests/live/with-vllm"));
     command.current_dir(root()).env("CARGO_TARGET_DIR", place::target());
+    command.env("ESPALIER_CLIENT_PYTHON", client_python()?);
     command.args(["cargo", "test", "--release", "--workspace", "--", "--ignored", "--nocapture", "live"]);
     openly(&mut command)
 }

@@ -1,6 +1,8 @@
 //! Whole runs of the engine with real components, a real store and a scripted model server: every ending, faults of the
 //! server, kills of the engine. Needs the guests in `plugins/dist` (`make build`).
 
+#![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
 mod endings;
 mod faults;
 mod kills;

@@ -1,11 +1,12 @@
 //! What names stand for: a run's, the meaning it was begun with, from its first group on; an alias, the component that it
 //! pointed at when a group opened.
 
-use crate::setting::{Parts, Setting, plain_tasks, plugin_folder};
+use crate::setting::{Parts, Setting, plain_tasks};
 use espalier_daemon::engine::{EngineError, RunEnd};
 use espalier_daemon::shutdown::StopSignal;
 use espalier_scripted::{Options, Scripted, by_text};
 use espalier_store::{Store, StoreError, StoreUrl};
+use espalier_tests::place::plugin_folder;
 
 const WORLD: &str =
     "[environment]\nplugin = \"fault-environment\"\n[[rewards]]\nplugin = \"environment-reward\"\n";

@@ -8,7 +8,8 @@ use espalier_daemon::experiment::Experiment;
 use espalier_daemon::progress;
 use espalier_daemon::shutdown::{DRAIN, StopSignal};
 use espalier_store::{AttemptRow, AttemptState, Store, StoreUrl};
-use std::path::{Path, PathBuf};
+use espalier_tests::place::{plugin_cache, plugin_folder};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// No run of these tests may take longer.
@@ -37,25 +38,6 @@ pub(crate) struct Parts<'a> {
 /// An experiment in a folder of its own.
 pub(crate) struct Setting {
     folder: tempfile::TempDir,
-}
-
-pub(crate) fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the tests lie in the repository")
-}
-
-/// Compiled plugins, shared by all tests.
-pub(crate) fn plugin_cache() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-cache")
-}
-
-pub(crate) fn plugin_folder() -> PathBuf {
-    let folder = repository().join("plugins/dist");
-    assert!(
-        folder.join("fault-harness.wasm").is_file(),
-        "no guests in {}: run `make build`",
-        folder.display()
-    );
-    folder
 }
 
 /// `count` tasks that any environment takes.

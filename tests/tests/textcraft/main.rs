@@ -1,6 +1,8 @@
 //! The environment `textcraft` against the package whose behaviour it has: the same recipes, goals and actions must give
 //! the same observations, rewards and ends. Once by the plugin's logic, once through the built component.
 
+#![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
 mod episodes;
 
 use episodes::{Episode, episode};
