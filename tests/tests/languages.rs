@@ -136,7 +136,7 @@ struct Played {
 /// Compiles into `folder`.
 fn host(folder: &tempfile::TempDir) -> PluginHost {
     let (cache_dir, io) = (folder.path().to_owned(), tokio::runtime::Handle::current());
-    PluginHost::new(PluginHostConfig { cache_dir, guest_threads: 2, io }).unwrap()
+    PluginHost::new(PluginHostConfig { cache_dir, guest_threads: 2, instances_max: 64, io }).unwrap()
 }
 
 async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&str]) -> Played {
@@ -158,7 +158,7 @@ async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&st
         settings: world.check_settings(&json!({})).unwrap(),
         plugin: world,
         alias: "textcraft".to_owned(),
-        task: task.clone(),
+        task: Arc::new(task.clone()),
         seed: 1,
         start_ms: 0,
         meter: Arc::clone(&meter),

@@ -5,6 +5,7 @@ use crate::ending::Report;
 use crate::samples::{Call, Excluded, Segment, Trajectory};
 use crate::task::TaskView;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// The record of one attempt, kept as one blob.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,10 +103,10 @@ pub struct HostCall {
     /// Number of the call in its instance, from 0; logs are not counted.
     pub number: u64,
     /// `conversation.complete`, `clock.now-ms` ...
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// Microseconds since the instance started.
     pub start_us: u64,
-    /// Microseconds it took.
+    /// Microseconds it took; 0 for one that is answered on the spot (clock, random numbers, settings, counters).
     pub duration_us: u64,
     /// Bytes from the guest.
     pub bytes_in: u64,

@@ -154,6 +154,9 @@ async fn claim(store: &Store, spec: &RunSpec, start: Start) -> Result<Claim, Sto
     }
 }
 
+/// Plugin instances beside a harness and an environment for each rollout: plugins that describe themselves, rewards of
+/// groups, environments that outlive a rollout that was cut.
+const INSTANCES_SPARE: u32 = 16;
 /// How long giving the lock back may take. It runs out by itself otherwise.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -261,6 +264,7 @@ impl Session {
         let host = PluginHost::new(PluginHostConfig {
             cache_dir: options.plugin_cache.clone(),
             guest_threads: std::thread::available_parallelism().map_or(2, usize::from),
+            instances_max: file.groups.concurrent_rollouts.saturating_mul(2).saturating_add(INSTANCES_SPARE),
             io: tokio::runtime::Handle::current(),
         })?;
         let components = options.plugin_cache.join("components");

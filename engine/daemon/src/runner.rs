@@ -18,7 +18,7 @@ use espalier_core::meter::Meter;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::seed::{Purpose, SeedScope};
 use espalier_core::signal::RewardConfig;
-use espalier_core::task::{Task, TaskId};
+use espalier_core::task::{Task, TaskId, TaskView};
 use espalier_core::trajectory::{LogLine, LogSource, Record};
 use espalier_inference::models::{Model, RolloutContext, RolloutModels};
 use espalier_plugin::{EnvironmentRun, HarnessOutcome, HarnessRun, Plugin, PluginHost};
@@ -45,6 +45,8 @@ pub struct GroupContext {
     pub group_index: u64,
     /// The task.
     pub task: Arc<Task>,
+    /// The task with its private part: what its environments are shown.
+    pub whole_task: Arc<TaskView>,
     /// Which pass over the task set, from 0.
     pub repeat: u32,
     /// Experiment over task over default.
@@ -125,7 +127,7 @@ impl Runner {
             self.host.environment(EnvironmentRun {
                 plugin: Arc::clone(&loaded.plugin),
                 alias: loaded.alias.clone(),
-                task: group.task.view(true),
+                task: Arc::clone(&group.whole_task),
                 settings: loaded.settings.clone(),
                 seed: self.scope(group, start).seed(Purpose::Environment, 0),
                 start_ms: group.opened_ms,

@@ -365,7 +365,7 @@ impl<W: World> Scheduler<W> {
         self.permits_used += 1;
         let deadline = self.world.attempt_deadline(&shared);
         self.timers.add(Instant::now() + deadline, Timer::Deadline { rollout, key, after: deadline });
-        let start = AttemptStart { rollout, key, queued, cancel: self.cancel.child_token() };
+        let start = AttemptStart { rollout, key, queued, cancel: self.cancel.clone() };
         let (world, outbox) = (Arc::clone(&self.world), self.outbox.clone());
         let handle = self.attempts.spawn(async move { world.run_attempt(shared, start, outbox).await });
         self.running.insert(handle.id(), (rollout, key));

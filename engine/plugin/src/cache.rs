@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_sound_entry_is_used_and_any_other_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        let engine = crate::engine::build().unwrap();
+        let engine = crate::engine::build(1).unwrap();
         let cache = CodeCache::open(folder.path(), &engine).unwrap();
         assert_eq!(load(&cache, &engine), Source::Compiled);
         assert_eq!(load(&cache, &engine), Source::Cache);
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_made_is_named() {
-        let engine = crate::engine::build().unwrap();
+        let engine = crate::engine::build(1).unwrap();
         let error = CodeCache::open(Path::new("/proc/none/cache"), &engine).unwrap_err();
         assert!(error.to_string().starts_with("plugin host: cache folder /proc/none/cache: "), "{error}");
     }

@@ -51,17 +51,9 @@ pub(crate) fn failure_in(failure: base::Failure) -> Failure {
     }
 }
 
-pub(crate) fn task_out(task: &TaskView) -> base::TaskView {
-    base::TaskView {
-        id: task.id.clone(),
-        instruction: task.instruction.clone(),
-        environment: task.environment.clone(),
-        sandboxes: task.sandboxes.clone(),
-        tags: task.tags.clone(),
-        data: task.data.clone(),
-        private_data: task.private_data.clone(),
-        extra: None,
-    }
+pub(crate) fn task_out(task: TaskView) -> base::TaskView {
+    let TaskView { id, instruction, environment, sandboxes, tags, data, private_data } = task;
+    base::TaskView { id, instruction, environment, sandboxes, tags, data, private_data, extra: None }
 }
 
 fn role_in(role: messages::Role) -> chat::Role {
@@ -265,7 +257,7 @@ pub(crate) fn score_in(score: scores::Score) -> Score {
 pub(crate) fn view_out(view: RolloutView, observation_blobs: Vec<Option<String>>) -> scores::RolloutView {
     scores::RolloutView {
         rollout_id: view.rollout_id,
-        task: task_out(&view.task),
+        task: task_out(view.task),
         status: view.status,
         stop_reason: view.stop_reason,
         report: view.report.map(report_out),

@@ -8,6 +8,7 @@ use crate::guest::{self, Guest, GuestSetup};
 use crate::harness::check_json;
 use crate::host::Inner;
 use crate::logs::Logs;
+use crate::places::Place;
 use crate::plugin::Pre;
 use crate::trap::{self, Stop};
 use crate::{CancelToken, Plugin, World};
@@ -31,8 +32,8 @@ pub struct EnvironmentRun {
     pub plugin: Arc<Plugin>,
     /// The name by which the experiment calls it.
     pub alias: String,
-    /// The task, with its private part.
-    pub task: TaskView,
+    /// The task, with its private part; shared by the rollouts of a group.
+    pub task: Arc<TaskView>,
     /// What [`Plugin::check_settings`] gave back.
     pub settings: String,
     /// Seed of `random`, below 2^53: the same for all rollouts of a group.
@@ -57,7 +58,7 @@ struct Shared {
     host: Arc<Inner>,
     plugin: Arc<Plugin>,
     alias: String,
-    task: TaskView,
+    task: Arc<TaskView>,
     meter: Arc<Meter>,
     logs: Logs,
     opened: AtomicBool,
@@ -89,6 +90,8 @@ struct Live {
     store: Store<Guest>,
     plugin: EnvironmentPlugin,
     stage: Stage,
+    /// Last, so that it is given back behind the instance.
+    _place: Place,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -230,7 +233,7 @@ struct OpenWorld {
 #[async_trait]
 impl Environment for OpenWorld {
     async fn reset(&mut self) -> Result<Observation, Failure> {
-        let task = task_out(&self.shared.task);
+        let task = task_out(TaskView::clone(&self.shared.task));
         let shared = Arc::clone(&self.shared);
         self.shared
             .call("reset", move |live: &mut Live| {
@@ -383,6 +386,7 @@ impl Shared {
     /// The running instance; it is made on the first call.
     async fn live<'a>(&self, instance: &'a mut Instance) -> Result<&'a mut Live, Fault> {
         if let Instance::Fresh(_) = instance {
+            let place = self.host.places.take(self.plugin.loaded.places).await;
             let Instance::Fresh(mut store) = std::mem::replace(instance, Instance::Gone) else {
                 unreachable!("it is fresh")
             };
@@ -391,8 +395,9 @@ impl Shared {
             };
             match pre.instantiate_async(&mut *store).await {
                 Ok(plugin) => {
-                    *instance =
-                        Instance::Live(Box::new(Live { store: *store, plugin, stage: Stage::BeforeReset }));
+                    let stage = Stage::BeforeReset;
+                    let live = Live { store: *store, plugin, stage, _place: place };
+                    *instance = Instance::Live(Box::new(live));
                 }
                 Err(error) => {
                     return Err(Fault::Broken(trap::report(&error, store.data(), "instantiation").text));

@@ -13,6 +13,7 @@ use espalier_core::failure::{BudgetKind, Failure};
 use espalier_core::limits::{DurationText, GRACE, GRACE_CALLS};
 use espalier_core::meter::Meter;
 use espalier_core::trajectory::HostCall;
+use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +56,7 @@ pub(crate) struct Gate {
     cancel_seen: Option<Instant>,
     wall: bool,
     kill: Arc<AtomicBool>,
-    calls: Vec<Recorded>,
+    calls: Vec<HostCall>,
     total: u64,
     last: &'static str,
 }
@@ -65,16 +66,6 @@ struct Grace {
     cause: Failure,
     calls_left: u32,
     until: Instant,
-}
-
-/// A host call as it is kept while the guest runs: half the size of the record that leaves.
-struct Recorded {
-    name: &'static str,
-    start_us: u64,
-    duration_us: u64,
-    bytes_in: u64,
-    bytes_out: u64,
-    failure: Option<Box<str>>,
 }
 
 /// A call under way.
@@ -110,7 +101,7 @@ impl Gate {
         }
     }
 
-    /// An import that takes no time: clock, random numbers, settings, counters.
+    /// An import that takes no time: random numbers, what a conversation is told. The clock is read once, at its start.
     #[inline]
     pub(crate) fn pass_now<T>(
         &mut self,
@@ -125,7 +116,7 @@ impl Gate {
             None => work(self),
         };
         let bytes = result.as_ref().map_or(0, bytes_out);
-        self.leave(&entered, bytes, result.as_ref().err());
+        self.leave(&entered, entered.at, bytes, result.as_ref().err());
         Ok(result)
     }
 
@@ -140,7 +131,7 @@ impl Gate {
         let mut entered = self.enter(name, 0)?;
         let refusal = entered.refusal.take();
         let result = work(self);
-        self.leave(&entered, bytes_out(&result), refusal.as_ref());
+        self.leave(&entered, entered.at, bytes_out(&result), refusal.as_ref());
         Ok(result)
     }
 
@@ -159,7 +150,9 @@ impl Gate {
             None => self.wait(entered.at, name, work).await,
         };
         let bytes = result.as_ref().map_or(0, bytes_out);
-        self.leave(&entered, bytes, result.as_ref().err());
+        let now = Instant::now();
+        self.move_clock(now);
+        self.leave(&entered, now, bytes, result.as_ref().err());
         Ok(result)
     }
 
@@ -231,21 +224,20 @@ impl Gate {
 
     /// Records the result and starts the grace where it is the first budget error.
     #[inline]
-    fn leave(&mut self, entered: &Entered, bytes_out: u64, failure: Option<&Failure>) {
-        let now = Instant::now();
-        self.move_clock(now);
+    fn leave(&mut self, entered: &Entered, now: Instant, bytes_out: u64, failure: Option<&Failure>) {
         self.cpu.note_call();
         if let Some(failure) = failure {
             self.see_failure(now, failure);
         }
         if self.calls.len() < RECORDED_MAX {
-            self.calls.push(Recorded {
-                name: entered.name,
+            self.calls.push(HostCall {
+                number: self.calls.len() as u64,
+                name: Cow::Borrowed(entered.name),
                 start_us: micros(entered.at.saturating_duration_since(self.started)),
                 duration_us: micros(now.saturating_duration_since(entered.at)),
                 bytes_in: entered.bytes_in,
                 bytes_out,
-                failure: failure.map(|failure| failure.to_string().into_boxed_str()),
+                failure: failure.map(ToString::to_string),
             });
         }
     }
@@ -263,8 +255,10 @@ impl Gate {
 
     fn move_clock(&mut self, now: Instant) {
         if !self.frozen {
-            let passed = now.saturating_duration_since(self.started).as_millis();
-            self.now_ms = self.start_ms + u64::try_from(passed).unwrap_or(u64::MAX);
+            let passed = now.saturating_duration_since(self.started);
+            let passed_ms =
+                passed.as_secs().saturating_mul(1_000).saturating_add(passed.subsec_millis().into());
+            self.now_ms = self.start_ms.saturating_add(passed_ms);
         }
     }
 
@@ -337,23 +331,12 @@ impl Gate {
     /// The record of all imports.
     pub(crate) fn take_calls(&mut self) -> Vec<HostCall> {
         std::mem::take(&mut self.calls)
-            .into_iter()
-            .zip(0u64..)
-            .map(|(call, number)| HostCall {
-                number,
-                name: call.name.to_owned(),
-                start_us: call.start_us,
-                duration_us: call.duration_us,
-                bytes_in: call.bytes_in,
-                bytes_out: call.bytes_out,
-                failure: call.failure.map(String::from),
-            })
-            .collect()
     }
 }
 
+/// Without the 128-bit division of `Duration::as_micros`: this runs at each host call.
 fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros().into())
 }
 
 /// A task that ends with whoever waits for it.

@@ -100,7 +100,7 @@ pub(crate) struct Bounds {
 }
 
 /// Elements of one table. Python's are the largest known, at about 15,000.
-const TABLE_ELEMENTS_MAX: usize = 200_000;
+pub(crate) const TABLE_ELEMENTS_MAX: usize = 200_000;
 
 impl Bounds {
     /// The limit, bytes.

@@ -92,7 +92,11 @@ pub(crate) async fn run(host: &Inner, run: HarnessRun) -> HarnessOutcome {
             blobs: Some(run.blobs),
         },
     );
-    let call = call(pre.clone(), store, run.task);
+    let (pre, places, needed) = (pre.clone(), Arc::clone(&host.places), run.plugin.loaded.places);
+    let call = async move {
+        let _place = places.take(needed).await;
+        call(pre, store, run.task).await
+    };
     match host.spawn(cpu, call).await {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -109,7 +113,7 @@ pub(crate) async fn run(host: &Inner, run: HarnessRun) -> HarnessOutcome {
 async fn call(pre: HarnessPluginPre<Guest>, mut store: Store<Guest>, task: TaskView) -> HarnessOutcome {
     let returned = async {
         let plugin = pre.instantiate_async(&mut store).await?;
-        let returned = plugin.espalier_plugin_harness().call_run(&mut store, &task_out(&task)).await?;
+        let returned = plugin.espalier_plugin_harness().call_run(&mut store, &task_out(task)).await?;
         match returned {
             Ok(report) => checked(report_in(report)).map(Ok),
             Err(failure) => Ok(Err(failure_in(failure))),

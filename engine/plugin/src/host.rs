@@ -10,6 +10,7 @@ use crate::engine::Ticker;
 use crate::gate::{AbortOnDrop, Gate, GateSetup};
 use crate::guest::{self, Guest, GuestSetup};
 use crate::logs::Logs;
+use crate::places::{self, Places};
 use crate::plugin::{Loaded, Pre};
 use crate::{
     CancelToken, EnvironmentHost, EnvironmentRun, GroupRewardRun, GroupScoreOutcome, HarnessOutcome,
@@ -32,6 +33,9 @@ pub struct PluginHostConfig {
     pub cache_dir: PathBuf,
     /// Threads that run guests, from 1.
     pub guest_threads: usize,
+    /// Instances at a time, from 1; whoever makes one more waits. Twice the rollouts that run at once: each has a harness
+    /// and an environment. Costs 2 of the process's memory maps each, and 4 more in use.
+    pub instances_max: u32,
     /// Where the futures of capabilities run: never on the guests' threads. Its time driver must be enabled.
     pub io: Handle,
 }
@@ -44,6 +48,7 @@ pub struct PluginHost {
 
 pub(crate) struct Inner {
     pub(crate) engine: Engine,
+    pub(crate) places: Arc<Places>,
     linker: Linker<Guest>,
     cache: CodeCache,
     guests: GuestThreads,
@@ -87,7 +92,8 @@ impl PluginHost {
     /// Errors: `Host` when the cache folder cannot be written, threads cannot be started, or the machine lacks what
     /// the compiler needs.
     pub fn new(config: PluginHostConfig) -> Result<PluginHost, PluginError> {
-        let engine = crate::engine::build()?;
+        let places = Arc::new(Places::new(config.instances_max));
+        let engine = crate::engine::build(places.count())?;
         let cache = CodeCache::open(&config.cache_dir, &engine)?;
         let mut linker = Linker::new(&engine);
         HarnessPlugin::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest: &mut Guest| guest)
@@ -101,7 +107,7 @@ impl PluginHost {
         let ticker = Ticker::start(&engine)?;
         let guests = GuestThreads::start(config.guest_threads)?;
         let loaded = Mutex::new(HashMap::new());
-        let inner = Inner { engine, linker, cache, guests, io: config.io, loaded, _ticker: ticker };
+        let inner = Inner { engine, places, linker, cache, guests, io: config.io, loaded, _ticker: ticker };
         Ok(PluginHost { inner: Arc::new(inner) })
     }
 
@@ -130,7 +136,9 @@ impl PluginHost {
     pub async fn time_instances(&self, plugin: &Plugin, count: u32) -> Duration {
         let Pre::Harness(pre) = &plugin.loaded.pre else { return Duration::ZERO };
         let (inner, pre, digest) = (Arc::clone(&self.inner), pre.clone(), plugin.digest().to_owned());
+        let places = plugin.loaded.places;
         let timed = async move {
+            let _place = inner.places.take(places).await;
             let started = Instant::now();
             for _ in 0..count {
                 let mut store = inner.closed_store("bench", &digest, "in a benchmark");
@@ -177,16 +185,16 @@ impl Inner {
         let size_bytes = wasm.len() as u64;
         let inner = Arc::clone(&self);
         let compiled = tokio::task::spawn_blocking(move || inner.compile(&digest, &wasm, world)).await;
-        let (pre, instance_pre) = compiled
+        let (pre, instance_pre, places) = compiled
             .map_err(|error| PluginError::Host(format!("compiling a plugin: {error}")))?
             .map_err(|error| PluginError::Compile { path: path.clone(), reason: format!("{error:#}") })?;
         let digest = digest.to_hex().to_string();
         let schema_error = |reason| PluginError::Schema { path: path.clone(), reason };
-        let schema = self.describe(instance_pre, &path, &digest).await.map_err(schema_error)?;
+        let schema = self.describe(instance_pre, places, &path, &digest).await.map_err(schema_error)?;
         let schema: serde_json::Value =
             serde_json::from_str(&schema).map_err(|error| schema_error(format!("is no JSON: {error}")))?;
         let validator = settings::compile(&schema).map_err(schema_error)?;
-        let loaded = Arc::new(Loaded { digest, world, size_bytes, schema, validator, pre });
+        let loaded = Arc::new(Loaded { digest, world, size_bytes, schema, validator, pre, places });
         *slot = Arc::downgrade(&loaded);
         Ok(Arc::new(Plugin { path, loaded }))
     }
@@ -210,7 +218,7 @@ impl Inner {
         digest: &blake3::Hash,
         wasm: &[u8],
         world: World,
-    ) -> wasmtime::Result<(Pre, InstancePre<Guest>)> {
+    ) -> wasmtime::Result<(Pre, InstancePre<Guest>, u32)> {
         let (component, source) = self.cache.load(&self.engine, digest, wasm)?;
         tracing::debug!(digest = %digest.to_hex(), ?source, "component ready");
         let instance_pre = self.link(&component)?;
@@ -221,7 +229,7 @@ impl Inner {
             World::GroupReward => Pre::GroupReward(GroupRewardPluginPre::new(instance_pre.clone())?),
             World::Judge | World::TaskGenerator => Pre::NotRun,
         };
-        Ok((pre, instance_pre))
+        Ok((pre, instance_pre, places::needed(&component)))
     }
 
     fn link(&self, component: &Component) -> wasmtime::Result<InstancePre<Guest>> {
@@ -231,7 +239,14 @@ impl Inner {
     }
 
     /// The settings' schema, from an instance that may call no import and has 10 s.
-    async fn describe(&self, pre: InstancePre<Guest>, path: &Path, digest: &str) -> Result<String, String> {
+    async fn describe(
+        &self,
+        pre: InstancePre<Guest>,
+        places: u32,
+        path: &Path,
+        digest: &str,
+    ) -> Result<String, String> {
+        let place = self.places.take(places).await;
         let alias = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("?");
         let mut store = self.closed_store(alias, digest, "while it describes its settings");
         let cpu = Arc::clone(&store.data().gate.cpu);
@@ -249,6 +264,11 @@ impl Inner {
             }
             .await;
             described.map_err(|error| trap::report(&error, store.data(), "settings-schema").text)
+        };
+        // The place outlives the instance, which `call` drops.
+        let call = async move {
+            let _place = place;
+            call.await
         };
         self.spawn(cpu, call)
             .await

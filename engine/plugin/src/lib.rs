@@ -3,13 +3,13 @@
 //! Only this crate knows wasmtime. It maps WIT (`wit/`) onto the traits of [`espalier_core::host`], runs guests on
 //! threads of their own, and says of each guest that failed what happened and where. It never decides what a failure
 //! means for a rollout: that is [`espalier_core::ending`].
-
 //!
-//! Reading order: `host` (loading, and who runs where) -> `inspect` and `cache` -> `engine` -> `guest` -> `gate` (where
+//! Reading order: `host` (loading, and who runs where) -> `inspect` and `cache` -> `engine` and `places` -> `guest` -> `gate` (where
 //! every import passes) -> `imports` and `wasi` -> `harness`, `environment`, `reward` -> `trap`.
 
 mod bindings;
 mod cache;
+mod cancel;
 mod convert;
 mod cpu;
 mod engine;
@@ -22,6 +22,7 @@ mod host;
 mod imports;
 mod inspect;
 mod logs;
+mod places;
 mod plugin;
 mod registry;
 mod reward;
@@ -31,6 +32,7 @@ mod view;
 mod wasi;
 mod world;
 
+pub use cancel::CancelToken;
 pub use environment::{EnvironmentHost, EnvironmentRun};
 pub use error::{PluginError, SettingProblem, SettingsError, UnknownPlugin};
 pub use harness::{HarnessOutcome, HarnessRun};
@@ -39,5 +41,4 @@ pub use inspect::{Names, names_of};
 pub use plugin::{Plugin, digest_of};
 pub use registry::{Entry, Registry};
 pub use reward::{GroupRewardRun, GroupScoreOutcome, RewardRun, ScoreError, ScoreOutcome};
-pub use tokio_util::sync::CancellationToken as CancelToken;
 pub use world::World;

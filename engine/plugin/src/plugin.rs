@@ -24,6 +24,8 @@ pub(crate) struct Loaded {
     pub(crate) schema: Value,
     pub(crate) validator: jsonschema::Validator,
     pub(crate) pre: Pre,
+    /// What an instance takes of [`crate::places`].
+    pub(crate) places: u32,
 }
 
 /// The component, type-checked and linked once.

@@ -272,7 +272,9 @@ where
         },
     );
     let cancel = scoring.cancel.clone();
+    let (places, needed) = (Arc::clone(&host.places), scoring.plugin.loaded.places);
     let task = async move {
+        let _place = places.take(needed).await;
         let (mut store, returned) = call(store, views).await;
         let wall_met = store.data().gate.wall_met();
         let result = match returned {

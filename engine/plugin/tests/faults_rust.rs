@@ -63,7 +63,7 @@ async fn budgets_are_told_first_and_ignored_ones_trap() {
     // settings, open, 3 answers, the refusal, and 16 more.
     assert_eq!(ignored.host_calls_total, 2 + 3 + 1 + 16);
     let refused = &ignored.host_calls[5];
-    assert_eq!((refused.name.as_str(), refused.number), ("conversation.complete", 5));
+    assert_eq!((&*refused.name, refused.number), ("conversation.complete", 5));
     assert_eq!(refused.failure.as_deref(), Some("budget used up: turns"));
 
     let tight = Case::fault("import-loop").run(&host(), &plugin).await;

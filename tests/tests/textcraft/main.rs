@@ -136,6 +136,7 @@ async fn the_component_answers_as_the_package_does() {
     let host = PluginHost::new(PluginHostConfig {
         cache_dir: folder.path().to_owned(),
         guest_threads: 1,
+        instances_max: 4,
         io: tokio::runtime::Handle::current(),
     })
     .unwrap();
@@ -155,7 +156,7 @@ async fn played_by_component(host: &PluginHost, plugin: &Arc<Plugin>, episode: &
     let environments = host.environment(EnvironmentRun {
         plugin: Arc::clone(plugin),
         alias: "textcraft".to_owned(),
-        task: TaskView {
+        task: Arc::new(TaskView {
             id: "episode".to_owned(),
             instruction: String::new(),
             environment: None,
@@ -163,7 +164,7 @@ async fn played_by_component(host: &PluginHost, plugin: &Arc<Plugin>, episode: &
             tags: Vec::new(),
             data: serde_json::to_string(&episode.task).unwrap(),
             private_data: None,
-        },
+        }),
         settings: plugin.check_settings(&serde_json::json!({})).unwrap(),
         seed: SEED,
         start_ms: 0,

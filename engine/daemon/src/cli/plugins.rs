@@ -171,7 +171,12 @@ async fn aliases(store: &str) -> Vec<(String, String)> {
 }
 
 fn host() -> Result<PluginHost, Problem> {
-    let config = PluginHostConfig { cache_dir: plugin_cache(), guest_threads: 1, io: Handle::current() };
+    let config = PluginHostConfig {
+        cache_dir: plugin_cache(),
+        guest_threads: 1,
+        instances_max: 4,
+        io: Handle::current(),
+    };
     Ok(PluginHost::new(config)?)
 }
 

@@ -82,6 +82,7 @@ impl EngineWorld {
         };
         Ok(GroupContext {
             group_index,
+            whole_task: Arc::new(slot.task.view(true)),
             task: slot.task,
             repeat: slot.repeat,
             limits,

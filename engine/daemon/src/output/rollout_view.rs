@@ -308,7 +308,7 @@ fn calls(calls: &[HostCall], look: &Look) -> Vec<String> {
     for call in calls.iter().take(CALLS_SHOWN) {
         table.row(vec![
             call.number.to_string().into(),
-            call.name.as_str().into(),
+            call.name.as_ref().into(),
             us(call.start_us).into(),
             us(call.duration_us).into(),
             bytes(call.bytes_in).into(),

@@ -35,7 +35,8 @@ pub fn host() -> PluginHost {
 }
 
 pub fn new_host(cache: &Path, guest_threads: usize) -> PluginHost {
-    PluginHost::new(PluginHostConfig { cache_dir: cache.to_owned(), guest_threads, io: io() }).unwrap()
+    let cache_dir = cache.to_owned();
+    PluginHost::new(PluginHostConfig { cache_dir, guest_threads, instances_max: 256, io: io() }).unwrap()
 }
 
 /// A built guest.
@@ -261,7 +262,7 @@ pub async fn environment(settings: serde_json::Value, meter: &Arc<Meter>) -> Arc
     let plugin = guest("fault-environment").await;
     host().environment(EnvironmentRun {
         alias: "world".to_owned(),
-        task: task(),
+        task: Arc::new(task()),
         settings: plugin.check_settings(&settings).unwrap_or_else(|error| panic!("{error}")),
         seed: 11,
         start_ms: 1_700_000_000_000,
