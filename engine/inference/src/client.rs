@@ -24,6 +24,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// Largest body that is read; 32 times an answer of 100,000 tokens with logprobs.
 const BODY_BYTES_MAX: usize = 512 << 20;
+/// Most memory that is taken for a body before its bytes have come.
+const BODY_BYTES_AT_ONCE: usize = 1 << 20;
 /// Bytes of an error body that are kept for the message.
 const ERROR_BODY_BYTES: usize = 400;
 /// Idle connections are closed before common servers close them (5 s), so that no request meets a closing one.
@@ -38,6 +40,9 @@ pub struct Client {
     policy: Policy,
     /// Owner of the bound on requests in flight; callers wait here in order of arrival.
     gate: Semaphore,
+    /// As many again for requests that sample nothing, so that they neither wait for answers nor open a connection for
+    /// each rollout.
+    aside: Semaphore,
     /// Jitter only: never sampling.
     rng: Mutex<ChaCha8Rng>,
     counters: Counters,
@@ -115,7 +120,7 @@ impl Client {
         let mut builder = reqwest::Client::builder()
             .connect_timeout(config.deadlines.connect.0)
             .pool_idle_timeout(IDLE_CONNECTION)
-            .pool_max_idle_per_host(in_flight as usize)
+            .pool_max_idle_per_host(2 * in_flight as usize)
             .redirect(reqwest::redirect::Policy::none())
             .tcp_nodelay(true)
             .http1_only();
@@ -142,6 +147,7 @@ impl Client {
             deadlines: config.deadlines,
             policy: Policy::from(config.retries),
             gate: Semaphore::new(in_flight as usize),
+            aside: Semaphore::new(in_flight as usize),
             rng: Mutex::new(ChaCha8Rng::seed_from_u64(seed)),
             counters: Counters::default(),
         })
@@ -161,6 +167,11 @@ impl Client {
                 last: None,
             }),
         }
+    }
+
+    /// Waits for a place among the requests that sample nothing; they end by their deadlines.
+    pub(crate) async fn admit_aside(&self) -> Permit<'_> {
+        Permit { _permit: self.aside.acquire().await.expect("the gate is never closed") }
     }
 
     /// Sends `request` until `read` accepts an answer, the attempts are used up, or the deadline passes.
@@ -281,7 +292,8 @@ impl Client {
             let now = server_now.and_then(|date| httpdate::parse_http_date(date).ok());
             retry_after::parse(value.to_str().ok()?, now.unwrap_or_else(SystemTime::now))
         });
-        let mut body = BytesMut::new();
+        let length = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+        let mut body = BytesMut::with_capacity(length.min(BODY_BYTES_AT_ONCE));
         loop {
             match response.chunk().await {
                 Ok(Some(chunk)) if body.len() + chunk.len() > BODY_BYTES_MAX => {

@@ -22,8 +22,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use espalier_core::chat::{Finish, Message, Tool, ToolCall};
 use espalier_core::samples::{LogprobKind, Sampling};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -214,8 +216,29 @@ fn json_body(body: &impl Serialize) -> Bytes {
     Bytes::from(serde_json::to_vec(body).expect("own request bodies have string keys and finite numbers"))
 }
 
+/// A JSON body whose prompt is written straight from its ids; as a [`Value`] each of them would take 72 bytes first.
+fn prompt_body(key: &str, prompt: &[u32], rest: &Value) -> Bytes {
+    let write = || {
+        let mut bytes = Vec::with_capacity(1024 + 6 * prompt.len());
+        let mut serializer = serde_json::Serializer::new(&mut bytes);
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry(key, prompt)?;
+        for (key, value) in rest.as_object().into_iter().flatten() {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()?;
+        Ok::<_, serde_json::Error>(bytes)
+    };
+    Bytes::from(write().expect("own request bodies have string keys and finite numbers"))
+}
+
 /// An answer of the published form.
 fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
+    read_borrowed(body)
+}
+
+/// An answer of the published form that borrows from the body: for those with an entry for each token.
+fn read_borrowed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|error| {
         let start = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
         Fault::malformed(format!("{error}; it begins {start:?}"))

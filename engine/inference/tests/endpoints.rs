@@ -142,6 +142,22 @@ async fn a_stop_id_ends_the_answer_and_stays_in_it() {
     }
 }
 
+/// llama.cpp ends an answer at its own end of sequence: where nothing else can end it, it is asked for whole.
+#[tokio::test]
+async fn an_answer_that_only_its_turn_can_end_is_one_exchange() {
+    let answer = "craft 4 oak planks using 1 oak log, then rest";
+    for (stop_ids, exchanges) in [(vec![EOS], 1), (vec![], 1), (vec![EOS, 258], 4)] {
+        let server = Scripted::start(Options::new(by_text(move |_| answer.to_owned()))).await.unwrap();
+        let endpoint = open(&config(ModelKind::LlamaCpp, &server)).await;
+        endpoint.describe().await.unwrap();
+        let mut request = ask("go", 200, &[]);
+        request.stop_ids = stop_ids.clone().into();
+        let generated = endpoint.generate(request).await.unwrap();
+        assert_right(&generated, "go", &ids_of(answer));
+        assert_eq!(server.counts().requests, exchanges, "{stop_ids:?}");
+    }
+}
+
 /// llama.cpp gives no logprob for a token that only begins a character: each is asked for, also across pieces.
 #[tokio::test]
 async fn characters_of_several_tokens_have_every_logprob() {

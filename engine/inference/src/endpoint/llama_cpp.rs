@@ -1,8 +1,8 @@
 //! llama.cpp's server: `/completion` with token ids in, ids and logprobs out.
 //!
 //! Three habits of that server shape this file:
-//! - its own stop texts leave ids, text and logprobs disagreeing, so none is sent. Where the caller will cut at a text,
-//!   the answer is asked for in short pieces and ends behind the piece that contains the text. A piece goes on from the
+//! - its own stop texts leave ids, text and logprobs disagreeing, so none is sent. Where the caller will cut at a text, or
+//!   at a token that is not the server's own end of sequence, the answer is asked for in short pieces and ends behind the piece that contains the text. A piece goes on from the
 //!   server's cache, at the price of one exchange.
 //! - a token that only begins a character has an id but no logprob. Such tokens are found by aligning ids and entries
 //!   ([`align`]); their logprobs are asked for one by one, behind the answer, from the same distribution.
@@ -13,7 +13,7 @@ mod wire;
 
 use super::{
     ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, contains_stop,
-    json_body, one_version, read_json,
+    json_body, one_version, prompt_body, read_json,
 };
 use crate::client::{Client, ClientStats, Request, general_refusal};
 use crate::config::{ModelConfig, ModelKind};
@@ -23,6 +23,8 @@ use async_trait::async_trait;
 use espalier_core::chat::Finish;
 use espalier_core::samples::LogprobKind;
 use serde::de::DeserializeOwned;
+use std::borrow::Cow;
+use std::sync::OnceLock;
 use wire::{Ask, Completion, End};
 
 /// Tokens of the first piece of an answer with stop texts, and of the second; later ones double. Lines and calls are
@@ -39,20 +41,28 @@ pub struct LlamaCpp {
     client: Client,
     version: String,
     context_tokens: Option<u32>,
+    /// The token at which the server ends every answer by itself; known once it was asked what it is.
+    end: OnceLock<u32>,
 }
 
 impl LlamaCpp {
     /// The endpoint of `config` over `client`.
     pub fn new(client: Client, config: &ModelConfig) -> LlamaCpp {
-        LlamaCpp { client, version: config.version.clone(), context_tokens: config.context_tokens }
+        LlamaCpp {
+            client,
+            version: config.version.clone(),
+            context_tokens: config.context_tokens,
+            end: OnceLock::new(),
+        }
     }
 
     /// Samples until the end of the turn, the limit, or a stop.
     async fn sample(&self, request: &GenerateRequest) -> Result<Sampled, EndpointError> {
-        let in_pieces = !request.stop.is_empty() || !request.stop_ids.is_empty();
+        let in_pieces =
+            !request.stop.is_empty() || request.stop_ids.iter().any(|id| self.end.get() != Some(id));
         let most = request.sampling.max_tokens;
         let mut length = if in_pieces { PIECE_FIRST } else { most };
-        let mut context = request.prompt.to_vec();
+        let mut context = Cow::Borrowed(&*request.prompt);
         let mut sampled = Sampled::default();
         let mut slot = None;
         loop {
@@ -68,14 +78,16 @@ impl LlamaCpp {
             let (completion, retries) = self.complete(request, &ask).await?;
             sampled.retries += retries;
             slot = completion.slot;
-            context.extend(completion.tokens.iter().map(|token| token.id));
+            let from = sampled.tokens.len();
             sampled.tokens.extend(completion.tokens);
             let finish = match completion.end {
                 End::Turn => Some(Finish::Stop),
                 _ if sampled.tokens.iter().any(|token| request.stop_ids.contains(&token.id)) => {
                     Some(Finish::Stop)
                 }
-                _ if contains_stop(&sampled.text(), &request.stop) => Some(Finish::Stop),
+                _ if !request.stop.is_empty() && contains_stop(&sampled.text(), &request.stop) => {
+                    Some(Finish::Stop)
+                }
                 End::Context => Some(Finish::Length),
                 End::Limit => (sampled.tokens.len() as u32 >= most).then_some(Finish::Length),
             };
@@ -83,6 +95,7 @@ impl LlamaCpp {
                 sampled.finish = finish;
                 return Ok(sampled);
             }
+            context.to_mut().extend(sampled.tokens[from..].iter().map(|token| token.id));
             // As much again as there is: 8, 8, 16, 32, 64, 128.
             length = (sampled.tokens.len() as u32).clamp(PIECE_FIRST, PIECE_MAX);
         }
@@ -122,7 +135,7 @@ impl LlamaCpp {
     ) -> Result<(Completion, u32), EndpointError> {
         let call = Request {
             route: "/completion",
-            body: Some(json_body(&wire::completion_body(&request.sampling, ask))),
+            body: Some(prompt_body("prompt", ask.prompt, &wire::completion_body(&request.sampling, ask))),
             session_id: Some(&request.session_id),
             deadline: request.deadline,
         };
@@ -142,7 +155,19 @@ impl LlamaCpp {
         body: &serde_json::Value,
     ) -> Result<T, EndpointError> {
         let call = Request { route, body: Some(json_body(body)), session_id: None, deadline: None };
+        let _place = self.client.admit_aside().await;
         Ok(self.client.call(&call, &general_refusal, read_json).await?.value)
+    }
+
+    /// Learns the token that ends the server's answers, where its text is one token. Without it the server is not relied
+    /// on to end an answer there.
+    async fn learn_end(&self, eos: Option<&str>) {
+        let Some(text) = eos.filter(|text| !text.is_empty() && self.end.get().is_none()) else { return };
+        if let Ok(Encoded { ids, .. }) = self.tokenize(text, true).await
+            && let [id] = ids[..]
+        {
+            let _ = self.end.set(id);
+        }
     }
 }
 
@@ -170,6 +195,7 @@ impl Sampled {
 impl Endpoint for LlamaCpp {
     async fn describe(&self) -> Result<EndpointInfo, EndpointError> {
         let props: wire::Props = self.get("/props").await?;
+        self.learn_end(props.eos_token.as_deref()).await;
         let served = props.default_generation_settings.n_ctx;
         Ok(EndpointInfo {
             kind: ModelKind::LlamaCpp,
@@ -216,8 +242,11 @@ impl Endpoint for LlamaCpp {
         let body = serde_json::json!({
             "content": text, "add_special": false, "parse_special": parse_special, "with_pieces": true,
         });
-        let answer: wire::Tokenized = self.post("/tokenize", &body).await?;
-        Ok(wire::encoded(text, answer.tokens))
+        let call =
+            Request { route: "/tokenize", body: Some(json_body(&body)), session_id: None, deadline: None };
+        let _place = self.client.admit_aside().await;
+        let read = |body: &[u8]| wire::read_tokenized(body, text);
+        Ok(self.client.call(&call, &general_refusal, read).await?.value)
     }
 
     async fn detokenize(&self, ids: &[u32]) -> Result<String, EndpointError> {

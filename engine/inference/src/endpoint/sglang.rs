@@ -7,7 +7,7 @@
 mod wire;
 
 use super::{
-    ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, json_body,
+    ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, prompt_body,
     read_json,
 };
 use crate::client::{Client, ClientStats, ReadRefusal, Request, general_refusal};
@@ -72,7 +72,7 @@ impl Endpoint for Sglang {
         let _place = self.client.admit(request.deadline).await?;
         let call = Request {
             route: "/generate",
-            body: Some(json_body(&wire::generate_body(&request))),
+            body: Some(prompt_body("input_ids", &request.prompt, &wire::generate_body(&request))),
             session_id: Some(&request.session_id),
             deadline: request.deadline,
         };

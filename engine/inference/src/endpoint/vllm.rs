@@ -9,7 +9,7 @@ mod wire;
 
 use super::{
     ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, json_body,
-    read_json,
+    prompt_body, read_json,
 };
 use crate::client::{Answered, Client, ClientStats, ReadRefusal, Request, general_refusal};
 use crate::config::{ModelConfig, ModelKind};
@@ -64,7 +64,9 @@ impl Vllm {
     ) -> Result<Generated, EndpointError> {
         let body = wire::generate_body(request, model);
         let answered = self
-            .post(request, GENERATE, &body, |body| wire::read_generate(body, request, &self.version))
+            .post(request, GENERATE, ("token_ids", &body), |body| {
+                wire::read_generate(body, request, &self.version)
+            })
             .await?;
         Ok(Generated { retries: answered.retries, ..answered.value })
     }
@@ -76,7 +78,9 @@ impl Vllm {
     ) -> Result<Generated, EndpointError> {
         let body = wire::completions_body(request, model);
         let answered = self
-            .post(request, COMPLETIONS, &body, |body| wire::read_completion(body, request, &self.version))
+            .post(request, COMPLETIONS, ("prompt", &body), |body| {
+                wire::read_completion(body, request, &self.version)
+            })
             .await?;
         Ok(Generated { retries: answered.retries, ..answered.value })
     }
@@ -85,12 +89,12 @@ impl Vllm {
         &self,
         request: &GenerateRequest,
         route: &str,
-        body: &serde_json::Value,
+        (key, body): (&str, &serde_json::Value),
         read: impl Fn(&[u8]) -> Result<Generated, Fault> + Sync,
     ) -> Result<Answered<Generated>, EndpointError> {
         let call = Request {
             route,
-            body: Some(json_body(body)),
+            body: Some(prompt_body(key, &request.prompt, body)),
             session_id: Some(&request.session_id),
             deadline: request.deadline,
         };

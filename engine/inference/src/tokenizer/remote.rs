@@ -3,21 +3,65 @@
 //! For servers whose route can take control-token text as plain text (llama.cpp); a GGUF carries no `tokenizer.json`.
 //! The special tokens are found out once: every token of the vocabulary is spelled, the spellings are read back with
 //! and without control tokens, and what only appears with them is special.
+//!
+//! Texts recur: a group opens with the same one, and worlds answer alike. What was encoded lately is kept, in a bounded
+//! number of bytes.
 
 use super::{Encoded, SpecialToken, Tokenizer, TokenizerError, longest_first};
 use crate::endpoint::Endpoint;
 use crate::error::EndpointError;
 use async_trait::async_trait;
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Tokens spelled in one request while special tokens are sought.
 const IDS_PER_REQUEST: usize = 4096;
+
+/// Bytes of encoded texts that are kept: text, ids and offsets.
+const KEPT_BYTES: usize = 8 << 20;
 
 /// A tokenizer that asks the endpoint.
 pub struct RemoteTokenizer {
     endpoint: Arc<dyn Endpoint>,
     special_tokens: Vec<SpecialToken>,
+    /// Never held while anything is awaited.
+    kept: Mutex<Kept>,
+}
+
+/// Encoded texts in two halves: what is found in the old one moves to the young one; when that is full it becomes the
+/// old one, and what was not asked for since is gone.
+#[derive(Default)]
+struct Kept {
+    young: Half,
+    old: Half,
+    young_bytes: usize,
+}
+
+/// By whether control tokens are read, then by text.
+type Half = [HashMap<Box<str>, Arc<Encoded>>; 2];
+
+impl Kept {
+    fn get(&mut self, text: &str, special: bool) -> Option<Arc<Encoded>> {
+        let half = usize::from(special);
+        if let Some(encoded) = self.young[half].get(text) {
+            return Some(Arc::clone(encoded));
+        }
+        let encoded = self.old[half].remove(text)?;
+        self.put(text, special, Arc::clone(&encoded));
+        Some(encoded)
+    }
+
+    fn put(&mut self, text: &str, special: bool, encoded: Arc<Encoded>) {
+        let bytes = text.len() + 12 * encoded.ids.len() + 128;
+        if self.young_bytes + bytes > KEPT_BYTES / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        if bytes <= KEPT_BYTES / 2 && self.young[usize::from(special)].insert(text.into(), encoded).is_none()
+        {
+            self.young_bytes += bytes;
+        }
+    }
 }
 
 impl RemoteTokenizer {
@@ -53,7 +97,11 @@ impl RemoteTokenizer {
         mut special_tokens: Vec<SpecialToken>,
     ) -> RemoteTokenizer {
         longest_first(&mut special_tokens);
-        RemoteTokenizer { endpoint, special_tokens }
+        RemoteTokenizer { endpoint, special_tokens, kept: Mutex::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,7 +111,12 @@ impl Tokenizer for RemoteTokenizer {
         if text.is_empty() {
             return Ok(Encoded { ids: Vec::new(), offsets: Some(Vec::new()) });
         }
-        self.endpoint.tokenize(text, special).await.map_err(|error| unavailable(&error))
+        if let Some(encoded) = self.kept().get(text, special) {
+            return Ok(encoded.as_ref().clone());
+        }
+        let encoded = self.endpoint.tokenize(text, special).await.map_err(|error| unavailable(&error))?;
+        self.kept().put(text, special, Arc::new(encoded.clone()));
+        Ok(encoded)
     }
 
     async fn decode(&self, ids: &[u32]) -> Result<Vec<u8>, TokenizerError> {
@@ -113,4 +166,30 @@ async fn special_tokens(endpoint: &dyn Endpoint, size: u32) -> Result<Vec<Specia
 
 fn unavailable(error: &EndpointError) -> TokenizerError {
     TokenizerError::Unavailable(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(ids: usize) -> Arc<Encoded> {
+        Arc::new(Encoded { ids: vec![1; ids], offsets: None })
+    }
+
+    #[test]
+    fn what_is_asked_for_stays_and_bytes_are_bounded() {
+        let mut kept = Kept::default();
+        let texts = 40;
+        // Each takes a tenth of a half.
+        let ids = KEPT_BYTES / 2 / 10 / 12 - 100;
+        for text in 0..texts {
+            kept.put(&format!("text {text}"), true, encoded(ids));
+            assert!(kept.get("text 0", true).is_some(), "asked for each time, behind {text}");
+            assert!(kept.get("text 0", false).is_none(), "another encoding of the same text");
+        }
+        let there = (0..texts).filter(|text| kept.get(&format!("text {text}"), true).is_some()).count();
+        assert!((10..=20).contains(&there), "{there}");
+        kept.put("too long", true, encoded(KEPT_BYTES));
+        assert!(kept.get("too long", true).is_none());
+    }
 }

@@ -1,11 +1,14 @@
 //! The published form of llama.cpp's requests and answers.
 
 use super::align::{self, Entry, Token};
-use crate::endpoint::{Encoded, check_counts, check_logprob, read_json};
+use crate::endpoint::{Encoded, check_counts, check_logprob, read_borrowed};
 use crate::error::{EndpointError, Fault};
 use espalier_core::samples::Sampling;
-use serde::Deserialize;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// One request to `/completion`.
 pub(super) struct Ask<'a> {
@@ -49,7 +52,7 @@ pub(super) struct Candidate {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct Answer<'a> {
     content: String,
     tokens: Vec<u32>,
     tokens_predicted: u64,
@@ -57,17 +60,18 @@ struct Answer {
     stop_type: String,
     truncated: bool,
     id_slot: Option<i64>,
-    #[serde(default)]
-    completion_probabilities: Vec<AnswerEntry>,
+    #[serde(borrow, default)]
+    completion_probabilities: Vec<AnswerEntry<'a>>,
 }
 
 #[derive(Deserialize)]
-struct AnswerEntry {
+struct AnswerEntry<'a> {
     id: u32,
     logprob: Option<f64>,
     bytes: Vec<u8>,
-    #[serde(default)]
-    top_logprobs: Vec<AnswerCandidate>,
+    /// Read where candidates were asked for.
+    #[serde(borrow, default)]
+    top_logprobs: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -97,22 +101,76 @@ pub(super) struct Settings {
 
 /// `/tokenize` with pieces.
 #[derive(Deserialize)]
-pub(super) struct Tokenized {
-    pub(super) tokens: Vec<PieceToken>,
+struct Tokenized {
+    tokens: Pieces,
+}
+
+/// The tokens of a text, gathered as they are read: an answer has an entry for each token of a whole prompt.
+#[derive(Default)]
+struct Pieces {
+    ids: Vec<u32>,
+    /// Where each token's piece ends in `bytes`.
+    ends: Vec<u32>,
+    /// All pieces, one behind the other.
+    bytes: Vec<u8>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct PieceToken {
+struct PieceToken<'a> {
     id: u32,
-    piece: PieceText,
+    #[serde(borrow)]
+    piece: Piece<'a>,
 }
 
-/// A piece is a string, or bytes where it is no UTF-8.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum PieceText {
-    Text(String),
-    Bytes(Vec<u8>),
+/// A piece is a string, or a list of bytes where it is no UTF-8.
+struct Piece<'a>(Cow<'a, [u8]>);
+
+impl<'de> Deserialize<'de> for Pieces {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Pieces;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a list of tokens")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut tokens: A) -> Result<Pieces, A::Error> {
+                let mut pieces = Pieces::default();
+                while let Some(PieceToken { id, piece }) = tokens.next_element()? {
+                    pieces.ids.push(id);
+                    pieces.bytes.extend_from_slice(&piece.0);
+                    pieces.ends.push(pieces.bytes.len() as u32);
+                }
+                Ok(pieces)
+            }
+        }
+        deserializer.deserialize_seq(List)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Piece<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Piece<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string or a list of bytes")
+            }
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Piece(Cow::Borrowed(text.as_bytes())))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Piece(Cow::Owned(text.as_bytes().to_vec())))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut bytes: A) -> Result<Self::Value, A::Error> {
+                let mut piece = Vec::new();
+                while let Some(byte) = bytes.next_element()? {
+                    piece.push(byte);
+                }
+                Ok(Piece(Cow::Owned(piece)))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// `/detokenize`.
@@ -134,10 +192,9 @@ struct RefusalBody {
     n_ctx: Option<u64>,
 }
 
-/// Every sampler is named, so that none of the server's defaults is left on.
+/// Without the prompt, which is `prompt`. Every sampler is named, so that none of the server's defaults is left on.
 pub(super) fn completion_body(sampling: &Sampling, ask: &Ask<'_>) -> Value {
     let mut body = json!({
-        "prompt": ask.prompt,
         "n_predict": ask.n_predict,
         "n_probs": ask.n_probs,
         "seed": ask.seed,
@@ -181,7 +238,7 @@ pub(super) fn piece_seed(seed: u64, done: u32) -> u32 {
 
 /// Reads an answer and checks every count in it.
 pub(super) fn read_completion(body: &[u8], ask: &Ask<'_>) -> Result<Completion, Fault> {
-    let answer: Answer = read_json(body)?;
+    let answer: Answer<'_> = read_borrowed(body)?;
     // Logprobs may be fewer than ids here, never more: what is missing is found by the alignment.
     check_counts(answer.tokens.len(), answer.tokens.len(), ask.n_predict)?;
     if answer.tokens_predicted != answer.tokens.len() as u64 {
@@ -209,8 +266,8 @@ pub(super) fn read_completion(body: &[u8], ask: &Ask<'_>) -> Result<Completion, 
     for (at, entry) in answer.completion_probabilities.into_iter().enumerate() {
         // JSON has no minus infinity: the server writes null.
         let logprob = check_logprob(entry.logprob.unwrap_or(f64::NEG_INFINITY))?;
-        if at == 0 && ask.n_probs > 1 {
-            for candidate in entry.top_logprobs {
+        if let Some(list) = entry.top_logprobs.filter(|_| at == 0 && ask.n_probs > 1) {
+            for candidate in read_borrowed::<Vec<AnswerCandidate>>(list.get().as_bytes())? {
                 let logprob = check_logprob(candidate.logprob.unwrap_or(f64::NEG_INFINITY))?;
                 candidates.push(Candidate { id: candidate.id, logprob, bytes: candidate.bytes });
             }
@@ -235,20 +292,9 @@ pub(super) fn refusal(_: u16, body: &[u8], endpoint: &str) -> Option<EndpointErr
 }
 
 /// Ids with offsets, where the pieces put together are the text (a tokenizer that normalises gives no offsets).
-pub(super) fn encoded(text: &str, tokens: Vec<PieceToken>) -> Encoded {
-    let mut offsets = Vec::with_capacity(tokens.len());
-    let mut at = 0usize;
-    let mut whole = true;
-    for token in &tokens {
-        let piece = match &token.piece {
-            PieceText::Text(text) => text.as_bytes(),
-            PieceText::Bytes(bytes) => bytes,
-        };
-        let end = at + piece.len();
-        whole &= text.as_bytes().get(at..end) == Some(piece);
-        offsets.push((at as u32, end as u32));
-        at = end;
-    }
-    let ids = tokens.into_iter().map(|token| token.id).collect();
-    Encoded { ids, offsets: (whole && at == text.len()).then_some(offsets) }
+pub(super) fn read_tokenized(body: &[u8], text: &str) -> Result<Encoded, Fault> {
+    let Pieces { ids, ends, bytes } = read_borrowed::<Tokenized>(body)?.tokens;
+    let offsets = (bytes == text.as_bytes())
+        .then(|| ends.iter().scan(0, |from, end| Some((std::mem::replace(from, *end), *end))).collect());
+    Ok(Encoded { ids, offsets })
 }

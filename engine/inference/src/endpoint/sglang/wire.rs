@@ -56,7 +56,7 @@ pub(super) fn is_unnamed(version: &str) -> bool {
     version.is_empty() || version == "default"
 }
 
-/// Every sampler is named, so that none of the server's defaults is left on.
+/// Without the prompt, which is `input_ids`. Every sampler is named, so that none of the server's defaults is left on.
 pub(super) fn generate_body(request: &GenerateRequest) -> Value {
     let sampling = &request.sampling;
     let mut samplers = json!({
@@ -83,7 +83,6 @@ pub(super) fn generate_body(request: &GenerateRequest) -> Value {
         samplers["stop_token_ids"] = json!(&*request.stop_ids);
     }
     json!({
-        "input_ids": &*request.prompt,
         "sampling_params": samplers,
         "return_logprob": true,
         "logprob_start_len": -1,

@@ -170,19 +170,19 @@ fn samplers(request: &GenerateRequest) -> Value {
     samplers
 }
 
+/// Without the prompt, which is `token_ids`.
 pub(super) fn generate_body(request: &GenerateRequest, model: &str) -> Value {
     json!({
         "model": model,
-        "token_ids": &*request.prompt,
         "sampling_params": samplers(request),
         "stream": false,
     })
 }
 
+/// Without the prompt, which is `prompt`.
 pub(super) fn completions_body(request: &GenerateRequest, model: &str) -> Value {
     let mut body = samplers(request);
     body["model"] = json!(model);
-    body["prompt"] = json!(&*request.prompt);
     body["return_token_ids"] = json!(true);
     body["stream"] = json!(false);
     body
