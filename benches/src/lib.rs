@@ -89,14 +89,28 @@ pub fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.get((last as f64 * share).round() as usize).copied().unwrap_or(0.0)
 }
 
-/// Resident memory of this process, bytes; 0 where the system does not tell.
-pub fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    pages * 4096
+/// What the kernel counts for this process; 0 where it does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Memory that this process holds, bytes: a page that several maps share counts once, not once for each of them.
+    /// Instances of one component share the pages of its memory that they only read.
+    pub held_bytes: u64,
+    /// As `ps` shows it, bytes: a shared page counts for each map.
+    pub resident_bytes: u64,
+    /// Memory maps.
+    pub maps: u64,
 }
 
-/// How many memory maps this process has; 0 where the system does not tell.
-pub fn memory_maps() -> usize {
-    std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count())
+impl Memory {
+    /// As it stands.
+    pub fn of_this_process() -> Memory {
+        let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+        let kib = |name: &str| -> u64 {
+            let line = rollup.lines().find_map(|line| line.strip_prefix(name));
+            let value = line.and_then(|line| line.split_whitespace().next());
+            value.and_then(|value| value.parse().ok()).unwrap_or(0)
+        };
+        let maps = std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count() as u64);
+        Memory { held_bytes: kib("Pss:") << 10, resident_bytes: kib("Rss:") << 10, maps }
+    }
 }

@@ -2,9 +2,9 @@
 //! the scheduler with 4,096 rollouts parked, and the memory of a parked rollout with 2,000 tokens of ledger.
 //!
 //! The server is a process of its own (`engine serve LATENCY_MS`), and so is each measurement of memory
-//! (`engine park COUNT`). Real components, a real store in a temporary folder.
+//! (`engine park HARNESS COUNT`). Real components, a real store in a temporary folder.
 
-use espalier_benches::{Finding, resident_bytes};
+use espalier_benches::{Finding, Memory};
 use espalier_daemon::engine::{self, RunOptions, RunSummary};
 use espalier_daemon::experiment::Experiment;
 use espalier_daemon::progress::{self, ProgressReceiver, Stage};
@@ -29,47 +29,69 @@ const PARKED: u32 = 4096;
 const IN_FLIGHT: u32 = 64;
 /// Tokens of a parked rollout's ledger; the server's tokens are bytes.
 const LEDGER_TOKENS: usize = 2000;
+/// What is promised of one instance, KiB.
+const INSTANCE_KIB: f64 = 50.0;
 /// What is promised of a parked rollout: its instance, the rest, and 12 bytes a token of ledger; KiB.
-const PARKED_KIB: f64 = 50.0 + 24.0 + 12.0 * LEDGER_TOKENS as f64 / 1024.0;
+const PARKED_KIB: f64 = INSTANCE_KIB + 24.0 + 12.0 * LEDGER_TOKENS as f64 / 1024.0;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["serve", latency] => serve(Duration::from_millis(latency.parse()?)).await,
-        ["park", count] => park(count.parse()?).await,
+        ["park", harness, count] => park(Shape::named(harness)?, count.parse()?).await,
+        ["rate"] => rate().await.map(drop),
         _ => measure().await,
     }
 }
 
 async fn measure() -> Result<(), Failure> {
-    let ended = |summary: &RunSummary| summary.counts.ended() as f64;
-    let server = Server::start(Duration::ZERO).await?;
-    let bench = Bench::new(&server.url, 400, 64, TURNS, 200)?;
-    let (summary, time) = bench.run().await?;
-    let ours = ended(&summary) / time.as_secs_f64();
-    Finding::new("rollouts/s of the whole engine, instant endpoint", ours, "rollouts/s")
-        .note(format!("{} rollouts of {TURNS} turns with a step each, 64 at once", summary.counts.ended()))
-        .print();
-
+    let (ours, server) = rate().await?;
     peer(&server.url, ours).await?;
 
     let server = Server::start(Duration::from_millis(100)).await?;
-    let bench = Bench::new(&server.url, 1536, PARKED, 1, 200)?;
+    let bench = Bench::new(&server.url, Shape::WithWorld, 1536, PARKED, 1, 200)?;
     let (summary, _) = bench.run().await?;
     Finding::new("scheduler lag p99, 4,096 parked", summary.scheduler_lag_p99.as_secs_f64() * 1e3, "ms")
         .at_most(10.0)
         .note(format!("{} rollouts ended while up to {PARKED} held a permit", summary.counts.ended()))
         .print();
 
-    let few = parked_bytes(PARKED / 16).await?;
-    let many = parked_bytes(PARKED).await?;
-    let each = (many as f64 - few as f64) / f64::from(PARKED - PARKED / 16) / 1024.0;
-    Finding::new("memory per parked rollout with 2,000 tokens of ledger", each, "KiB")
-        .at_most(PARKED_KIB)
-        .note(format!("resident memory with {PARKED} parked less that with {}", PARKED / 16))
-        .print();
+    for shape in [Shape::Alone, Shape::WithWorld] {
+        let few = parked_memory(shape, PARKED / 16).await?;
+        let many = parked_memory(shape, PARKED).await?;
+        let each =
+            |few: u64, many: u64| (many as f64 - few as f64) / f64::from(PARKED - PARKED / 16) / 1024.0;
+        let what = "memory per parked rollout with 2,000 tokens of ledger";
+        let (name, most) = match shape {
+            Shape::Alone => (what.to_owned(), PARKED_KIB),
+            Shape::WithWorld => {
+                (format!("{what}, with an environment's instance"), PARKED_KIB + INSTANCE_KIB)
+            }
+        };
+        Finding::new(name, each(few.0, many.0), "KiB")
+            .at_most(most)
+            .note(format!(
+                "memory held with {PARKED} parked less that with {}; resident, shared pages counted for each map: {:.0}",
+                PARKED / 16,
+                each(few.1, many.1)
+            ))
+            .print();
+    }
     Ok(())
+}
+
+/// Rollouts a second with the harness, its turns and its world.
+async fn rate() -> Result<(f64, Server), Failure> {
+    let server = Server::start(Duration::ZERO).await?;
+    let bench = Bench::new(&server.url, Shape::WithWorld, 400, 64, TURNS, 200)?;
+    let (summary, time) = bench.run().await?;
+    let ended = summary.counts.ended();
+    let ours = ended as f64 / time.as_secs_f64();
+    Finding::new("rollouts/s of the whole engine, instant endpoint", ours, "rollouts/s")
+        .note(format!("{ended} rollouts of {TURNS} turns with a step each, 64 at once"))
+        .print();
+    Ok((ours, server))
 }
 
 /// The same turns, prompt and answers through mini-swe-agent's own loop, on the same server in the same run: once with
@@ -103,44 +125,48 @@ async fn peer(url: &str, ours: f64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Resident memory of an engine with so many rollouts parked.
-async fn parked_bytes(count: u32) -> Result<u64, Failure> {
+/// Memory of an engine with so many rollouts parked: held, resident; bytes.
+async fn parked_memory(shape: Shape, count: u32) -> Result<(u64, u64), Failure> {
     let child = Command::new(std::env::current_exe()?)
-        .args(["park", &count.to_string()])
+        .args(["park", shape.name(), &count.to_string()])
         .stderr(Stdio::inherit())
         .kill_on_drop(true)
         .output();
     let output = tokio::time::timeout(Duration::from_secs(300), child).await??;
-    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+    let text = String::from_utf8(output.stdout)?;
+    let (held, resident) = text.trim().split_once(' ').ok_or("the parked engine said no memory")?;
+    Ok((held.parse()?, resident.parse()?))
 }
 
-/// Parks rollouts in their first model call, prints the resident memory when it stands still, and ends.
-async fn park(count: u32) -> Result<(), Failure> {
+/// Parks rollouts in their first model call, prints the memory when it stands still, and ends.
+async fn park(shape: Shape, count: u32) -> Result<(), Failure> {
     let server = Server::start(Duration::from_secs(600)).await?;
-    let bench = Bench::new(&server.url, count.div_ceil(SIZE), count, 1, LEDGER_TOKENS)?;
+    let bench = Bench::new(&server.url, shape, count.div_ceil(SIZE), count, 1, LEDGER_TOKENS)?;
     let (sender, receiver) = progress::channel();
     let run = engine::run(bench.experiment()?, bench.options(), sender);
     tokio::select! {
         ended = run => Err(format!("the run ended before all were parked: {:?}", ended.map(|s| s.counts)).into()),
         parked = settled(receiver, count) => {
-            println!("{}", parked?);
+            let memory = parked?;
+            println!("{} {}", memory.held_bytes, memory.resident_bytes);
             Ok(())
         }
     }
 }
 
-/// Resident memory, once all hold a permit and it has not grown for three seconds.
-async fn settled(progress: ProgressReceiver, count: u32) -> Result<u64, Failure> {
+/// The memory, once all hold a permit and it has not grown for three seconds.
+async fn settled(progress: ProgressReceiver, count: u32) -> Result<Memory, Failure> {
     let mut last = (0, Instant::now());
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(240) {
         tokio::time::sleep(Duration::from_millis(250)).await;
-        let now = resident_bytes();
+        let memory = Memory::of_this_process();
+        let now = memory.resident_bytes;
         if now > last.0 + (64 << 10) || progress.borrow().counts.running < u64::from(count) {
             last = (now, Instant::now());
         }
         if last.1.elapsed() > Duration::from_secs(3) {
-            return Ok(now);
+            return Ok(memory);
         }
     }
     Err(format!("{} of {count} were parked in time", progress.borrow().counts.running).into())
@@ -180,21 +206,64 @@ async fn serve(latency: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a rollout is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// A harness that says the task and asks.
+    Alone,
+    /// A harness with its loop, and an environment.
+    WithWorld,
+}
+
+impl Shape {
+    fn name(self) -> &'static str {
+        match self {
+            Shape::Alone => "alone",
+            Shape::WithWorld => "with-world",
+        }
+    }
+
+    fn named(name: &str) -> Result<Shape, Failure> {
+        let shapes = [Shape::Alone, Shape::WithWorld];
+        Ok(shapes.into_iter().find(|shape| shape.name() == name).ok_or("`alone` or `with-world`")?)
+    }
+
+    /// The part of the experiment file that says so.
+    fn toml(self, turns: u32) -> String {
+        match self {
+            Shape::Alone => format!(
+                "[harness]\nplugin = \"fault-harness\"\nsettings = {{ fault = \"complete\", times = {turns} }}\n\
+                 [[rewards]]\nplugin = \"fault-reward\"\n"
+            ),
+            Shape::WithWorld => format!(
+                "[harness]\nplugin = \"react-text\"\nsettings = {{ prompt = \"\", max_turns = {turns} }}\n\
+                 [environment]\nplugin = \"fault-environment\"\n[[rewards]]\nplugin = \"environment-reward\"\n"
+            ),
+        }
+    }
+}
+
 /// An experiment in a folder of its own.
 struct Bench {
     folder: TempDir,
 }
 
 impl Bench {
-    fn new(url: &str, tasks: u32, at_once: u32, turns: u32, prompt_bytes: usize) -> Result<Bench, Failure> {
+    fn new(
+        url: &str,
+        shape: Shape,
+        tasks: u32,
+        at_once: u32,
+        turns: u32,
+        prompt_bytes: usize,
+    ) -> Result<Bench, Failure> {
         let folder = tempfile::tempdir()?;
         let text = format!(
             "name = \"bench\"\n[tasks]\nsource = \"tasks.jsonl\"\n[groups]\nsize = {SIZE}\n\
              concurrent_rollouts = {at_once}\n[models.policy]\nkind = \"llama-cpp\"\nurl = \"{url}\"\n\
-             in_flight = {IN_FLIGHT}\ndeadlines = {{ first_byte = \"20m\", total = \"20m\" }}\n\
-             [harness]\nplugin = \"react-text\"\nsettings = {{ prompt = \"\", max_turns = {turns} }}\n\
-             [environment]\nplugin = \"fault-environment\"\n[[rewards]]\nplugin = \"environment-reward\"\n\
-             [limits]\nrollout_wall = \"1h\"\nimport_wall = \"1h\"\n"
+             in_flight = {IN_FLIGHT}\ndeadlines = {{ first_byte = \"20m\", total = \"20m\" }}\n{}\
+             [limits]\nrollout_wall = \"1h\"\nimport_wall = \"1h\"\n",
+            shape.toml(turns)
         );
         std::fs::write(folder.path().join("experiment.toml"), text)?;
         let instruction = "act ".repeat(prompt_bytes / 4);

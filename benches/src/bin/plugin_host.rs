@@ -1,23 +1,23 @@
-//! What hosting a guest costs: instantiation, one import call, memory and maps of a parked instance, compiling cold and
-//! from the cache.
+//! What hosting a guest costs: instantiation, one import call, one turn of a harness around its model, memory and maps of
+//! a parked instance, compiling cold and from the cache.
 //!
 //! `plugin_host [DIST] [PARKED ...]`: the folder of built guests (default `plugins/dist`), and how many instances to park
 //! (default 1000 10000).
 
 use async_trait::async_trait;
-use espalier_benches::{Finding, median};
-use espalier_core::chat::{CompleteOptions, Completion, Message, Tool, Usage};
+use espalier_benches::{Finding, Memory, median};
+use espalier_core::chat::{CompleteOptions, Completion, Finish, Message, Role, Tool, Usage};
 use espalier_core::ending::HarnessEnd;
 use espalier_core::failure::Failure;
-use espalier_core::host::{BlobInfo, Blobs, Branch, Conversation, Models};
+use espalier_core::host::{BlobInfo, Blobs, Branch, Conversation, Environments, Models};
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
-use espalier_plugin::{CancelToken, HarnessRun, Plugin, PluginHost, PluginHostConfig};
+use espalier_plugin::{CancelToken, EnvironmentRun, HarnessRun, Plugin, PluginHost, PluginHostConfig};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Import calls in one measured run.
@@ -43,11 +43,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             continue;
         }
         compile(guest, &path, cache.path()).await?;
-        let host = host(cache.path())?;
+        let host = host(cache.path(), parked.iter().copied().max().unwrap_or(1))?;
         let plugin = host.load(&path).await?;
         instantiate(guest, &host, &plugin).await;
         if guest == "rust" {
             import_call(&host, &plugin).await;
+            turns(&host, &dist).await?;
             for count in &parked {
                 park(guest, &host, &plugin, *count).await;
             }
@@ -56,21 +57,26 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn host(cache: &Path) -> Result<PluginHost, Box<dyn std::error::Error>> {
+fn host(cache: &Path, instances_max: u32) -> Result<PluginHost, Box<dyn std::error::Error>> {
     let io = tokio::runtime::Handle::current();
-    Ok(PluginHost::new(PluginHostConfig { cache_dir: cache.to_owned(), guest_threads: 2, io })?)
+    Ok(PluginHost::new(PluginHostConfig {
+        cache_dir: cache.to_owned(),
+        guest_threads: 2,
+        instances_max,
+        io,
+    })?)
 }
 
 /// Loading a plugin for the first time, and again in a new host from the cache on disk.
 async fn compile(guest: &str, path: &Path, cache: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
-    let size = host(cache)?.load(path).await?.size_bytes();
+    let size = host(cache, 4)?.load(path).await?.size_bytes();
     Finding::new(format!("load cold, {guest}"), millis(started.elapsed()), "ms")
         .note(format!("component of {size} bytes"))
         .print();
     let mut warm = Vec::new();
     for _ in 0..REPEATS {
-        let host = host(cache)?;
+        let host = host(cache, 4)?;
         let started = Instant::now();
         host.load(path).await?;
         warm.push(millis(started.elapsed()));
@@ -115,10 +121,108 @@ async fn import_call(host: &PluginHost, plugin: &Arc<Plugin>) {
         .print();
 }
 
+/// A harness plays 201 turns with a model that answers at once: the time between an answer and the next question, at
+/// turns 1, 50 and 200. In it: the answer into the guest and what the guest makes of it, a step in the environment's
+/// instance, the message behind it, four calls through the gate, each recorded.
+async fn turns(host: &PluginHost, dist: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    const TURNS: usize = 201;
+    let plugin = host.load(&dist.join("react-text.wasm")).await?;
+    let world = host.load(&dist.join("fault-environment.wasm")).await?;
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); TURNS];
+    for _ in 0..41 {
+        let clock = Arc::new(Mutex::new(Vec::with_capacity(TURNS)));
+        let asked = Arc::new(AtomicU32::new(0));
+        let mut run = harness(&plugin, &json!({ "prompt": "", "max_turns": TURNS }), &asked);
+        let environments = host.environment(EnvironmentRun {
+            settings: world.check_settings(&json!({}))?,
+            plugin: Arc::clone(&world),
+            alias: "world".to_owned(),
+            task: Arc::new(run.task.clone()),
+            seed: 7,
+            start_ms: 0,
+            meter: Arc::clone(&run.meter),
+        });
+        run.settings = plugin.check_settings(&json!({ "prompt": "", "max_turns": TURNS }))?;
+        run.models = Arc::new(Prompt(Arc::clone(&clock)));
+        run.environments = Some(Arc::clone(&environments) as Arc<dyn Environments>);
+        let outcome = host.run_harness(run).await;
+        assert!(matches!(outcome.end, HarnessEnd::Returned(Ok(_))), "{:?}", outcome.end);
+        environments.close().await;
+        let clock = clock.lock().expect("nothing panics while it holds this lock");
+        for (turn, pair) in clock.windows(2).enumerate() {
+            times[turn].push(pair[1].duration_since(pair[0]).as_secs_f64() * 1e6);
+        }
+    }
+    // Neighbours are taken together, so that a page fault is no trend.
+    let mut around = |turn: usize| {
+        let from = turn.saturating_sub(5).max(1);
+        let mut medians: Vec<f64> =
+            times[from..(from + 10).min(TURNS - 1)].iter_mut().map(|values| median(values)).collect();
+        median(&mut medians)
+    };
+    let at = [1, 50, 195];
+    let cost = at.map(&mut around);
+    for (turn, us) in [1, 50, 200].iter().zip(cost) {
+        Finding::new(format!("guest and call record, one turn at turn {turn}"), us, "us").print();
+    }
+    let growth = cost.iter().fold(0.0_f64, |most, us| most.max(us / cost[0]));
+    Finding::new("guest and call record, dearest of these turns against turn 1", growth, "x")
+        .at_most(1.2)
+        .note("with a step in the environment; medians of ten neighbouring turns, 41 runs")
+        .print();
+    Ok(())
+}
+
+/// A model that answers at once, and notes when.
+struct Prompt(Arc<Mutex<Vec<Instant>>>);
+
+#[async_trait]
+impl Models for Prompt {
+    async fn open(&self, _: &str, _: Vec<Message>, _: Vec<Tool>) -> Result<Box<dyn Conversation>, Failure> {
+        Ok(Box::new(Prompt(Arc::clone(&self.0))))
+    }
+}
+
+#[async_trait]
+impl Conversation for Prompt {
+    async fn append(&mut self, _: Vec<Message>) -> Result<(), Failure> {
+        Ok(())
+    }
+    async fn complete(&mut self, _: CompleteOptions) -> Result<Completion, Failure> {
+        self.0.lock().expect("nothing panics while it holds this lock").push(Instant::now());
+        Ok(Completion {
+            message: Message::text(Role::Assistant, "I will act.\nAction: act"),
+            tool_calls: Vec::new(),
+            malformed: None,
+            finish: Finish::Stop,
+            usage: Usage::default(),
+        })
+    }
+    async fn complete_many(&mut self, _: u32, _: CompleteOptions) -> Result<Vec<Branch>, Failure> {
+        Err(Failure::Invalid("one answer at a time here".to_owned()))
+    }
+    fn discard(&mut self) {}
+    async fn fork(&mut self) -> Result<Box<dyn Conversation>, Failure> {
+        Err(Failure::Invalid("no forks here".to_owned()))
+    }
+    async fn rewrite(&mut self, _: Vec<Message>) -> Result<(), Failure> {
+        Ok(())
+    }
+    async fn elide_images(&mut self, _: u32) -> Result<u32, Failure> {
+        Ok(0)
+    }
+    fn set_trainable(&mut self, _: u32, _: bool) -> Result<(), Failure> {
+        Ok(())
+    }
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
 /// Rollouts that wait for a model: resident memory and maps of the process by rollout, everything of the host included.
 async fn park(guest: &str, host: &PluginHost, plugin: &Arc<Plugin>, count: u32) {
     let asked = Arc::new(AtomicU32::new(0));
-    let before = process();
+    let before = Memory::of_this_process();
     let started = Instant::now();
     let cancel = CancelToken::new();
     let mut tasks = tokio::task::JoinSet::new();
@@ -136,16 +240,18 @@ async fn park(guest: &str, host: &PluginHost, plugin: &Arc<Plugin>, count: u32) 
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let took = started.elapsed();
-    let after = process();
+    let after = Memory::of_this_process();
     let per_instance = |before: u64, after: u64| after.saturating_sub(before) as f64 / f64::from(count);
     Finding::new(
         format!("parked rollout, {count} of them"),
-        per_instance(before.resident_kib, after.resident_kib),
+        per_instance(before.held_bytes, after.held_bytes) / 1024.0,
         "KiB",
     )
     .at_most(74.0)
     .note(format!(
-        "{guest}; 50 KiB for the instance and 24 for the rest; {:.1} maps each; all parked after {:.0} ms",
+        "{guest}; 50 KiB for the instance and 24 for the rest; resident, shared pages counted for each map: {:.0}; \
+         {:.1} maps each in use; all parked after {:.0} ms",
+        per_instance(before.resident_bytes, after.resident_bytes) / 1024.0,
         per_instance(before.maps, after.maps),
         millis(took)
     ))
@@ -156,23 +262,6 @@ async fn park(guest: &str, host: &PluginHost, plugin: &Arc<Plugin>, count: u32) 
 
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
-}
-
-/// What the kernel counts for this process.
-struct Process {
-    resident_kib: u64,
-    maps: u64,
-}
-
-fn process() -> Process {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident_kib = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok())
-        .unwrap_or(0);
-    let maps = std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count() as u64);
-    Process { resident_kib, maps }
 }
 
 fn harness(plugin: &Arc<Plugin>, settings: &Value, asked: &Arc<AtomicU32>) -> HarnessRun {

@@ -258,7 +258,10 @@ impl Shared {
         }
         let answer = answers::generate(self, request, &body);
         let (response, sent) = match fault {
-            None => (Response::json(answer.status, &answer.body), Some(answer.body.clone())),
+            None => {
+                let sent = self.options.record.then(|| answer.body.clone());
+                (Response::json(answer.status, &answer.body), sent)
+            }
             Some(fault) => fault.apply(&answer),
         };
         match fault {

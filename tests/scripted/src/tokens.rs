@@ -58,8 +58,14 @@ pub(crate) fn bytes(id: u32, special: bool) -> Vec<u8> {
 
 /// Text of ids, control tokens written out.
 pub fn decode(ids: &[u32]) -> String {
-    let bytes: Vec<u8> = ids.iter().flat_map(|id| bytes(*id, true)).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    let mut text = Vec::with_capacity(ids.len());
+    for id in ids {
+        match u8::try_from(*id) {
+            Ok(byte) => text.push(byte),
+            Err(_) => text.extend_from_slice(&bytes(*id, true)),
+        }
+    }
+    String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// The logprob of token `id` behind `context` tokens: nats, in -2.01..=-0.01.

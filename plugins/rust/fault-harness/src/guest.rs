@@ -40,7 +40,7 @@ impl configurable::Guest for Plugin {
 }
 
 impl Guest for Plugin {
-    fn run(_task: TaskView) -> Result<Report, Failure> {
+    fn run(task: TaskView) -> Result<Report, Failure> {
         report_panics();
         let Settings { fault, times } = settings()?;
         misbehave(&fault);
@@ -86,7 +86,7 @@ impl Guest for Plugin {
                 report(Outcome::Submitted, &format!("[{first}, {second}]"))
             }
             "complete" => {
-                let conversation = talk()?;
+                let conversation = conversations::open("policy", &[say(&task.instruction)], &[])?;
                 for _ in 0..times {
                     conversation.complete(&options())?;
                 }

@@ -53,14 +53,23 @@ pub(super) fn llama_cpp(sampled: &Sampled, n_probs: usize) -> Value {
 }
 
 fn candidates(context: usize, n_probs: usize) -> Vec<Value> {
+    let one = |id: u32, logprob: f32| json!({ "id": id, "bytes": bytes(id, false), "logprob": logprob });
+    if n_probs <= 1 {
+        let likeliest = (0..VOCABULARY)
+            .map(|id| (id, logprob(context, id)))
+            .reduce(|one, other| if other.1 > one.1 { other } else { one });
+        return likeliest
+            .filter(|_| n_probs == 1)
+            .map(|(id, logprob)| one(id, logprob))
+            .into_iter()
+            .collect();
+    }
     let mut all: Vec<(u32, f32)> = (0..VOCABULARY).map(|id| (id, logprob(context, id))).collect();
     if n_probs < all.len() {
         all.sort_by(|one, other| other.1.total_cmp(&one.1));
         all.truncate(n_probs);
     }
-    all.into_iter()
-        .map(|(id, logprob)| json!({ "id": id, "bytes": bytes(id, false), "logprob": logprob }))
-        .collect()
+    all.into_iter().map(|(id, logprob)| one(id, logprob)).collect()
 }
 
 /// vLLM's `/inference/v1/generate`; `switch`: the weights change behind so many tokens.
