@@ -103,7 +103,11 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
 
 /// A Python with what the Python package and its tests need.
 fn client_python() -> Result<PathBuf, String> {
-    let folder = setup::venv("clients-env", "numpy, msgpack and pytest", &["numpy==2.4.6", "msgpack==1.2.4", "pytest==9.2.0"])?;
+    let folder = setup::venv(
+        "clients-env",
+        "numpy, msgpack and pytest",
+        &["numpy==2.4.6", "msgpack==1.2.4", "pytest==9.2.0"],
+    )?;
     Ok(folder.join("bin/python"))
 }
 
