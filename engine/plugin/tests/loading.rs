@@ -42,7 +42,10 @@ async fn real_components_of_another_version_or_world_are_refused_by_name() {
     let harness = std::fs::read(guest_path("fault-harness")).unwrap();
     told.push(refusal("cut.wasm", &harness[..harness.len() / 2]).await);
     told.push(refusal("text.wasm", b"#!/bin/sh").await);
-    insta::assert_snapshot!(told.join("\n"));
+    // Where the cut file ends depends on how the guest was built.
+    insta::with_settings!({ filters => [(r"offset 0x[0-9a-f]+", "offset [end]")] }, {
+        insta::assert_snapshot!(told.join("\n"));
+    });
     let error = host().load("/nonexistent/x.wasm".as_ref()).await.unwrap_err();
     assert!(matches!(error, PluginError::Read { .. }));
     assert!(error.to_string().starts_with("plugin /nonexistent/x.wasm: cannot be read: "), "{error}");
