@@ -94,7 +94,7 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
     guest_tests()?;
     say("running the tests");
     let mut command = cargo();
-    command.args(["test", "--release", "--workspace"]).args(arguments);
+    command.args(["test", "--release", "--workspace", "--no-fail-fast"]).args(arguments);
     command.env("ESPALIER_CHAT_TEMPLATES", setup::chat_templates());
     command.env("ESPALIER_PYTHON", setup::data_python());
     command.env("ESPALIER_CLIENT_PYTHON", python);

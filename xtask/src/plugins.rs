@@ -34,8 +34,8 @@ const SCRIPTS: [Script; 2] = [
 ];
 
 fn componentize_js(source: &Source) -> Command {
-    let mut command = Command::new(setup::componentize_qjs());
-    command.arg("--wit").arg(&source.wit).args(["--world", &source.world]);
+    let mut command = Command::new("node");
+    command.arg(setup::componentize_qjs()).arg("--wit").arg(&source.wit).args(["--world", &source.world]);
     command.arg("--js").arg(&source.entry).args(["--module-root", ".", "--sync", "--stub-wasi"]);
     command.arg("--output").arg(&source.output);
     command

@@ -97,9 +97,10 @@ fn guests() -> Result<(), String> {
     Ok(())
 }
 
-/// The program that makes components of JavaScript.
+/// The program that makes components of JavaScript, for `node`. The package's own launcher is a module without saying so,
+/// which Debian's Node 18 does not guess.
 pub fn componentize_qjs() -> PathBuf {
-    cache().join("guest-env/js/node_modules/.bin/componentize-qjs")
+    cache().join("guest-env/js/node_modules/componentize-qjs/cli.mjs")
 }
 
 /// The program that makes components of Python.
