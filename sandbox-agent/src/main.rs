@@ -1,0 +1,57 @@
+//! `espalier-agent`: started by a backend as process 1 of a sandbox, or beside an image's own.
+
+use espalier_agent::agent::Agent;
+use espalier_agent::arguments::{self, Arguments};
+use espalier_agent::tree::Proc;
+use espalier_agent::{run, sys};
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn main() -> ExitCode {
+    match start() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("espalier-agent: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn start() -> Result<ExitCode, String> {
+    let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
+    sys::undumpable().map_err(failed("the agent cannot hide its memory"))?;
+    sys::close_on_exec().map_err(failed("descriptors"))?;
+    sys::frugal_allocator();
+    let Some(arguments) = arguments::parse(std::env::args().skip(1))? else {
+        print!("{}", arguments::HELP);
+        return Ok(ExitCode::SUCCESS);
+    };
+    let Arguments { settings, door, ready, no_new_privileges } = arguments;
+    if no_new_privileges {
+        sys::no_new_privileges().map_err(failed("--no-new-privileges"))?;
+    }
+    sys::adopt_orphans();
+    let signals = sys::signal_descriptor().map_err(failed("signals"))?;
+    let proc = Proc::open().map_err(failed("/proc"))?;
+    let agent = Arc::new(Agent::new(settings, proc).map_err(failed("start"))?);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .thread_keep_alive(Duration::from_secs(10))
+        .thread_stack_size(512 << 10)
+        .build()
+        .map_err(failed("start"))?;
+    let code = runtime.block_on(async move {
+        let door = door.open().map_err(failed("the socket"))?;
+        if let Some(ready) = ready {
+            // Whoever waited may have gone.
+            let _ = std::fs::File::from(ready).write_all(b"1");
+        }
+        Ok::<_, String>(run::run(agent, door, signals).await)
+    })?;
+    // Threads that wait for a disk are not waited for.
+    runtime.shutdown_background();
+    Ok(ExitCode::from(code))
+}

@@ -1,0 +1,156 @@
+//! The few calls into the kernel that have no safe wrapper, but launching a process, which is in `launch`.
+#![expect(unsafe_code, reason = "signal masks, signalfd, wait4, prctl and inherited descriptors have no safe form in rustix")]
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use tokio::io::unix::AsyncFd;
+
+/// Signals that the agent reads from its signalfd. They are blocked in every thread of it, and in no command.
+pub const SIGNALS: [i32; 6] =
+    [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1];
+
+/// A signal as read from the descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// Its number.
+    pub number: i32,
+    /// Process id of the sender as seen from here; 0: from outside the sandbox, or the kernel.
+    pub sender: u32,
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exit {
+    /// The status word of `wait`.
+    pub status: i32,
+    /// Time it and its waited-for children used in user mode, in microseconds.
+    pub user_us: u64,
+    /// The same in the kernel.
+    pub system_us: u64,
+    /// The largest resident size of it or a waited-for child, in bytes.
+    pub memory_max_bytes: u64,
+}
+
+impl Exit {
+    /// The code it exited with.
+    pub fn code(&self) -> Option<i32> {
+        libc::WIFEXITED(self.status).then(|| libc::WEXITSTATUS(self.status))
+    }
+
+    /// The signal that ended it.
+    pub fn signal(&self) -> Option<i32> {
+        libc::WIFSIGNALED(self.status).then(|| libc::WTERMSIG(self.status))
+    }
+}
+
+/// Blocks [`SIGNALS`] and makes a descriptor to read them from. Before any other thread is started.
+pub fn signal_descriptor() -> io::Result<OwnedFd> {
+    // SAFETY: the set is initialised by sigemptyset before use; the descriptor is new and owned by nobody else.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in SIGNALS {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+/// What one record of a signalfd says.
+pub fn parse_signal(record: &[u8; 128]) -> Signal {
+    let word = |at: usize| u32::from_ne_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+    Signal { number: word(0).cast_signed(), sender: word(12) }
+}
+
+/// Reaps one child that has ended, if there is one.
+pub fn reap() -> Option<(u32, Exit)> {
+    let mut status = 0;
+    // SAFETY: both pointers are to locals of the right type, zeroed usage is valid.
+    let (pid, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        (libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage), usage)
+    };
+    let micros = |time: libc::timeval| {
+        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_usec).unwrap_or(0)
+    };
+    let exit = Exit {
+        status,
+        user_us: micros(usage.ru_utime),
+        system_us: micros(usage.ru_stime),
+        memory_max_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+    };
+    u32::try_from(pid).ok().filter(|pid| *pid > 0).map(|pid| (pid, exit))
+}
+
+/// SIGKILL to every process but process 1. For process 1 of a namespace alone: elsewhere it would reach too far.
+pub fn kill_all() {
+    if std::process::id() == 1 {
+        // SAFETY: kill has no memory to get wrong.
+        unsafe {
+            libc::kill(-1, libc::SIGKILL);
+        }
+    }
+}
+
+/// A descriptor that the agent was started with, named by its number.
+pub fn adopt(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the number is checked to be open; it was inherited for this use and is adopted once, by `arguments`.
+    unsafe {
+        if number < 3 || libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) < 0 {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        Ok(OwnedFd::from_raw_fd(number))
+    }
+}
+
+/// Keeps descriptors that somebody left open from every command, and sees to it that 0, 1 and 2 are open.
+pub fn close_on_exec() -> io::Result<()> {
+    while std::os::fd::AsRawFd::as_raw_fd(&std::fs::File::open("/dev/null")?) < 3 {
+        std::mem::forget(std::fs::File::open("/dev/null")?);
+    }
+    // SAFETY: only flags of descriptors are changed.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Orphans of commands become children of the agent, also where it is not process 1.
+pub fn adopt_orphans() {
+    // SAFETY: prctl with these arguments only sets a flag of the process.
+    unsafe {
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    }
+}
+
+/// Nobody inside may look into the agent: no core, no trace, no `/proc/PID/mem`.
+pub fn undumpable() -> io::Result<()> {
+    // SAFETY: as above.
+    let done = unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// No command gains privileges by what it executes.
+pub fn no_new_privileges() -> io::Result<()> {
+    // SAFETY: as above.
+    let done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A descriptor whose readiness the runtime tells.
+pub fn readiness(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd names one open file for all of its life, and is closed by the AsyncFd that now owns it.
+    unsafe { AsyncFd::register(descriptor) }.map_err(io::Error::from)
+}
+
+/// One arena and early return of free memory to the kernel: the agent is small and stays so.
+pub fn frugal_allocator() {
+    // SAFETY: mallopt only sets numbers of the allocator.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 << 10);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+    }
+}

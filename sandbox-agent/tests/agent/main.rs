@@ -1,0 +1,6 @@
+//! The agent's real binary, driven by its client: as process 1 and beside others, as root and as an ordinary user.
+
+#![allow(unreachable_pub, missing_docs)]
+
+mod commands;
+mod support;
