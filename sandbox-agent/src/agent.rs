@@ -99,7 +99,8 @@ impl Agent {
         let mut boot = [0; 16];
         random(&mut boot)?;
         let unkillable = protect_from_memory_killer(&proc);
-        let variables = std::env::vars_os().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+        let variables =
+            std::env::vars_os().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
         Ok(Agent {
             boot,
             began: Instant::now(),
@@ -235,7 +236,8 @@ impl Agent {
             return Err((Reason::Bound, format!("{RUNNING_MAX} commands run already")));
         }
         let started = lock(&self.launcher).launch(launch);
-        let pid = started.map_err(|(stage, errno)| explain(stage, errno, program, launch.folder.as_deref()))?;
+        let pid =
+            started.map_err(|(stage, errno)| explain(stage, errno, program, launch.folder.as_deref()))?;
         let (sender, exit) = oneshot::channel();
         tree.set_leader(pid);
         children.insert(pid, Child { tree: Arc::clone(tree), exit: sender });
@@ -259,7 +261,8 @@ impl Agent {
 
     /// Processes of a tree that live after its leader's end. Quick where there are none.
     pub fn left_running(&self, tree: &Tree) -> u32 {
-        let looked_at = tree.group().is_some() || self.proc.has_child_but(&|pid| lock(&self.children).contains_key(&pid));
+        let looked_at =
+            tree.group().is_some() || self.proc.has_child_but(&|pid| lock(&self.children).contains_key(&pid));
         if looked_at { u32::try_from(tree.members().len()).unwrap_or(u32::MAX) } else { 0 }
     }
 
@@ -310,7 +313,8 @@ impl Agent {
         user: Option<&User>,
         mark: u64,
     ) -> Result<(Vec<CString>, Vec<u8>), Status> {
-        let mut variables: Vec<(Vec<u8>, Vec<u8>)> = if clear { Vec::new() } else { self.environment.clone() };
+        let mut variables: Vec<(Vec<u8>, Vec<u8>)> =
+            if clear { Vec::new() } else { self.environment.clone() };
         let mut set = |name: &[u8], value: &[u8]| {
             variables.retain(|(known, _)| known != name);
             variables.push((name.to_vec(), value.to_vec()));
@@ -331,10 +335,14 @@ impl Agent {
         }
         set(MARK_VARIABLE.as_bytes(), format!("{mark:x}").as_bytes());
         if !variables.iter().any(|(name, _)| name == b"PATH") {
-            variables.push((b"PATH".to_vec(), b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_vec()));
+            variables.push((
+                b"PATH".to_vec(),
+                b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_vec(),
+            ));
         }
         let path = variables.iter().find(|(name, _)| name == b"PATH").map(|(_, value)| value.clone());
-        let texts = variables.into_iter().map(|(name, value)| CString::new([name, b"=".to_vec(), value].concat()));
+        let texts =
+            variables.into_iter().map(|(name, value)| CString::new([name, b"=".to_vec(), value].concat()));
         let texts: Result<Vec<CString>, _> = texts.collect();
         let texts = texts.map_err(|_| refusal(Reason::Invalid, "environment: a NUL byte"))?;
         Ok((texts, path.unwrap_or_default()))
@@ -352,7 +360,10 @@ impl Agent {
             let same = user.id == self.user_id && user.group == rustix::process::getgid().as_raw();
             let cannot = || {
                 let own = self.user_id;
-                refusal(Reason::Denied, format!("user `{wanted}`: the agent is user {own} and cannot become another"))
+                refusal(
+                    Reason::Denied,
+                    format!("user `{wanted}`: the agent is user {own} and cannot become another"),
+                )
             };
             return if same { Ok(None) } else { Err(cannot()) };
         }
@@ -397,6 +408,11 @@ pub fn random(bytes: &mut [u8]) -> std::io::Result<()> {
 
 /// Takes the agent out of the memory killer's sight; only root may.
 fn protect_from_memory_killer(proc: &Proc) -> bool {
-    let file = rustix::fs::openat(proc.folder(), "self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+    let file = rustix::fs::openat(
+        proc.folder(),
+        "self/oom_score_adj",
+        OFlags::WRONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
     file.is_ok_and(|file| rustix::io::write(&file, b"-1000").is_ok())
 }

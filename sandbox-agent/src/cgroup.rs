@@ -46,7 +46,8 @@ impl Cgroups {
     pub fn kill_all(&self) {
         let Some(parent) = &self.parent else { return };
         let own = std::process::id().to_string();
-        let among = read(parent.as_fd(), "cgroup.procs").is_none_or(|text| text.lines().any(|pid| pid == own));
+        let among =
+            read(parent.as_fd(), "cgroup.procs").is_none_or(|text| text.lines().any(|pid| pid == own));
         if !among {
             kill(parent.as_fd());
         }

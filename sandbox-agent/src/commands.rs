@@ -57,7 +57,10 @@ pub fn start(
 pub fn find(agent: &Agent, key: &Key) -> Result<Arc<Job>, Status> {
     match agent.records().get(key) {
         Some(Record::Command(job)) => Ok(job),
-        _ => Err(refusal(Reason::NotFound, format!("no command ({}, {}, {})", key.client, key.epoch, key.sequence))),
+        _ => Err(refusal(
+            Reason::NotFound,
+            format!("no command ({}, {}, {})", key.client, key.epoch, key.sequence),
+        )),
     }
 }
 
@@ -65,7 +68,10 @@ pub fn find(agent: &Agent, key: &Key) -> Result<Arc<Job>, Status> {
 pub fn find_shell(agent: &Agent, key: &Key) -> Result<Arc<Shell>, Status> {
     match agent.records().get(key) {
         Some(Record::Shell(shell)) => Ok(shell),
-        _ => Err(refusal(Reason::NotFound, format!("no shell ({}, {}, {})", key.client, key.epoch, key.sequence))),
+        _ => Err(refusal(
+            Reason::NotFound,
+            format!("no shell ({}, {}, {})", key.client, key.epoch, key.sequence),
+        )),
     }
 }
 
@@ -122,9 +128,9 @@ fn label(label: &str) -> Result<String, Status> {
 fn folder(folder: &[u8]) -> Result<Option<CString>, Status> {
     match folder.first() {
         None => Ok(None),
-        Some(b'/') => launch::text(folder)
-            .map(Some)
-            .ok_or_else(|| refusal(Reason::Invalid, "folder: a NUL byte")),
+        Some(b'/') => {
+            launch::text(folder).map(Some).ok_or_else(|| refusal(Reason::Invalid, "folder: a NUL byte"))
+        }
         Some(_) => {
             let folder = String::from_utf8_lossy(folder);
             Err(refusal(Reason::Invalid, format!("folder: `{folder}` is not absolute")))
@@ -139,7 +145,12 @@ fn failure(status: &Status) -> Failure {
     (reason, status.message().to_owned())
 }
 
-fn begin(agent: &Arc<Agent>, job: &Arc<Job>, shell: Option<Arc<Shell>>, spec: CommandSpec) -> Result<(), Failure> {
+fn begin(
+    agent: &Arc<Agent>,
+    job: &Arc<Job>,
+    shell: Option<Arc<Shell>>,
+    spec: CommandSpec,
+) -> Result<(), Failure> {
     let times = Times {
         timeout: (spec.timeout_ms > 0).then(|| Duration::from_millis(spec.timeout_ms)),
         term_grace: Duration::from_millis(spec.term_grace_ms),
@@ -167,7 +178,8 @@ fn in_shell(
     if spec.stdin_open || spec.terminal.is_some() {
         return Err((Reason::Invalid, "in a shell there is neither open input nor a terminal".to_owned()));
     }
-    let turn = Turn { script: script.text.to_vec(), stdin: spec.stdin.to_vec(), merge: spec.merge_stderr, times };
+    let turn =
+        Turn { script: script.text.to_vec(), stdin: spec.stdin.to_vec(), merge: spec.merge_stderr, times };
     // Owned by the agent; ends with the script. A client that goes away changes nothing.
     tokio::spawn(shell::run_in(Arc::clone(agent), Arc::clone(job), shell, turn));
     Ok(())
@@ -247,7 +259,12 @@ fn ends(
         let side = Arc::new(side);
         let child = [Arc::clone(&side), Arc::clone(&side), side];
         let dup = || controller.try_clone();
-        return Ok(Ends { stdin: Some(dup()?), outputs: vec![(0, dup()?)], terminal: Some(controller), child });
+        return Ok(Ends {
+            stdin: Some(dup()?),
+            outputs: vec![(0, dup()?)],
+            terminal: Some(controller),
+            child,
+        });
     }
     let (stdin, stdin_child) = if wants_input {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -283,7 +300,8 @@ impl Words {
         match program {
             None => Err((Reason::Invalid, "a command without a program".to_owned())),
             Some(Program::Arguments(arguments)) => {
-                let words: Option<Vec<CString>> = arguments.words.iter().map(|word| launch::text(word)).collect();
+                let words: Option<Vec<CString>> =
+                    arguments.words.iter().map(|word| launch::text(word)).collect();
                 let words = words.ok_or((Reason::Invalid, "arguments: a NUL byte".to_owned()))?;
                 let name = arguments.words.first().filter(|name| !name.is_empty());
                 let name = name.ok_or((Reason::Invalid, "a command without a program".to_owned()))?.to_vec();
@@ -308,7 +326,8 @@ impl Words {
             return Err(nul());
         }
         let (second, third, file) = if script.text.len() > SCRIPT_ARGUMENT_MAX {
-            let file = script_file(&script.text).map_err(|error| (Reason::Io, format!("a long script: {error}")))?;
+            let file =
+                script_file(&script.text).map_err(|error| (Reason::Io, format!("a long script: {error}")))?;
             let number = std::os::fd::AsRawFd::as_raw_fd(&file);
             (None, format!("/proc/self/fd/{number}").into_bytes(), Some(file))
         } else {
@@ -328,6 +347,9 @@ fn script_file(text: &[u8]) -> std::io::Result<OwnedFd> {
         let count = rustix::io::write(BorrowedFd::from(file.as_fd()), rest)?;
         rest = &rest[count..];
     }
-    rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    rustix::fs::fcntl_add_seals(
+        &file,
+        SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+    )?;
     Ok(file)
 }

@@ -30,11 +30,13 @@ struct Reader {
     started: bool,
     ended: bool,
     ready: VecDeque<Event>,
+    done: bool,
 }
 
 /// Everything from these offsets on, up to the end; with `follow`, up to the end of all output.
 pub fn stream(job: Arc<Job>, from: [u64; 2], follow: bool) -> BoxStream<'static, Result<ExecEvent, Status>> {
-    let reader = Reader { job, at: from, follow, started: false, ended: false, ready: VecDeque::new() };
+    let reader =
+        Reader { job, at: from, follow, started: false, ended: false, ready: VecDeque::new(), done: false };
     futures::stream::unfold(reader, |mut reader| async move {
         let event = reader.next().await?;
         Some((Ok(ExecEvent { event: Some(event) }), reader))
@@ -48,6 +50,9 @@ impl Reader {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
+            if self.done {
+                return None;
+            }
             let (job, at, started, ended) = (Arc::clone(&self.job), self.at, self.started, self.ended);
             let look = job
                 .until(|job| {
@@ -59,9 +64,7 @@ impl Reader {
                     news.then_some(look)
                 })
                 .await;
-            if !self.take(look) && self.ready.is_empty() {
-                return None;
-            }
+            self.done = !self.take(look);
         }
     }
 
@@ -82,7 +85,11 @@ impl Reader {
                     caught_up = false;
                 }
                 Piece::LostUntil(to) => {
-                    self.ready.push_back(Event::Gap(Gap { stream: stream.into(), from: self.at[number], to }));
+                    self.ready.push_back(Event::Gap(Gap {
+                        stream: stream.into(),
+                        from: self.at[number],
+                        to,
+                    }));
                     self.at[number] = to;
                     caught_up = false;
                 }

@@ -72,7 +72,8 @@ pub fn open(folder: impl AsFd, path: &CStr, flags: OFlags, mode: Mode) -> Result
 
 /// Whether it is a file of `/proc` about the agent: its memory, its environment, its descriptors.
 fn is_own_process(file: &OwnedFd) -> bool {
-    let on_proc = rustix::fs::fstatfs(file).is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|kind| kind == PROC_MAGIC));
+    let on_proc = rustix::fs::fstatfs(file)
+        .is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|kind| kind == PROC_MAGIC));
     if !on_proc {
         return false;
     }

@@ -3,7 +3,10 @@
 //!
 //! The child is a copy of the agent until it executes its program; the agent waits that long (`CLONE_VFORK`), so that it knows
 //! whether the program was started and why not.
-#![expect(unsafe_code, reason = "between clone and exec only bare system calls are allowed; rustix and std have no such launch")]
+#![expect(
+    unsafe_code,
+    reason = "between clone and exec only bare system calls are allowed; rustix and std have no such launch"
+)]
 
 use crate::tree::MARK_LIMIT;
 use rustix::io::Errno;
@@ -100,7 +103,13 @@ impl Launcher {
         let arguments = pointers(&launch.arguments);
         let environment = pointers(&launch.environment);
         let enter: Vec<RawFd> = launch.enter.iter().map(AsRawFd::as_raw_fd).collect();
-        let child = Child { launch, arguments: &arguments, environment: &environment, enter: &enter, report: self.report };
+        let child = Child {
+            launch,
+            arguments: &arguments,
+            environment: &environment,
+            enter: &enter,
+            report: self.report,
+        };
         // SAFETY: the page is mapped for ever and no child writes to it now.
         unsafe { self.report.write_volatile(Report { stage: -1, errno: 0 }) };
         let pid = clone(launch.cgroup, &child).map_err(|errno| (Stage::Clone, errno))?;

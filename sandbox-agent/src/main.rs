@@ -23,6 +23,7 @@ fn start() -> Result<ExitCode, String> {
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
     sys::undumpable().map_err(failed("the agent cannot hide its memory"))?;
     sys::close_on_exec().map_err(failed("descriptors"))?;
+    sys::default_signals();
     sys::frugal_allocator();
     let Some(arguments) = arguments::parse(std::env::args().skip(1))? else {
         print!("{}", arguments::HELP);

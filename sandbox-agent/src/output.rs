@@ -50,7 +50,12 @@ pub struct Output {
 impl Output {
     /// Nothing yet; at most `keep` bytes will be kept, and never less than fit in memory.
     pub fn new(keep: u64) -> Output {
-        Output { total: 0, keep: keep.max(MEMORY_EACH), segments: vec![Segment::in_memory(0)], disk_full: false }
+        Output {
+            total: 0,
+            keep: keep.max(MEMORY_EACH),
+            segments: vec![Segment::in_memory(0)],
+            disk_full: false,
+        }
     }
 
     /// Bytes printed so far.
@@ -161,7 +166,8 @@ impl Output {
     fn collect(&self, mut from: u64, to: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         while from < to {
-            let Piece::Bytes(piece) = self.read(from, usize::try_from(to - from).unwrap_or(usize::MAX)) else {
+            let Piece::Bytes(piece) = self.read(from, usize::try_from(to - from).unwrap_or(usize::MAX))
+            else {
                 break;
             };
             from += piece.len() as u64;

@@ -53,7 +53,9 @@ pub async fn serve(agent: Arc<Agent>, mut door: Door) {
                 }
                 None => return,
             },
-            Door::Unix(listener) => listener.accept().await.map(|(stream, _)| connection(Arc::clone(&agent), stream).boxed()),
+            Door::Unix(listener) => {
+                listener.accept().await.map(|(stream, _)| connection(Arc::clone(&agent), stream).boxed())
+            }
             Door::Tcp(listener) => match listener.accept().await {
                 Ok((stream, _)) => {
                     stream.set_nodelay(true).map(|()| connection(Arc::clone(&agent), stream).boxed())

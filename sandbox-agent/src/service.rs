@@ -37,7 +37,12 @@ fn fingerprint(kind: &str, request: &impl Message) -> u64 {
 
 impl Service {
     /// Does something once: a repeated call gets the answer of the first, also while that is still at it.
-    async fn once<T, F>(&self, call: Option<Call>, fingerprint: u64, work: impl FnOnce() -> F) -> Result<Response<T>, Status>
+    async fn once<T, F>(
+        &self,
+        call: Option<Call>,
+        fingerprint: u64,
+        work: impl FnOnce() -> F,
+    ) -> Result<Response<T>, Status>
     where
         T: Message + Default + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
@@ -102,7 +107,10 @@ impl agent_server::Agent for Service {
     type ChangesStream = Stream<wire::ChangeEvent>;
     type ForwardStream = Stream<wire::ForwardEvent>;
 
-    async fn hello(&self, request: Request<wire::HelloRequest>) -> Result<Response<wire::HelloAnswer>, Status> {
+    async fn hello(
+        &self,
+        request: Request<wire::HelloRequest>,
+    ) -> Result<Response<wire::HelloAnswer>, Status> {
         let wire::HelloRequest { version_min, version_max } = request.into_inner();
         let version = version_max.min(VERSION);
         if version < version_min.max(VERSION_OLDEST) {
@@ -131,7 +139,12 @@ impl agent_server::Agent for Service {
         self.0.tidy();
         let (memory_bytes, spill_bytes) = self.0.with_budget(|budget, _| (budget.memory, budget.spill));
         let running = u32::try_from(self.0.running()).unwrap_or(u32::MAX);
-        Ok(Response::new(wire::HeartbeatAnswer { lease_ms: millis(lease), running, memory_bytes, spill_bytes }))
+        Ok(Response::new(wire::HeartbeatAnswer {
+            lease_ms: millis(lease),
+            running,
+            memory_bytes,
+            spill_bytes,
+        }))
     }
 
     async fn run(&self, request: Request<wire::RunRequest>) -> Result<Response<wire::RunAnswer>, Status> {
@@ -144,7 +157,10 @@ impl agent_server::Agent for Service {
         Ok(Response::new(wire::RunAnswer { ended: Some(ended), stdout: Some(stdout), stderr: Some(stderr) }))
     }
 
-    async fn start(&self, request: Request<wire::StartRequest>) -> Result<Response<wire::StartAnswer>, Status> {
+    async fn start(
+        &self,
+        request: Request<wire::StartRequest>,
+    ) -> Result<Response<wire::StartAnswer>, Status> {
         let wire::StartRequest { call, spec } = request.into_inner();
         let spec = spec.unwrap_or_default();
         let job = commands::start(&self.0, call.as_ref(), fingerprint("command", &spec), spec)?;
@@ -163,7 +179,10 @@ impl agent_server::Agent for Service {
         Ok(Response::new(events::stream(job, [stdout_from, stderr_from], false)))
     }
 
-    async fn attach(&self, request: Request<wire::AttachRequest>) -> Result<Response<Self::AttachStream>, Status> {
+    async fn attach(
+        &self,
+        request: Request<wire::AttachRequest>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
         let wire::AttachRequest { id, stdout_from, stderr_from, follow } = request.into_inner();
         let job = commands::find(&self.0, &key(id.as_ref())?)?;
         Ok(Response::new(events::stream(job, [stdout_from, stderr_from], follow)))
@@ -175,7 +194,10 @@ impl agent_server::Agent for Service {
         Ok(Response::new(events::poll(&job, &request).await))
     }
 
-    async fn input(&self, request: Request<wire::InputRequest>) -> Result<Response<wire::InputAnswer>, Status> {
+    async fn input(
+        &self,
+        request: Request<wire::InputRequest>,
+    ) -> Result<Response<wire::InputAnswer>, Status> {
         let mut request = request.into_inner();
         let call = request.call.take();
         let job = commands::find(&self.0, &key(request.target.as_ref())?)?;
@@ -188,17 +210,25 @@ impl agent_server::Agent for Service {
                 _ = job.until_ended() => job.input.write(request.offset, &[], false).await,
             };
             match taken {
-                Ok(taken) => Ok(wire::InputAnswer { taken: taken.until, closed: taken.closed || job.is_ended() }),
+                Ok(taken) => {
+                    Ok(wire::InputAnswer { taken: taken.until, closed: taken.closed || job.is_ended() })
+                }
                 Err(taken) => {
                     let offset = request.offset;
-                    Err(refusal(Reason::Invalid, format!("input at {offset}: only {taken} bytes came before")))
+                    Err(refusal(
+                        Reason::Invalid,
+                        format!("input at {offset}: only {taken} bytes came before"),
+                    ))
                 }
             }
         };
         self.once(call, print, work).await
     }
 
-    async fn signal(&self, request: Request<wire::SignalRequest>) -> Result<Response<wire::SignalAnswer>, Status> {
+    async fn signal(
+        &self,
+        request: Request<wire::SignalRequest>,
+    ) -> Result<Response<wire::SignalAnswer>, Status> {
         let mut request = request.into_inner();
         let call = request.call.take();
         let target = key(request.target.as_ref())?;
@@ -211,14 +241,18 @@ impl agent_server::Agent for Service {
         self.once(call, print, work).await
     }
 
-    async fn resize(&self, request: Request<wire::ResizeRequest>) -> Result<Response<wire::ResizeAnswer>, Status> {
+    async fn resize(
+        &self,
+        request: Request<wire::ResizeRequest>,
+    ) -> Result<Response<wire::ResizeAnswer>, Status> {
         let request = request.into_inner();
         let job = commands::find(&self.0, &key(request.target.as_ref())?)?;
         let Some(controller) = job.terminal() else {
             return Err(refusal(Reason::Invalid, "resize: the command has no terminal"));
         };
         let size = request.terminal.unwrap_or_default();
-        terminal::resize(&*controller, &size).map_err(|error| refusal(Reason::Io, format!("resize: {error}")))?;
+        terminal::resize(&*controller, &size)
+            .map_err(|error| refusal(Reason::Io, format!("resize: {error}")))?;
         Ok(Response::new(wire::ResizeAnswer {}))
     }
 
@@ -274,7 +308,8 @@ impl agent_server::Agent for Service {
         request: Request<Streaming<wire::WriteRequest>>,
     ) -> Result<Response<wire::WriteAnswer>, Status> {
         let mut parts = request.into_inner();
-        let Some(wire::WriteRequest { part: Some(wire::write_request::Part::Header(mut header)) }) = parts.message().await?
+        let Some(wire::WriteRequest { part: Some(wire::write_request::Part::Header(mut header)) }) =
+            parts.message().await?
         else {
             return Err(refusal(Reason::Invalid, "write: the first message is no header"));
         };
@@ -284,7 +319,11 @@ impl agent_server::Agent for Service {
             return decode(answer?).map(Response::new);
         }
         let received = uploads::receive_file(&self.0, header, &mut parts).await;
-        upload.finish(received, |(draft, size)| draft.commit(size).map(|stat| wire::WriteAnswer { stat: Some(stat) })).await
+        upload
+            .finish(received, |(draft, size)| {
+                draft.commit(size).map(|stat| wire::WriteAnswer { stat: Some(stat) })
+            })
+            .await
     }
 
     async fn stat(&self, request: Request<wire::StatRequest>) -> Result<Response<wire::StatAnswer>, Status> {
@@ -314,12 +353,17 @@ impl agent_server::Agent for Service {
         let owner = self.owner(&request.owner)?;
         let print = fingerprint("make folder", &request);
         let work = move || {
-            blocking(move || folder::make(&path, mode, owner, request.parents).map(|()| wire::MakeFolderAnswer {}))
+            blocking(move || {
+                folder::make(&path, mode, owner, request.parents).map(|()| wire::MakeFolderAnswer {})
+            })
         };
         self.once(call, print, work).await
     }
 
-    async fn remove(&self, request: Request<wire::RemoveRequest>) -> Result<Response<wire::RemoveAnswer>, Status> {
+    async fn remove(
+        &self,
+        request: Request<wire::RemoveRequest>,
+    ) -> Result<Response<wire::RemoveAnswer>, Status> {
         let mut request = request.into_inner();
         let call = request.call.take();
         let path = files::path(&request.path)?;
@@ -333,7 +377,10 @@ impl agent_server::Agent for Service {
         self.once(call, print, work).await
     }
 
-    async fn r#move(&self, request: Request<wire::MoveRequest>) -> Result<Response<wire::MoveAnswer>, Status> {
+    async fn r#move(
+        &self,
+        request: Request<wire::MoveRequest>,
+    ) -> Result<Response<wire::MoveAnswer>, Status> {
         let mut request = request.into_inner();
         let call = request.call.take();
         let (from, to) = (files::path(&request.from)?, files::path(&request.to)?);
@@ -344,7 +391,10 @@ impl agent_server::Agent for Service {
         self.once(call, print, work).await
     }
 
-    async fn watch(&self, request: Request<wire::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(
+        &self,
+        request: Request<wire::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
         files::watch::watch(&request.into_inner()).map(Response::new)
     }
 
@@ -391,8 +441,9 @@ impl agent_server::Agent for Service {
         request: Request<Streaming<wire::ApplyChangesRequest>>,
     ) -> Result<Response<wire::ApplyChangesAnswer>, Status> {
         let mut parts = request.into_inner();
-        let Some(wire::ApplyChangesRequest { part: Some(wire::apply_changes_request::Part::Header(mut header)) }) =
-            parts.message().await?
+        let Some(wire::ApplyChangesRequest {
+            part: Some(wire::apply_changes_request::Part::Header(mut header)),
+        }) = parts.message().await?
         else {
             return Err(refusal(Reason::Invalid, "apply changes: the first message is no header"));
         };

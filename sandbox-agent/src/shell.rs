@@ -82,7 +82,12 @@ pub struct Opening {
 
 impl Shell {
     /// Starts a shell. The reason of a failure is told to the client.
-    pub fn open(agent: &Arc<Agent>, key: Key, opening: Opening, tree: Arc<Tree>) -> Result<Arc<Shell>, Status> {
+    pub fn open(
+        agent: &Arc<Agent>,
+        key: Key,
+        opening: Opening,
+        tree: Arc<Tree>,
+    ) -> Result<Arc<Shell>, Status> {
         let io = |error: rustix::io::Errno| refusal(Reason::Io, format!("a shell's pipes: {error}"));
         let flags = rustix::pipe::PipeFlags::CLOEXEC;
         let (control_reader, control) = rustix::pipe::pipe_with(flags).map_err(io)?;
@@ -109,7 +114,8 @@ impl Shell {
             };
             match agent.start(&launch, &tree, program.as_bytes()) {
                 Ok((pid, exit)) => {
-                    let register = |fd| sys::readiness(fd).map_err(|error| refusal(Reason::Io, error.to_string()));
+                    let register =
+                        |fd| sys::readiness(fd).map_err(|error| refusal(Reason::Io, error.to_string()));
                     let control_pipe = register(control)?;
                     let shell = Arc::new(Shell {
                         key,

@@ -1,5 +1,8 @@
 //! The few calls into the kernel that have no safe wrapper, but launching a process, which is in `launch`.
-#![expect(unsafe_code, reason = "signal masks, signalfd, wait4, prctl and inherited descriptors have no safe form in rustix")]
+#![expect(
+    unsafe_code,
+    reason = "signal masks, signalfd, wait4, prctl and inherited descriptors have no safe form in rustix"
+)]
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -84,6 +87,20 @@ pub fn reap() -> Option<(u32, Exit)> {
         memory_max_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
     };
     u32::try_from(pid).ok().filter(|pid| *pid > 0).map(|pid| (pid, exit))
+}
+
+/// No signal is ignored that whoever started the agent ignored: commands would inherit it. The agent itself wants errors and
+/// not SIGPIPE; `launch` gives commands that one back.
+pub fn default_signals() {
+    // The kernel's own form of a signal's action: handler, flags, restorer, mask. Zeros stand for the default.
+    let default = [0u64; 4];
+    for signal in (1..=64).filter(|signal| *signal != libc::SIGPIPE) {
+        // SAFETY: the action is as large as the kernel reads; the C library refuses the two signals that it uses itself, and
+        // those are to be reset too.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null_mut::<u64>(), 8);
+        }
+    }
 }
 
 /// SIGKILL to every process but process 1. For process 1 of a namespace alone: elsewhere it would reach too far.

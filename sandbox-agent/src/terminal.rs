@@ -10,8 +10,9 @@ use std::os::fd::{AsFd, OwnedFd};
 /// A new terminal: the agent's side, not blocking, and the command's.
 pub fn open(size: &Terminal) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let controller = rustix::pty::openpt(flags)
-        .map_err(|error| io::Error::new(io::Error::from(error).kind(), format!("no terminal (/dev/ptmx): {error}")))?;
+    let controller = rustix::pty::openpt(flags).map_err(|error| {
+        io::Error::new(io::Error::from(error).kind(), format!("no terminal (/dev/ptmx): {error}"))
+    })?;
     rustix::pty::grantpt(&controller)?;
     rustix::pty::unlockpt(&controller)?;
     let name = rustix::pty::ptsname(&controller, Vec::new())?;
@@ -24,7 +25,8 @@ pub fn open(size: &Terminal) -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Tells the programs on a terminal its size; 24 by 80 where a number is missing.
 pub fn resize(controller: impl AsFd, size: &Terminal) -> io::Result<()> {
-    let number = |wanted: u32, default| if wanted == 0 { default } else { u16::try_from(wanted).unwrap_or(u16::MAX) };
+    let number =
+        |wanted: u32, default| if wanted == 0 { default } else { u16::try_from(wanted).unwrap_or(u16::MAX) };
     let size = Winsize {
         ws_row: number(size.rows, 24),
         ws_col: number(size.columns, 80),

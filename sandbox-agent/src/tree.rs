@@ -8,8 +8,8 @@
 mod process;
 
 use crate::cgroup::Group;
-use process::Stat;
 pub use process::Proc;
+use process::Stat;
 use rustix::process::{Pid, Signal};
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +112,9 @@ impl Tree {
     /// Its living processes. Zombies are not among them.
     pub fn members(&self) -> Vec<Member> {
         let pids = match self.group.as_ref().and_then(Group::processes) {
-            Some(pids) => return pids.into_iter().filter_map(|pid| self.proc.stat(pid)).filter_map(alive).collect(),
+            Some(pids) => {
+                return pids.into_iter().filter_map(|pid| self.proc.stat(pid)).filter_map(alive).collect();
+            }
             None => self.proc.pids(),
         };
         pids.into_iter().filter_map(|pid| self.member(pid)).collect()

@@ -133,7 +133,8 @@ pub async fn receive_file(
             }
             Ok(Some(WriteRequest { part: Some(Part::End(end)) })) => {
                 let draft = Arc::into_inner(draft);
-                let draft = draft.ok_or_else(|| Some(refusal(Reason::Io, "a draft is still being written")))?;
+                let draft =
+                    draft.ok_or_else(|| Some(refusal(Reason::Io, "a draft is still being written")))?;
                 return Ok((draft, end.size));
             }
             Ok(Some(_)) => return Err(Some(refusal(Reason::Invalid, "write: a part that is no chunk"))),

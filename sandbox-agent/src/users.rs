@@ -31,7 +31,10 @@ pub fn resolve(wanted: &str, passwd: &[u8], group: &[u8]) -> Result<User, (Reaso
     let mut found = match listed {
         Some(fields) => {
             let (Some(id), Some(group)) = (number(fields[2]), number(fields[3])) else {
-                return Err((Reason::Invalid, format!("user `{user}`: its line in /etc/passwd has no numbers")));
+                return Err((
+                    Reason::Invalid,
+                    format!("user `{user}`: its line in /etc/passwd has no numbers"),
+                ));
             };
             User { id, group, groups: vec![], name: fields[0].to_vec(), home: fields[5].to_vec() }
         }
@@ -48,7 +51,9 @@ pub fn resolve(wanted: &str, passwd: &[u8], group: &[u8]) -> Result<User, (Reaso
     found.groups = vec![found.group];
     if !found.name.is_empty() && of_group.is_none() {
         let member = |fields: &Vec<&[u8]>| {
-            fields.get(3).is_some_and(|members| members.split(|byte| *byte == b',').any(|name| name == found.name))
+            fields
+                .get(3)
+                .is_some_and(|members| members.split(|byte| *byte == b',').any(|name| name == found.name))
         };
         let others: Vec<u32> = lines(group).filter(member).filter_map(|fields| number(fields[2])).collect();
         found.groups.extend(others.into_iter().filter(|id| *id != found.group));

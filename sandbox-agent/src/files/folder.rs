@@ -44,10 +44,13 @@ struct Listing {
 }
 
 /// Streams the entries of a folder, and of those below it as deep as asked. Links are listed and not followed.
-pub async fn list(request: ListFolderRequest) -> Result<BoxStream<'static, Result<ListFolderEvent, Status>>, Status> {
+pub async fn list(
+    request: ListFolderRequest,
+) -> Result<BoxStream<'static, Result<ListFolderEvent, Status>>, Status> {
     let name = request.path;
     let root = blocking(move || {
-        open(CWD, &path(&name)?, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).map_err(|error| fault(&name, error))
+        open(CWD, &path(&name)?, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+            .map_err(|error| fault(&name, error))
     })
     .await?;
     let listing = Listing {
@@ -84,7 +87,11 @@ impl Listing {
         let (folder, names) = names;
         let mut below = Vec::new();
         for name in names {
-            let full = if path.is_empty() { name.to_bytes().to_vec() } else { [&path, &b"/"[..], name.to_bytes()].concat() };
+            let full = if path.is_empty() {
+                name.to_bytes().to_vec()
+            } else {
+                [&path, &b"/"[..], name.to_bytes()].concat()
+            };
             let (stat, error) = match stat_entry(&folder, &name) {
                 Ok(stat) => (Some(stat), String::new()),
                 Err(error) => (None, std::io::Error::from(error).to_string()),
@@ -125,7 +132,9 @@ pub fn names(folder: impl AsFd) -> Result<Vec<CString>, Errno> {
 pub fn make(path: &CStr, mode: u32, owner: Owner, parents: bool) -> Result<(), Status> {
     let mode = Mode::from_raw_mode(mode);
     if parents {
-        return make_folders(path.to_bytes(), mode, owner).map(drop).map_err(|error| fault(path.to_bytes(), error));
+        return make_folders(path.to_bytes(), mode, owner)
+            .map(drop)
+            .map_err(|error| fault(path.to_bytes(), error));
     }
     let place = Place::of(path)?;
     if rustix::fs::statat(&place.folder, &place.name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
@@ -137,7 +146,11 @@ pub fn make(path: &CStr, mode: u32, owner: Owner, parents: bool) -> Result<(), S
 /// Removes what stands at a path; returns how many entries went.
 pub fn remove(path: &CStr, recursive: bool, missing_ok: bool) -> Result<u64, Status> {
     let place = match Place::of(path) {
-        Err(status) if missing_ok && espalier_agent_protocol::reason_of(&status) == Some(Reason::NotFound) => return Ok(0),
+        Err(status)
+            if missing_ok && espalier_agent_protocol::reason_of(&status) == Some(Reason::NotFound) =>
+        {
+            return Ok(0);
+        }
         place => place?,
     };
     if place.name.as_bytes() == b"." {
@@ -203,7 +216,8 @@ pub fn move_entry(from: &CStr, to: &CStr, replace: bool) -> Result<(), Status> {
 fn move_across(from: &Place, to: &Place, flags: RenameFlags) -> Result<(), Status> {
     let draft = CString::new(format!(".espalier-{}", random_name())).map_err(|_| to.fault(Errno::INVAL))?;
     let copied = copy(&from.folder, &from.name, &to.folder, &draft, 0);
-    let moved = copied.and_then(|()| rustix::fs::renameat_with(&to.folder, &draft, &to.folder, &to.name, flags));
+    let moved =
+        copied.and_then(|()| rustix::fs::renameat_with(&to.folder, &draft, &to.folder, &to.name, flags));
     if let Err(error) = moved {
         let _ = remove_entry(&to.folder, &draft, true, 0);
         return Err(to.fault(error));
@@ -237,7 +251,13 @@ fn copy(from: &OwnedFd, name: &CStr, to: &OwnedFd, as_name: &CStr, depth: u32) -
         }
         FileType::RegularFile => {}
         _ => {
-            rustix::fs::mknodat(to, as_name, FileType::from_raw_mode(stat.st_mode), Mode::RWXU, stat.st_rdev)?;
+            rustix::fs::mknodat(
+                to,
+                as_name,
+                FileType::from_raw_mode(stat.st_mode),
+                Mode::RWXU,
+                stat.st_rdev,
+            )?;
             return own(to, as_name, &stat);
         }
     }

@@ -60,7 +60,9 @@ impl Place {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| failed(Errno::INVAL));
         let folder = text(folder)?;
         let opened = match (open_folder(&folder), parents) {
-            (Err(Errno::NOENT), Some(owner)) => make_folders(folder.to_bytes(), Mode::from_raw_mode(0o755), owner),
+            (Err(Errno::NOENT), Some(owner)) => {
+                make_folders(folder.to_bytes(), Mode::from_raw_mode(0o755), owner)
+            }
             (opened, _) => opened,
         };
         Ok(Place { folder: opened.map_err(failed)?, name: text(name)?, path: bytes.to_vec() })

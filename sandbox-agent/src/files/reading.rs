@@ -57,7 +57,8 @@ pub async fn read(request: ReadRequest) -> Result<BoxStream<'static, Result<Read
 impl Reading {
     async fn next(&mut self) -> Result<Option<Chunk>, Status> {
         let (file, path, offset, end) = (Arc::clone(&self.file), self.path.clone(), self.offset, self.end);
-        let chunk = blocking(move || next(&file, offset, end).map_err(|error| fault_io(&path, &error))).await?;
+        let chunk =
+            blocking(move || next(&file, offset, end).map_err(|error| fault_io(&path, &error))).await?;
         if let Some(chunk) = &chunk {
             self.offset = chunk.offset + chunk.bytes.len() as u64;
         }

@@ -47,7 +47,9 @@ fn mask() -> WatchFlags {
 pub fn watch(request: &WatchRequest) -> Result<BoxStream<'static, Result<WatchEvent, Status>>, Status> {
     let root = path(&request.path)?;
     let failed = |error| match error {
-        Errno::NOSPC | Errno::MFILE => refusal(Reason::Bound, "no more watches: the limit of the user is reached"),
+        Errno::NOSPC | Errno::MFILE => {
+            refusal(Reason::Bound, "no more watches: the limit of the user is reached")
+        }
         error => fault(&request.path, error),
     };
     let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(failed)?;
@@ -93,7 +95,9 @@ impl Watching {
         }
         let folder = open(CWD, &relative, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         for name in names(&folder)? {
-            let Ok(stat) = rustix::fs::statat(&folder, &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(stat) = rustix::fs::statat(&folder, &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
             let full = join(&below, name.to_bytes());
             let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             if tell {
@@ -115,7 +119,12 @@ impl Watching {
     }
 
     fn say(&mut self, kind: Kind, path: Vec<u8>, folder: bool) {
-        self.ready.push_back(WatchEvent { kind: kind.into(), path: path.into(), from: Default::default(), folder });
+        self.ready.push_back(WatchEvent {
+            kind: kind.into(),
+            path: path.into(),
+            from: Default::default(),
+            folder,
+        });
     }
 
     async fn next(&mut self) -> Result<Option<WatchEvent>, Status> {
@@ -134,7 +143,8 @@ impl Watching {
                 loop {
                     match reader.next() {
                         Ok(event) => {
-                            let name = event.file_name().map(|name| name.to_bytes().to_vec()).unwrap_or_default();
+                            let name =
+                                event.file_name().map(|name| name.to_bytes().to_vec()).unwrap_or_default();
                             seen.push((event.wd(), event.events(), event.cookie(), name));
                             if reader.is_buffer_empty() {
                                 break;
@@ -188,7 +198,8 @@ impl Watching {
             }
         } else if flags.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::MODIFY) {
             // Many writes in a row are one event until somebody reads it.
-            let again = self.ready.back().is_some_and(|last| last.kind() == Kind::Changed && last.path == path);
+            let again =
+                self.ready.back().is_some_and(|last| last.kind() == Kind::Changed && last.path == path);
             if !again {
                 self.say(Kind::Changed, path, folder);
             }

@@ -42,25 +42,40 @@ impl Writing {
     /// Makes the draft.
     pub fn begin(place: Place, wanted: Wanted) -> Result<Writing, Status> {
         let place = if wanted.replace_link || wanted.create_new { place } else { place.follow()? };
-        if wanted.create_new && rustix::fs::statat(&place.folder, &place.name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        if wanted.create_new
+            && rustix::fs::statat(&place.folder, &place.name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        {
             return Err(place.fault(Errno::EXIST));
         }
         let name = format!(".espalier-{}", random_name());
         let draft = CString::new(name).map_err(|_| place.fault(Errno::INVAL))?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = open(&place.folder, &draft, flags, Mode::RUSR | Mode::WUSR).map_err(|error| place.fault(error))?;
+        let file = open(&place.folder, &draft, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| place.fault(error))?;
         Ok(Writing { place, draft, file: File::from(file), wanted, committed: false })
     }
 
     /// Puts bytes at their offset.
     pub fn write(&self, chunk: &Chunk) -> Result<(), Status> {
-        self.file.write_all_at(&chunk.bytes, chunk.offset).map_err(|error| super::fault_io(&self.place.path, &error))
+        self.file
+            .write_all_at(&chunk.bytes, chunk.offset)
+            .map_err(|error| super::fault_io(&self.place.path, &error))
     }
 
     /// Gives it its length, mode and owner, and puts it into its place at once. What stood there and is open elsewhere stays as
     /// it was for whoever has it open.
-    pub fn commit(mut self, size: u64) -> Result<FileStat, Status> {
-        let stat = self.finish(size).map_err(|error| self.place.fault(error))?;
+    pub fn commit(self, size: u64) -> Result<FileStat, Status> {
+        self.commit_with(size, |_| Ok(()))
+    }
+
+    /// The same, with more to do to the file before it is in its place.
+    pub fn commit_with(
+        mut self,
+        size: u64,
+        more: impl FnOnce(&File) -> Result<(), Errno>,
+    ) -> Result<FileStat, Status> {
+        let stat = self.finish(size).and_then(|stat| more(&self.file).map(|()| stat));
+        let stat = stat.map_err(|error| self.place.fault(error))?;
         let flags = if self.wanted.create_new { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
         let Place { folder, name, .. } = &self.place;
         if let Err(error) = rustix::fs::renameat_with(folder, &self.draft, folder, name, flags) {
@@ -83,7 +98,8 @@ impl Writing {
         let owner = self.wanted.owner.or(before.as_ref().map(|stat| (stat.st_uid, stat.st_gid)));
         if let Some((user, group)) = owner {
             let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-            let changed = rustix::fs::fchown(&self.file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+            let changed =
+                rustix::fs::fchown(&self.file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
             // An ordinary user keeps what is its own; an owner that was asked for must be had.
             if changed.is_err() && (self.wanted.owner.is_some() || own.0 == 0) {
                 changed?;

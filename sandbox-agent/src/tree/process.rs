@@ -120,7 +120,10 @@ mod tests {
     fn the_mark_is_read_from_the_limits() {
         let limits = b"Limit   Soft Limit   Hard Limit   Units\nMax file locks            4995148757353987905  4995148757353987905  locks\n";
         assert_eq!(parse_limit(limits), Some(4_995_148_757_353_987_905));
-        assert_eq!(parse_limit(b"Max file locks            unlimited            unlimited            locks"), None);
+        assert_eq!(
+            parse_limit(b"Max file locks            unlimited            unlimited            locks"),
+            None
+        );
     }
 
     #[test]

@@ -1,6 +1,13 @@
 //! The agent's real binary, driven by its client: as process 1 and beside others, as root and as an ordinary user.
-
 #![allow(unreachable_pub, missing_docs)]
 
+mod changes;
 mod commands;
+mod cuts;
+mod faults;
+mod files;
+mod life;
+mod patches;
+mod shells;
 mod support;
+mod timeouts;

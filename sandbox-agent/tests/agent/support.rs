@@ -71,7 +71,8 @@ impl Sandbox {
     /// The agent's process id, seen from outside.
     pub fn pid(&self) -> u32 {
         let spawned = self.child.id();
-        let children = std::fs::read_to_string(format!("/proc/{spawned}/task/{spawned}/children")).unwrap_or_default();
+        let children =
+            std::fs::read_to_string(format!("/proc/{spawned}/task/{spawned}/children")).unwrap_or_default();
         let name = std::fs::read_to_string(format!("/proc/{spawned}/comm")).unwrap_or_default();
         // unshare waits outside for the one that it forked.
         if name.trim() == "unshare" { children.trim().parse().unwrap_or(spawned) } else { spawned }
@@ -217,7 +218,8 @@ impl Ran {
                 0 => String::new(),
                 omitted => format!("[{omitted}]"),
             };
-            String::from_utf8_lossy(&[&excerpt.head[..], middle.as_bytes(), &excerpt.tail[..]].concat()).into_owned()
+            String::from_utf8_lossy(&[&excerpt.head[..], middle.as_bytes(), &excerpt.tail[..]].concat())
+                .into_owned()
         };
         let outcome = answer.ended.clone().unwrap().outcome.unwrap().outcome.unwrap();
         Ran { outcome, out: text(&answer.stdout), err: text(&answer.stderr), answer }
@@ -230,8 +232,9 @@ impl Ran {
 
 /// Whether a process lives; zombies do not.
 pub fn lives(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !matches!(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()), Some('Z' | 'X')))
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        !matches!(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()), Some('Z' | 'X'))
+    })
 }
 
 /// Waits for something to become true.
