@@ -70,6 +70,8 @@ pub struct Agent {
     keep_capabilities: Option<u64>,
     /// The agent is out of the memory killer's sight; commands must not be.
     unkillable: bool,
+    /// Who commands are unless they ask, where the agent itself is hidden.
+    own: Option<User>,
     /// Environment of commands, as the agent got it.
     environment: Vec<(Vec<u8>, Vec<u8>)>,
     records: Mutex<Records>,
@@ -95,7 +97,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Agent {
     /// An agent that runs nothing yet.
-    pub fn new(settings: Settings, proc: Proc) -> std::io::Result<Agent> {
+    pub fn new(settings: Settings, proc: Proc, hidden: bool) -> std::io::Result<Agent> {
         let mut boot = [0; 16];
         random(&mut boot)?;
         let unkillable = protect_from_memory_killer(&proc);
@@ -105,7 +107,7 @@ impl Agent {
             boot,
             began: Instant::now(),
             process_1: std::process::id() == 1,
-            user_id: rustix::process::getuid().as_raw(),
+            user_id: if sys::is_root() { 0 } else { rustix::process::getuid().as_raw() },
             lease: Lease::new(settings.lease),
             secret: settings.secret,
             proc: Arc::new(proc),
@@ -113,6 +115,7 @@ impl Agent {
             spill: settings.spill,
             keep_capabilities: settings.keep_capabilities,
             unkillable,
+            own: if hidden { Some(root()?) } else { None },
             environment: variables.collect(),
             records: Mutex::default(),
             launcher: Mutex::new(Launcher::new()?),
@@ -191,7 +194,7 @@ impl Agent {
             ("memory-events", self.cgroups.memory_kills(None).is_some() || self.cgroups.parent.is_some()),
             ("pty", rustix::fs::access(c"/dev/ptmx", rustix::fs::Access::READ_OK).is_ok()),
             ("other-users", self.user_id == 0),
-            ("protected", self.process_1 || self.user_id == 0 && self.keep_capabilities.is_some()),
+            ("protected", self.own.is_some() && self.keep_capabilities.is_some()),
         ];
         can.into_iter().filter(|(_, able)| *able).map(|(name, _)| name.to_owned()).collect()
     }
@@ -211,7 +214,7 @@ impl Agent {
             folder: None,
             stdio: [self.proc.folder(); 3],
             terminal: false,
-            identity: user.map(|user| (user.id, user.group, &user.groups[..])),
+            identity: user.or(self.own.as_ref()).map(|user| (user.id, user.group, &user.groups[..])),
             cgroup: tree.group().map(crate::cgroup::Group::folder),
             enter: self.cgroups.enter.iter().map(AsFd::as_fd).collect(),
             mark: tree.mark(),
@@ -395,6 +398,13 @@ impl Agent {
         let everything = Tree::of_boot(&lock(&self.marks), Arc::clone(&self.proc));
         everything.kill(&[]).await;
     }
+}
+
+/// Root as the agent was started.
+fn root() -> std::io::Result<User> {
+    let groups = rustix::process::getgroups()?.into_iter().map(rustix::process::Gid::as_raw).collect();
+    let group = rustix::process::getgid().as_raw();
+    Ok(User { id: 0, group, groups, name: b"root".to_vec(), home: b"/root".to_vec() })
 }
 
 /// Random bytes of the kernel.

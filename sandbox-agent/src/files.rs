@@ -61,7 +61,9 @@ pub fn fault_io(path: &[u8], error: &std::io::Error) -> Status {
 
 /// Opens a path below a folder (or an absolute one). Links are followed unless the flags say otherwise; magic links never.
 pub fn open(folder: impl AsFd, path: &CStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+    // With PATH the kernel takes few other flags.
+    let more = if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OFlags::CLOEXEC | OFlags::NOCTTY };
+    let flags = flags | more;
     let opened = match rustix::fs::openat2(folder.as_fd(), path, flags, mode, ResolveFlags::NO_MAGICLINKS) {
         // A seccomp profile may not know the call.
         Err(Errno::NOSYS) => rustix::fs::openat(folder.as_fd(), path, flags, mode),

@@ -220,7 +220,9 @@ impl Child<'_> {
                 }
             }
             if let Some((user, group, groups)) = self.launch.identity {
-                if libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) != 0
+                // Through root, so that becoming another drops what only root has.
+                if libc::syscall(libc::SYS_setresuid, 0, 0, 0) != 0
+                    || libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) != 0
                     || libc::syscall(libc::SYS_setresgid, group, group, group) != 0
                     || libc::syscall(libc::SYS_setresuid, user, user, user) != 0
                 {

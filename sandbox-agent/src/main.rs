@@ -21,6 +21,7 @@ fn main() -> ExitCode {
 
 fn start() -> Result<ExitCode, String> {
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
+    sys::is_root();
     sys::undumpable().map_err(failed("the agent cannot hide its memory"))?;
     sys::close_on_exec().map_err(failed("descriptors"))?;
     sys::default_signals();
@@ -33,10 +34,13 @@ fn start() -> Result<ExitCode, String> {
     if no_new_privileges {
         sys::no_new_privileges().map_err(failed("--no-new-privileges"))?;
     }
+    let hidden = sys::hide();
+    // A change of user undoes it.
+    sys::undumpable().map_err(failed("the agent cannot hide its memory"))?;
     sys::adopt_orphans();
     let signals = sys::signal_descriptor().map_err(failed("signals"))?;
     let proc = Proc::open().map_err(failed("/proc"))?;
-    let agent = Arc::new(Agent::new(settings, proc).map_err(failed("start"))?);
+    let agent = Arc::new(Agent::new(settings, proc, hidden).map_err(failed("start"))?);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)

@@ -13,7 +13,8 @@ use crate::launch::{self, Launch};
 use crate::sys::{self, Exit};
 use crate::tree::{Member, Tree};
 use crate::users::User;
-use crate::{Reason, refusal};
+use crate::{Reason, refusal, terminal};
+use espalier_agent_protocol::v1::Terminal;
 use rustix::process::Signal;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -95,6 +96,11 @@ impl Shell {
         rustix::io::ioctl_fionbio(&control, true).map_err(io)?;
         rustix::io::ioctl_fionbio(&status, true).map_err(io)?;
         let null = agent.null().map_err(|error| refusal(Reason::Io, format!("/dev/null: {error}")))?;
+        // An interactive shell wants a terminal to set, or complains in what the script prints.
+        let (terminal, side) = match terminal::open(&Terminal::default()) {
+            Ok((controller, side)) => (Some(controller), side),
+            Err(_) => (None, null),
+        };
         let mut failure = None;
         for program in programs(&opening.shell)?.iter().copied() {
             let arguments: &[&[u8]] = match program {
@@ -108,7 +114,7 @@ impl Shell {
                 arguments: arguments.iter().filter_map(|word| launch::text(word)).collect(),
                 environment: opening.environment.clone(),
                 folder: opening.folder.clone(),
-                stdio: [control_reader.as_fd(), status_writer.as_fd(), null.as_fd()],
+                stdio: [control_reader.as_fd(), status_writer.as_fd(), side.as_fd()],
                 terminal: false,
                 ..agent.launch(&tree, opening.user.as_ref())
             };
@@ -132,6 +138,10 @@ impl Shell {
                         changed: Notify::new(),
                     });
                     shell.control.open(control_pipe, false);
+                    if let Some(terminal) = terminal {
+                        // Owned by the agent; ends when no process has the terminal open.
+                        tokio::spawn(drain(register(terminal)?));
+                    }
                     // Owned by the agent; ends with the shell.
                     tokio::spawn(watch_end(Arc::clone(agent), Arc::clone(&shell), exit));
                     return Ok(shell);
@@ -203,6 +213,19 @@ fn programs(wanted: &str) -> Result<&'static [&'static str], Status> {
         "bash" => Ok(&["bash"]),
         "sh" => Ok(&["sh"]),
         other => Err(refusal(Reason::Invalid, format!("shell `{other}`: there are `bash` and `sh`"))),
+    }
+}
+
+/// What a shell says to nobody: prompts, and jobs that have ended.
+async fn drain(terminal: AsyncFd<OwnedFd>) {
+    let mut bytes = [0; 512];
+    while let Ok(mut ready) = terminal.readable().await {
+        match rustix::io::read(terminal.get_ref(), &mut bytes) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => ready.clear_ready(),
+            Err(_) => return,
+        }
     }
 }
 

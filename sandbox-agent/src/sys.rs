@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 use tokio::io::unix::AsyncFd;
 
 /// Signals that the agent reads from its signalfd. They are blocked in every thread of it, and in no command.
@@ -87,6 +88,43 @@ pub fn reap() -> Option<(u32, Exit)> {
         memory_max_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
     };
     u32::try_from(pid).ok().filter(|pid| *pid > 0).map(|pid| (pid, exit))
+}
+
+/// The user that the agent hides as: one that no image has.
+const HIDDEN_USER: u32 = 64_998;
+
+/// Whether the agent was started as root, and so may give files and processes to others. Holds also after [`hide`].
+pub fn is_root() -> bool {
+    static ROOT: OnceLock<bool> = OnceLock::new();
+    *ROOT.get_or_init(|| rustix::process::geteuid().is_root())
+}
+
+/// As root: becomes a user that nobody else is, with root's capabilities and root's files. What runs as root in the sandbox then
+/// has no right over the agent by being the same user: not to signal, limit, slow or look into it. False where the user
+/// namespace does not know that user. Before any other thread is started.
+pub fn hide() -> bool {
+    if !is_root() {
+        return false;
+    }
+    // SAFETY: these calls change credentials of the only thread; the structures have the layout of version 3 of capset, which is
+    // two of each for 64 capabilities.
+    unsafe {
+        let header = [0x2008_0522_u32, 0];
+        let mut data = [0u32; 6];
+        if libc::syscall(libc::SYS_capget, header.as_ptr(), data.as_mut_ptr()) != 0 {
+            return false;
+        }
+        libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0);
+        let hidden = libc::setresuid(HIDDEN_USER, HIDDEN_USER, HIDDEN_USER) == 0;
+        if hidden {
+            // Words are effective, permitted, inheritable, for the low and the high half.
+            (data[0], data[3]) = (data[1], data[4]);
+            libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr());
+            libc::setfsuid(0);
+        }
+        libc::prctl(libc::PR_SET_KEEPCAPS, 0, 0, 0, 0);
+        hidden
+    }
 }
 
 /// No signal is ignored that whoever started the agent ignored: commands would inherit it. The agent itself wants errors and

@@ -152,6 +152,13 @@ impl Tree {
         u32::try_from(reached.count()).unwrap_or(u32::MAX)
     }
 
+    /// Sends a signal to each process but those.
+    pub fn signal_but(&self, signal: Signal, spared: &[Member]) {
+        for member in self.members().into_iter().filter(|member| !spared.contains(member)) {
+            self.send(member, signal);
+        }
+    }
+
     /// Sends a signal to a process that is still the one that was meant.
     fn send(&self, member: Member, signal: Signal) -> bool {
         let Some(pid) = Pid::from_raw(member.pid.cast_signed()) else { return false };

@@ -103,7 +103,7 @@ pub fn owner(agent: &Agent, wanted: &str) -> Result<Owner, Status> {
         return Ok(None);
     }
     let user = agent.user(wanted)?;
-    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let own = (agent.user_id, rustix::process::getegid().as_raw());
     Ok(Some(user.map_or(own, |user| (user.id, user.group))))
 }
 

@@ -126,6 +126,13 @@ impl Agent {
         self.changing(id, request, |mut client, request| async move { client.run(request).await }).await
     }
 
+    /// The same with a call as it was made before, for instance by an engine that is no more.
+    pub async fn run_as(&self, call: Call, spec: CommandSpec) -> Result<wire::RunAnswer, AgentError> {
+        let request =
+            wire::RunRequest { call: Some(call), spec: Some(spec), head_bytes: None, tail_bytes: None };
+        self.asking(request, |mut client, request| async move { client.run(request).await }).await
+    }
+
     /// Starts a command.
     pub async fn start(&self, id: &Id, spec: CommandSpec) -> Result<wire::StartAnswer, AgentError> {
         let request = |call| wire::StartRequest { call, spec: Some(spec.clone()) };

@@ -138,15 +138,17 @@ struct Root {
 impl Root {
     /// A place below it, reached through folders alone.
     fn place(&self, path: &[u8]) -> Result<Place, Status> {
-        let failed = |error| fault(path, error);
+        self.find(path).map_err(|error| fault(path, error))
+    }
+
+    fn find(&self, path: &[u8]) -> Result<Place, Errno> {
         let relative = path.strip_prefix(&self.path[..]).unwrap_or(path);
-        let start = relative.iter().position(|byte| *byte != b'/').ok_or_else(|| failed(Errno::INVAL))?;
+        let start = relative.iter().position(|byte| *byte != b'/').ok_or(Errno::INVAL)?;
         let (folder, name) = crate::files::place::split(&relative[start..]);
-        let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| failed(Errno::INVAL));
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::INVAL);
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::openat2(&self.folder, text(folder)?, flags, Mode::empty(), resolve)
-            .map_err(failed)?;
+        let folder = rustix::fs::openat2(&self.folder, text(folder)?, flags, Mode::empty(), resolve)?;
         Ok(Place { folder, name: text(name)?, path: path.to_vec() })
     }
 }
@@ -213,18 +215,11 @@ impl Target {
     }
 
     fn remove(&self, path: &[u8]) -> Result<(), Status> {
-        let missing = |status: &Status| espalier_agent_protocol::reason_of(status) != Some(Reason::NotFound);
-        let place = match self.root.place(path) {
-            Ok(place) => place,
-            Err(status)
-                if missing(&status) && espalier_agent_protocol::reason_of(&status) != Some(Reason::Kind) =>
-            {
-                return Err(status);
-            }
-            Err(_) => return Ok(()),
-        };
-        match remove_entry(&place.folder, &place.name, true, 0) {
-            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+        let removed =
+            self.root.find(path).and_then(|place| remove_entry(&place.folder, &place.name, true, 0));
+        match removed {
+            // It went with its folder, in whose place there may be a file or a link by now.
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
             Err(error) => Err(fault(path, error)),
         }
     }
@@ -308,7 +303,7 @@ fn own(place: &Place, stat: &FileStat) -> Result<(), Errno> {
 
 /// Only root gives files away; an ordinary user's stay its own.
 fn may_own() -> bool {
-    rustix::process::geteuid().as_raw() == 0
+    crate::sys::is_root()
 }
 
 fn draft_name() -> Result<CString, Errno> {

@@ -97,11 +97,10 @@ impl Writing {
         }
         let owner = self.wanted.owner.or(before.as_ref().map(|stat| (stat.st_uid, stat.st_gid)));
         if let Some((user, group)) = owner {
-            let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
             let changed =
                 rustix::fs::fchown(&self.file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
             // An ordinary user keeps what is its own; an owner that was asked for must be had.
-            if changed.is_err() && (self.wanted.owner.is_some() || own.0 == 0) {
+            if changed.is_err() && (self.wanted.owner.is_some() || crate::sys::is_root()) {
                 changed?;
             }
         }

@@ -82,7 +82,7 @@ impl Root {
 
 /// What is new belongs to whom its folder belongs to.
 fn own_as_parent(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
-    if rustix::process::geteuid().as_raw() != 0 {
+    if !crate::sys::is_root() {
         return Ok(());
     }
     let stat = rustix::fs::fstat(parent)?;
@@ -191,7 +191,7 @@ impl Step<'_> {
         }
         match owner {
             None => own_as_parent(&self.folder, &self.draft),
-            Some((user, group)) if rustix::process::geteuid().as_raw() == 0 => {
+            Some((user, group)) if crate::sys::is_root() => {
                 let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
                 rustix::fs::chownat(
                     &self.folder,

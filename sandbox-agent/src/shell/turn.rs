@@ -7,15 +7,16 @@ use crate::tree::Member;
 use crate::{Reason, files, sys};
 use espalier_agent_protocol::v1::{self as wire, outcome};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::process::Signal;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a shell may take to give up a script that timed out, before it is ended itself.
-const GIVE_UP_MAX: Duration = Duration::from_secs(2);
+const GIVE_UP_MAX: Duration = Duration::from_millis(500);
 /// Between two attempts to interrupt it.
-const INTERRUPT_EVERY: Duration = Duration::from_millis(20);
+const INTERRUPT_EVERY: Duration = Duration::from_millis(50);
 /// Folders for the pipes of a script, tried in turn.
 const FOLDERS: [&str; 5] = ["/tmp", "/dev/shm", "/var/tmp", "/run", "/"];
 
@@ -164,17 +165,23 @@ async fn hear(shell: &Shell, progress: &mut Progress, token: &str) -> i32 {
     }
 }
 
-/// Kills what the script started and interrupts the shell, until it says that it is done with the script.
+/// Interrupts the shell and what the script started, until the shell says that it is done with the script. It is never made to
+/// go on with the script: where interrupts do not help, it has to end.
 async fn give_up(shell: &Shell, progress: &mut Progress, token: &str, before: &[Member]) -> Option<Back> {
     let deadline = Instant::now() + GIVE_UP_MAX;
     while Instant::now() < deadline {
-        shell.tree.kill(before).await;
+        // The shell first: it takes a child's death by this signal for its own.
         shell.interrupt();
+        shell.tree.signal_but(Signal::INT, before);
+        // An interrupt makes a shell forget what it has read ahead.
+        if let Ok(taken) = shell.control.write(progress.written, &question(token), false).await {
+            progress.written = taken.until;
+        }
         tokio::select! {
             biased;
             status = tokio::time::timeout(INTERRUPT_EVERY, hear(shell, progress, token)) => {
                 if let Ok(status) = status {
-                    // What it began between the last two looks.
+                    // What it left running belongs to what took too long.
                     shell.tree.kill(before).await;
                     return Some(Back::Status(status));
                 }
@@ -298,15 +305,21 @@ impl Names {
         if last != 0 && asks_status {
             line.extend_from_slice(format!("(exit {last}); ").as_bytes());
         }
-        // The blank keeps a script that begins with a dash from being taken for options.
-        line.extend_from_slice(b"eval ' '");
+        // In sh an error within a bare eval would throw away all input that was read ahead, the question for the status with
+        // it. The blank keeps a script that begins with a dash from being taken for options.
+        line.extend_from_slice(if bash { b"eval ' '" } else { b"command eval ' '" });
         quote(&turn.script, &mut line);
         let input = self.input.as_deref().unwrap_or("/dev/null");
         let error = self.error.as_ref().map_or_else(|| "&1".to_owned(), |error| format!("'{error}'"));
         line.extend_from_slice(format!(" <'{input}' >'{}' 2>{error}\n", self.output).as_bytes());
-        line.extend_from_slice(format!("printf '\\n{token} %d\\n' \"$?\"\n").as_bytes());
+        line.extend_from_slice(&question(token));
         line
     }
+}
+
+/// Asks for the status of what ran last.
+fn question(token: &str) -> Vec<u8> {
+    format!("printf '\\n{token} %d\\n' \"$?\"\n").into_bytes()
 }
 
 /// In single quotes.

