@@ -12,7 +12,7 @@ use espalier_agent_protocol::v1::command_spec::Program;
 use espalier_agent_protocol::v1::{self as wire, Call, CommandSpec, OpenShellRequest, outcome};
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Status;
@@ -344,7 +344,7 @@ fn script_file(text: &[u8]) -> std::io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create(c"script", MemfdFlags::ALLOW_SEALING)?;
     let mut rest = text;
     while !rest.is_empty() {
-        let count = rustix::io::write(BorrowedFd::from(file.as_fd()), rest)?;
+        let count = rustix::io::write(&file, rest)?;
         rest = &rest[count..];
     }
     rustix::fs::fcntl_add_seals(

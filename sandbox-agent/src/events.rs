@@ -157,7 +157,7 @@ pub async fn poll(job: &Job, request: &PollRequest) -> PollAnswer {
 pub fn list(agent: &Agent) -> Vec<Listed> {
     let records = agent.records().all();
     let mut listed: Vec<Listed> = records.iter().map(|(key, record)| describe(key, record)).collect();
-    listed.sort_by(|one, other| other.age_ms.cmp(&one.age_ms));
+    listed.sort_by_key(|one| std::cmp::Reverse(one.age_ms));
     listed
 }
 

@@ -70,11 +70,28 @@ pub fn build() -> Result<(), String> {
     say("building the engine");
     // Of the whole workspace, so that cargo settles on the features that the tests use: dependencies are built once.
     openly(cargo().args(["build", "--release", "--workspace", "--bin", "espalier"]))?;
+    agent()?;
     plugins::build(&[])?;
     tasks()?;
     setup::run(&[Part::Model])?;
     say(&format!("built {}", place::binary().display()));
     Ok(())
+}
+
+/// The agent inside sandboxes: one static binary, in a profile of its own.
+pub fn agent() -> Result<(), String> {
+    say("building the sandbox agent");
+    let mut command = cargo();
+    command.args([
+        "build",
+        "--profile",
+        "agent",
+        "--package",
+        "espalier-agent",
+        "--target",
+        place::AGENT_TARGET,
+    ]);
+    openly(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
 }
 
 /// One experiment from end to end.

@@ -33,6 +33,8 @@ enum Command {
     },
     /// The host binary, the guests, the tasks, the small model: all that experiments need.
     Build,
+    /// The static binary that runs inside sandboxes.
+    Agent,
     /// Builds, then runs experiments/textcraft.toml.
     Demo {
         /// For `espalier run`.
@@ -111,6 +113,7 @@ fn run(command: Command) -> Result<(), String> {
         Command::Tasks { set: None } => everyday::tasks(),
         Command::Tasks { set: Some(set) } => write_set(set),
         Command::Build => everyday::build(),
+        Command::Agent => everyday::agent(),
         Command::Demo { arguments } => everyday::demo(&arguments),
         Command::Test { arguments } => everyday::test(&arguments),
         Command::Ci => everyday::test(&[]),

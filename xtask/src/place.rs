@@ -36,6 +36,14 @@ pub fn binary() -> PathBuf {
     target().join("release/espalier")
 }
 
+/// The static binary that runs inside sandboxes.
+pub fn agent() -> PathBuf {
+    target().join(AGENT_TARGET).join("agent/espalier-agent")
+}
+
+/// What the agent is built for: named, so that its flags reach no build script.
+pub const AGENT_TARGET: &str = "x86_64-unknown-linux-gnu";
+
 /// The recipe files of the installed package.
 pub fn recipes() -> Result<PathBuf, String> {
     let lib = cache().join("data-env/lib");

@@ -72,9 +72,8 @@ impl Place {
     pub fn follow(self) -> Result<Place, Status> {
         let mut place = self;
         for _ in 0..LINKS_MAX {
-            let target = match rustix::fs::readlinkat(&place.folder, &place.name, Vec::new()) {
-                Ok(target) => target,
-                Err(_) => return Ok(place),
+            let Ok(target) = rustix::fs::readlinkat(&place.folder, &place.name, Vec::new()) else {
+                return Ok(place);
             };
             let failed = |error| fault(&place.path, error);
             let (folder, name) = split(target.to_bytes());

@@ -63,7 +63,7 @@ pub fn watch(request: &WatchRequest) -> Result<BoxStream<'static, Result<WatchEv
         ready: VecDeque::new(),
         gone: false,
     };
-    watching.add(Vec::new(), false).map_err(failed)?;
+    watching.add(&[], false).map_err(failed)?;
     watching.say(Kind::Ready, Vec::new(), false);
     Ok(futures::stream::try_unfold(watching, |mut watching| async move {
         let event = watching.next().await?;
@@ -74,12 +74,12 @@ pub fn watch(request: &WatchRequest) -> Result<BoxStream<'static, Result<WatchEv
 
 impl Watching {
     /// Watches a folder and, where asked, those below it. `tell`: what stands there already is news.
-    fn add(&mut self, below: Vec<u8>, tell: bool) -> Result<(), Errno> {
+    fn add(&mut self, below: &[u8], tell: bool) -> Result<(), Errno> {
         if self.folders.len() >= FOLDERS_MAX {
             return Err(Errno::NOSPC);
         }
         // By descriptor: no link leads the watch elsewhere.
-        let relative = self.relative(&below)?;
+        let relative = self.relative(below)?;
         let mut flags = OFlags::PATH;
         if !below.is_empty() {
             flags |= OFlags::NOFOLLOW;
@@ -87,7 +87,7 @@ impl Watching {
         let target = open(CWD, &relative, flags, Mode::empty())?;
         let link = format!("/proc/self/fd/{}", target.as_raw_fd());
         let number = inotify::add_watch(self.queue.get_ref(), link, mask())?;
-        self.folders.insert(number, below.clone());
+        self.folders.insert(number, below.to_vec());
         let stat = rustix::fs::fstat(&target)?;
         let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         if !is_folder || !self.recursive {
@@ -98,13 +98,13 @@ impl Watching {
             let Ok(stat) = rustix::fs::statat(&folder, &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
-            let full = join(&below, name.to_bytes());
+            let full = join(below, name.to_bytes());
             let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             if tell {
                 self.say(Kind::Created, full.clone(), is_folder);
             }
             if is_folder {
-                match self.add(full, tell) {
+                match self.add(&full, tell) {
                     // It went away meanwhile.
                     Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => {}
                     Err(error) => return Err(error),
@@ -190,10 +190,9 @@ impl Watching {
         } else if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
             self.say(Kind::Created, path.clone(), folder);
             if folder && self.recursive {
-                match self.add(path, true) {
-                    Err(Errno::NOSPC) => self.say(Kind::Overflow, Vec::new(), false),
-                    // Gone again.
-                    Ok(()) | Err(_) => {}
+                // Any other failure: it is gone again.
+                if self.add(&path, true) == Err(Errno::NOSPC) {
+                    self.say(Kind::Overflow, Vec::new(), false);
                 }
             }
         } else if flags.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::MODIFY) {

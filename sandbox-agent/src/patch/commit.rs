@@ -218,13 +218,12 @@ impl Step<'_> {
     /// Puts the draft into its place, and what was there under the draft's name.
     fn run(&mut self) -> Result<(), Errno> {
         let (folder, draft, last) = (&self.folder, &self.draft, &self.last);
-        match (self.content, self.existed) {
-            (Some(_), false) => {
-                rustix::fs::renameat_with(folder, draft, folder, last, RenameFlags::NOREPLACE)?
-            }
-            (Some(_), true) => rustix::fs::renameat_with(folder, draft, folder, last, RenameFlags::EXCHANGE)?,
-            (None, _) => rustix::fs::renameat_with(folder, last, folder, draft, RenameFlags::NOREPLACE)?,
-        }
+        let (from, to, flags) = match (self.content, self.existed) {
+            (Some(_), false) => (draft, last, RenameFlags::NOREPLACE),
+            (Some(_), true) => (draft, last, RenameFlags::EXCHANGE),
+            (None, _) => (last, draft, RenameFlags::NOREPLACE),
+        };
+        rustix::fs::renameat_with(folder, from, folder, to, flags)?;
         self.done = true;
         Ok(())
     }

@@ -112,7 +112,7 @@ async fn commands_run_once_and_bytes_arrive_once() {
         let text = format!("echo {number} >>{}; seq 1 {lines}; echo e{number} >&2", counter.display());
         let expect: String = (1..=lines).map(|line| format!("{line}\n")).collect();
         let id = agent.allot();
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             let answer =
                 agent.run(&id, command::script(text), Excerpts { head_bytes: 1 << 20, tail_bytes: 0 }).await;
             let ran = Ran::of(answer.unwrap());
@@ -126,7 +126,7 @@ async fn commands_run_once_and_bytes_arrive_once() {
             assert_eq!(String::from_utf8(out).unwrap(), expect);
             assert_eq!(String::from_utf8(err).unwrap(), format!("e{number}\n"));
         }
-        if number % 5 == 0 {
+        if number.is_multiple_of(5) {
             agent.ack(vec![id]).await.unwrap();
         }
     };
