@@ -164,3 +164,43 @@ async fn killed_it_is_reported_lost_at_once() {
     assert!(matches!(lost, espalier_agent_client::AgentError::Lost(_)), "{lost}");
     assert!(began.elapsed() < Duration::from_secs(5));
 }
+
+#[tokio::test]
+async fn bytes_that_are_no_protocol_harm_nobody() {
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+    use tokio::io::AsyncWriteExt;
+    let seed = 53;
+    let mut random = StdRng::seed_from_u64(seed);
+    let sandbox = Sandbox::start(Way::Beside).await;
+    for round in 0..150 {
+        let mut stream = tokio::net::UnixStream::connect(sandbox.path("socket")).await.unwrap();
+        let mut bytes = Vec::new();
+        if round % 2 == 0 {
+            bytes.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+        }
+        for _ in 0..random.random_range(0..6) {
+            // A frame's head with any kind and length, then anything.
+            let length: u8 = random.random();
+            bytes.extend_from_slice(&[0, 0, length, random.random_range(0..12), random.random(), 0, 0, 0, 1]);
+            bytes.extend((0..random.random_range(0..300)).map(|_| random.random::<u8>()));
+        }
+        let _ = stream.write_all(&bytes).await;
+    }
+    assert_eq!(sandbox.sh("echo alive").await.out, "alive\n", "seed {seed}");
+}
+
+#[tokio::test]
+async fn a_lack_of_memory_is_told_as_such() {
+    use crate::support::memory_cgroup;
+    let Some(made) = memory_cgroup() else { return };
+    std::fs::remove_dir(made).unwrap();
+    let sandbox = Sandbox::start(Way::Memory).await;
+    assert!(sandbox.agent.hello().capabilities.contains(&"memory-events".to_owned()));
+    let eat = "exec python3 -c 'x = bytearray(200 << 20); print(1)'";
+    let ran = sandbox.sh(&format!("echo before; {eat}")).await;
+    assert!(matches!(ran.outcome, Outcome::OutOfMemory(_)), "{ran:?}");
+    assert_eq!((&*ran.out, ran.ended().memory_kills), ("before\n", 1));
+    assert_eq!(sandbox.sh("kill -9 $$").await.outcome, Outcome::Signal(9));
+    assert_eq!(sandbox.sh("exit 137").await.outcome, Outcome::ExitCode(137));
+    assert_eq!(sandbox.sh("echo alive").await.out, "alive\n");
+}

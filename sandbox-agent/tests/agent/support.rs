@@ -17,6 +17,8 @@ pub enum Way {
     Cgroup,
     /// As an ordinary user, beside other processes.
     Ordinary,
+    /// Beside other processes, its commands in a cgroup with 64 MiB of memory; not among [`ways`].
+    Memory,
 }
 
 /// The ways that this machine and user allow.
@@ -38,6 +40,25 @@ pub fn ways() -> Vec<Way> {
 fn cgroup_root() -> Option<PathBuf> {
     let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
     roots.into_iter().find(|root| root.join("cgroup.controllers").exists())
+}
+
+/// A new cgroup with 64 MiB of memory, where this machine and user can have one.
+pub fn memory_cgroup() -> Option<PathBuf> {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let name = format!("espalier-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    for (root, limit) in [("memory", "memory.limit_in_bytes"), ("", "memory.max")] {
+        let made = Path::new("/sys/fs/cgroup").join(root).join(&name);
+        if Path::new("/sys/fs/cgroup").join(root).join("cgroup.procs").exists()
+            && std::fs::create_dir(&made).is_ok()
+        {
+            if std::fs::write(made.join(limit), "67108864").is_ok() {
+                return Some(made);
+            }
+            let _ = std::fs::remove_dir(made);
+        }
+    }
+    None
 }
 
 pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -148,6 +169,18 @@ pub fn spawn(way: Way, folder: &Path, arguments: &[&str]) -> (Child, Option<Path
     let _ = std::fs::remove_file(folder.join("socket"));
     let mut cgroup = None;
     let mut command = match way {
+        Way::Memory => {
+            let made = memory_cgroup().unwrap();
+            // The shell opens folder and file, which the agent inherits.
+            let line = format!(
+                "exec 8<{0} 7>{0}/cgroup.procs; exec \"$0\" \"$@\" --memory-cgroup-fd 8 --enter-cgroup-fd 7",
+                made.display()
+            );
+            cgroup = Some(made);
+            let mut command = Command::new("bash");
+            command.args(["-c", &line]).arg(binary);
+            command
+        }
         Way::Beside => Command::new(binary),
         Way::ProcessOne | Way::Cgroup => {
             let mut command = Command::new("unshare");
