@@ -168,7 +168,7 @@ async fn tokenizing() -> Result<(), Box<dyn std::error::Error>> {
                 .print();
         }
         None => {
-            eprintln!("no tokenizer.json is measured: ESPALIER_PEERS_PYTHON names no Python with litellm")
+            eprintln!("no tokenizer.json is measured: ESPALIER_PEERS_PYTHON names no Python with litellm");
         }
     }
     let server =

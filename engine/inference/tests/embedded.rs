@@ -1,5 +1,7 @@
 //! The model of this machine, for real: it serves, is started again, and never outlives the engine.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails, in what it calls as well")]
+
 use espalier_core::chat::Finish;
 use espalier_inference::config::ModelConfig;
 use espalier_inference::embedded::{Embedded, EmbeddedError, EmbeddedOptions};

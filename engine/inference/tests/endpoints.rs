@@ -1,5 +1,7 @@
 //! The endpoints against a scripted server: what is sent, what is made of the answers, and what of every way to go wrong.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails, in what it calls as well")]
+
 use espalier_core::chat::{Finish, Message, Part, Role, Tool, ToolCall, ToolResult};
 use espalier_core::limits::DurationText;
 use espalier_core::samples::LogprobKind;
@@ -213,7 +215,7 @@ async fn a_fault_that_stays_gives_up_and_is_named() {
         let endpoint = open(&config).await;
         match endpoint.generate(ask("hi", 64, &[])).await.unwrap_err() {
             EndpointError::Unavailable { attempts: 2, last, .. } => {
-                told.push(format!("{}: {last}", fault.name()))
+                told.push(format!("{}: {last}", fault.name()));
             }
             other => panic!("{fault:?}: {other}"),
         }
@@ -297,7 +299,7 @@ async fn a_prompt_beyond_the_context_is_told_as_such() {
         let endpoint = open(&config(kind, &server)).await;
         match endpoint.generate(ask(&"x".repeat(150), 8, &[])).await.unwrap_err() {
             EndpointError::ContextOverflow { prompt, context, .. } => {
-                assert_eq!((prompt, context), (150, 100))
+                assert_eq!((prompt, context), (150, 100));
             }
             other => panic!("{kind:?}: {other}"),
         }

@@ -189,7 +189,7 @@ pub(super) fn tokenizer() -> LocalTokenizer {
     let space = letters[b' ' as usize].clone();
     let line = letters[b'\n' as usize].clone();
     let merges = [
-        (line.clone(), line.clone()),
+        (line.clone(), line),
         ("t".into(), "h".into()),
         ("th".into(), "e".into()),
         ("o".into(), "n".into()),
@@ -198,7 +198,7 @@ pub(super) fn tokenizer() -> LocalTokenizer {
         ("l".into(), "o".into()),
         ("lo".into(), "o".into()),
         ("loo".into(), "k".into()),
-        (space.clone(), "a".into()),
+        (space, "a".into()),
         ("u".into(), "s".into()),
         ("us".into(), "er".into()),
         ("e".into(), "r".into()),
@@ -232,11 +232,14 @@ pub(super) fn tokenizer() -> LocalTokenizer {
     LocalTokenizer::from_bytes(json.to_string().as_bytes()).expect("a sound tokenizer")
 }
 
+/// Prompts that were sent, each with its call.
+type Sent = Arc<Mutex<Vec<(String, Vec<u32>)>>>;
+
 /// A rollout's models over one fake endpoint, with every prompt that was sent.
 pub(super) struct Setup {
     pub(super) models: RolloutModels,
     fake: Arc<Fake>,
-    sent: Arc<Mutex<Vec<(String, Vec<u32>)>>>,
+    sent: Sent,
 }
 
 impl Setup {
@@ -291,7 +294,7 @@ impl Setup {
                 .expect("the tokenizer knows the end of turn");
             models.insert(name.to_owned(), model);
         }
-        let sent: Arc<Mutex<Vec<(String, Vec<u32>)>>> = Arc::default();
+        let sent = Sent::default();
         let log = sent.clone();
         let context = RolloutContext {
             group_model: "policy".into(),
@@ -300,7 +303,7 @@ impl Setup {
             meter: Arc::new(Meter::new(limits)),
             seed: Box::new(|number| 1000 + number),
             sent: Some(Arc::new(move |call_id, ids| {
-                log.lock().unwrap().push((call_id.into(), ids.to_vec()))
+                log.lock().unwrap().push((call_id.into(), ids.to_vec()));
             })),
         };
         Setup { models: RolloutModels::new(Arc::new(models), context), fake, sent }
