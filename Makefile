@@ -8,9 +8,14 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target
 demo test bench lint build test-live setup clean: toolchain
 	@cargo xtask $@
 
-# What `cargo xtask` itself needs; all else it looks after.
+# What `cargo xtask` itself needs; all else it looks after. Checkouts share the cache, and cargo tells their crates apart by
+# the times of files alone: what another checkout built must not pass for this one's.
 .PHONY: toolchain
 toolchain:
+	@mkdir -p "$(CARGO_TARGET_DIR)"; \
+	if [ "$$(cat "$(CARGO_TARGET_DIR)/checkout" 2>/dev/null)" != "$(CURDIR)" ]; then \
+	  find engine xtask tests benches sandbox-agent plugins/rust wit -type f -exec touch -c {} + && \
+	  echo "$(CURDIR)" > "$(CARGO_TARGET_DIR)/checkout"; fi
 	@command -v cargo >/dev/null || { \
 	  echo "cargo is missing. Install rustup (Debian: apt-get install -y rustup, or rustup's own installer), then run: rustup toolchain install 1.95.0"; \
 	  exit 1; }
