@@ -17,6 +17,7 @@ pub mod limits;
 pub mod meter;
 pub mod rollout;
 pub mod samples;
+pub mod sandbox;
 pub mod seed;
 pub mod signal;
 pub mod task;

@@ -1,0 +1,375 @@
+//! A sandbox as experiments and tasks ask for it, and what comes out when both are put together.
+
+use crate::limits::SizeText;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The name that `sandbox = {...}` of a task stands for.
+pub const MAIN: &str = "main";
+
+/// What a file says of a sandbox: each key optional, unknown ones refused.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxFile {
+    /// What its root file system starts as: `host`, a reference into a registry (`debian:12`, `ghcr.io/a/b@sha256:...`),
+    /// `oci:FOLDER[:TAG]`, `oci-archive:FILE[:TAG]`, or `checkpoint:ID`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Processor cores; 0.01 to 1024, default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+    /// Memory of everything in it; default 2GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<SizeText>,
+    /// Bytes it may write to its file system; default 4GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<SizeText>,
+    /// Files it may make; default 500,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files_max: Option<u64>,
+    /// Processes and threads at once; default 512.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes_max: Option<u32>,
+    /// What it may reach; default `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// Added to the image's environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Who runs commands, as in the sandbox's `/etc/passwd`: default the image's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Where commands start: default the image's folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// Files to put into it, by absolute path, before `setup`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, FileContent>,
+    /// Shell text that is run once, as the sandbox's root in `workdir`, before anything else; it has to end with 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
+}
+
+/// What is put into a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum FileContent {
+    /// Its text; mode 0644.
+    Text(String),
+    /// Its text with a mode.
+    Full {
+        /// The text.
+        text: String,
+        /// Permission bits as an octal text, like "755".
+        mode: String,
+    },
+}
+
+impl FileContent {
+    /// The text.
+    pub fn text(&self) -> &str {
+        match self {
+            FileContent::Text(text) | FileContent::Full { text, .. } => text,
+        }
+    }
+
+    /// Permission bits.
+    pub fn mode(&self) -> Result<u32, SpecError> {
+        match self {
+            FileContent::Text(_) => Ok(0o644),
+            FileContent::Full { mode, .. } => u32::from_str_radix(mode, 8)
+                .ok()
+                .filter(|mode| *mode <= 0o7777)
+                .ok_or_else(|| SpecError::new("files.mode", mode, "an octal text from \"0\" to \"7777\"")),
+        }
+    }
+}
+
+/// What a sandbox may reach. In the order of what they allow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// Nothing, itself neither.
+    None,
+    /// Its own 127.0.0.1.
+    Loopback,
+    /// Its own 127.0.0.1, and these through a proxy: `HOST:PORT`, `*.DOMAIN:PORT` or `ADDRESS/BITS:PORT`. Private ranges
+    /// and metadata addresses only where they are named as addresses.
+    Allow(Vec<String>),
+}
+
+impl Network {
+    /// What both allow.
+    fn and(&self, other: &Network) -> Network {
+        match (self, other) {
+            (Network::None, _) | (_, Network::None) => Network::None,
+            (Network::Loopback, _) | (_, Network::Loopback) => Network::Loopback,
+            (Network::Allow(one), Network::Allow(other)) => {
+                Network::Allow(other.iter().filter(|host| one.contains(host)).cloned().collect())
+            }
+        }
+    }
+}
+
+/// A sandbox, said in full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    /// See [`SandboxFile::image`].
+    pub image: String,
+    /// Cores.
+    pub cpu: f64,
+    /// Bytes.
+    pub memory: u64,
+    /// Bytes.
+    pub disk: u64,
+    /// Count.
+    pub files_max: u64,
+    /// Count.
+    pub processes_max: u32,
+    /// What it may reach.
+    pub network: Network,
+    /// Added to the image's.
+    pub env: BTreeMap<String, String>,
+    /// Over the image's.
+    pub user: Option<String>,
+    /// Over the image's.
+    pub workdir: Option<String>,
+    /// By absolute path.
+    pub files: BTreeMap<String, FileContent>,
+    /// Shell texts, in order.
+    pub setup: Vec<String>,
+}
+
+impl Default for SandboxSpec {
+    fn default() -> SandboxSpec {
+        SandboxSpec {
+            image: "host".to_owned(),
+            cpu: 1.0,
+            memory: 2 << 30,
+            disk: 4 << 30,
+            files_max: 500_000,
+            processes_max: 512,
+            network: Network::None,
+            env: BTreeMap::new(),
+            user: None,
+            workdir: None,
+            files: BTreeMap::new(),
+            setup: Vec::new(),
+        }
+    }
+}
+
+/// A value that no sandbox can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("sandbox.{key} is {value:?}, wanted is {wanted}")]
+pub struct SpecError {
+    /// Which key.
+    pub key: &'static str,
+    /// What was asked.
+    pub value: String,
+    /// What would do.
+    pub wanted: &'static str,
+}
+
+impl SpecError {
+    fn new(key: &'static str, value: impl ToString, wanted: &'static str) -> SpecError {
+        SpecError { key, value: value.to_string(), wanted }
+    }
+}
+
+impl SandboxSpec {
+    /// What holds: what the experiment says wins; amounts and network are upper bounds where both speak; files, environment
+    /// and set-up add up, the experiment's set-up first.
+    pub fn resolve(experiment: &SandboxFile, task: &SandboxFile) -> Result<SandboxSpec, SpecError> {
+        fn least<T: PartialOrd + Copy>(experiment: Option<T>, task: Option<T>, default: T) -> T {
+            match (experiment, task) {
+                (Some(experiment), Some(task)) if task < experiment => task,
+                (Some(one), _) | (None, Some(one)) => one,
+                (None, None) => default,
+            }
+        }
+        let default = SandboxSpec::default();
+        let bytes = |size: &Option<SizeText>| size.map(|size| size.0);
+        let first = |one: &Option<String>, other: &Option<String>| one.clone().or_else(|| other.clone());
+        let network = match (&experiment.network, &task.network) {
+            (Some(experiment), Some(task)) => experiment.and(task),
+            (Some(experiment), None) => experiment.clone(),
+            // What leaves the machine, the experiment has to name.
+            (None, Some(Network::Loopback)) => Network::Loopback,
+            (None, _) => Network::None,
+        };
+        let mut env = task.env.clone();
+        env.extend(experiment.env.clone());
+        let mut files = task.files.clone();
+        files.extend(experiment.files.clone());
+        let spec = SandboxSpec {
+            image: first(&experiment.image, &task.image).unwrap_or(default.image),
+            cpu: least(experiment.cpu, task.cpu, default.cpu),
+            memory: least(bytes(&experiment.memory), bytes(&task.memory), default.memory),
+            disk: least(bytes(&experiment.disk), bytes(&task.disk), default.disk),
+            files_max: least(experiment.files_max, task.files_max, default.files_max),
+            processes_max: least(experiment.processes_max, task.processes_max, default.processes_max),
+            network,
+            env,
+            user: first(&experiment.user, &task.user),
+            workdir: first(&experiment.workdir, &task.workdir),
+            files,
+            setup: [&experiment.setup, &task.setup].into_iter().flatten().cloned().collect(),
+        };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Whether every value is one that a sandbox can have.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let refuse = |bad: bool, key, value: &dyn ToString, wanted| {
+            if bad { Err(SpecError::new(key, value.to_string(), wanted)) } else { Ok(()) }
+        };
+        refuse(self.image.trim().is_empty(), "image", &self.image, "`host` or the name of an image")?;
+        refuse(!(0.01..=1024.0).contains(&self.cpu), "cpu", &self.cpu, "0.01 to 1024 cores")?;
+        let size = |bytes: u64| SizeText(bytes);
+        refuse(self.memory < 16 << 20, "memory", &size(self.memory), "at least 16MiB")?;
+        refuse(self.disk < 1 << 20, "disk", &size(self.disk), "at least 1MiB")?;
+        refuse(self.files_max < 64, "files_max", &self.files_max, "at least 64")?;
+        refuse(
+            !(8..=1 << 22).contains(&self.processes_max),
+            "processes_max",
+            &self.processes_max,
+            "8 to 4194304",
+        )?;
+        let bad = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
+        if let Some(name) = self.env.keys().find(bad) {
+            return Err(SpecError::new("env", name, "a name without `=`"));
+        }
+        if let Some(folder) = &self.workdir {
+            refuse(!folder.starts_with('/'), "workdir", folder, "an absolute path")?;
+        }
+        for (path, content) in &self.files {
+            let plain =
+                path.starts_with('/') && path.split('/').all(|part| part != "..") && !path.ends_with('/');
+            refuse(!plain, "files", path, "an absolute path without `..`")?;
+            content.mode()?;
+        }
+        if let Network::Allow(hosts) = &self.network {
+            for host in hosts {
+                Rule::parse(host)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One entry of an allow-list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Which peers.
+    pub peer: Peer,
+    /// Their port.
+    pub port: u16,
+}
+
+/// Which peers an entry means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// This name, in lower case.
+    Name(String),
+    /// Every name below this domain, itself not.
+    Below(String),
+    /// These addresses, and no name.
+    Addresses(std::net::IpAddr, u8),
+}
+
+impl Rule {
+    /// `example.org:443`, `*.example.org:443`, `192.0.2.7:80`, `192.0.2.0/24:80`, `[2001:db8::1]:80`.
+    pub fn parse(text: &str) -> Result<Rule, SpecError> {
+        const WANTED: &str = "HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT";
+        let refused = || SpecError::new("network.allow", text, WANTED);
+        let (host, port) = text.rsplit_once(':').ok_or_else(refused)?;
+        let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(refused)?;
+        let (base, bits) = match host.split_once('/') {
+            Some((base, bits)) => (base, Some(bits.parse::<u8>().map_err(|_| refused())?)),
+            None => (host, None),
+        };
+        let bare = base.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(base);
+        if let Ok(address) = bare.parse::<std::net::IpAddr>() {
+            let most = if address.is_ipv4() { 32 } else { 128 };
+            let bits = bits.unwrap_or(most);
+            if bits > most {
+                return Err(refused());
+            }
+            return Ok(Rule { peer: Peer::Addresses(address, bits), port });
+        }
+        let (below, name) = match base.strip_prefix("*.") {
+            Some(rest) => (true, rest),
+            None => (false, base),
+        };
+        let letter = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let fine = name.len() <= 253
+            && name.split('.').all(|part| !part.is_empty() && part.len() <= 63 && part.chars().all(letter));
+        if bits.is_some() || !fine {
+            return Err(refused());
+        }
+        let name = name.to_ascii_lowercase();
+        Ok(Rule { peer: if below { Peer::Below(name) } else { Peer::Name(name) }, port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> SandboxFile {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn an_experiment_bounds_what_a_task_asks() {
+        let experiment =
+            file(r#"{"cpu":2,"memory":"1GiB","network":{"allow":["a.org:443","b.org:80"]},"setup":"one"}"#);
+        let task = file(
+            r#"{"cpu":4,"memory":"256MiB","disk":"1GiB","network":{"allow":["b.org:80","c.org:80"]},"setup":"two"}"#,
+        );
+        let spec = SandboxSpec::resolve(&experiment, &task).unwrap();
+        assert_eq!((spec.cpu, spec.memory, spec.disk), (2.0, 256 << 20, 1 << 30));
+        assert_eq!(spec.network, Network::Allow(vec!["b.org:80".to_owned()]));
+        assert_eq!(spec.setup, ["one", "two"]);
+        let alone = SandboxSpec::resolve(&SandboxFile::default(), &task).unwrap();
+        assert_eq!(alone.network, Network::None, "the experiment names no network");
+    }
+
+    #[test]
+    fn what_no_sandbox_can_have_is_refused_by_name() {
+        let check = |text: &str, expect: &str| {
+            let error = SandboxSpec::resolve(&file(text), &SandboxFile::default()).unwrap_err();
+            assert_eq!(error.to_string(), expect, "{text}");
+        };
+        check(r#"{"cpu":0}"#, r#"sandbox.cpu is "0", wanted is 0.01 to 1024 cores"#);
+        check(r#"{"memory":"1MiB"}"#, r#"sandbox.memory is "1MiB", wanted is at least 16MiB"#);
+        check(r#"{"workdir":"src"}"#, r#"sandbox.workdir is "src", wanted is an absolute path"#);
+        check(
+            r#"{"files":{"/a/../b":""}}"#,
+            r#"sandbox.files is "/a/../b", wanted is an absolute path without `..`"#,
+        );
+        check(
+            r#"{"files":{"/a":{"text":"","mode":"9"}}}"#,
+            r#"sandbox.files.mode is "9", wanted is an octal text from "0" to "7777""#,
+        );
+        for rule in ["a.org", "a.org:0", "a..org:80", "10.0.0.0/33:80", "a.org/8:80", "http://a.org:80"] {
+            let expect = format!(
+                "sandbox.network.allow is {rule:?}, wanted is HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT"
+            );
+            check(&format!(r#"{{"network":{{"allow":[{rule:?}]}}}}"#), &expect);
+        }
+    }
+
+    #[test]
+    fn a_rule_is_a_name_a_domain_or_addresses() {
+        let parse = |text: &str| Rule::parse(text).unwrap();
+        assert_eq!(parse("A.org:443"), Rule { peer: Peer::Name("a.org".to_owned()), port: 443 });
+        assert_eq!(parse("*.a.org:443"), Rule { peer: Peer::Below("a.org".to_owned()), port: 443 });
+        let address = |text: &str| text.parse().unwrap();
+        assert_eq!(parse("192.0.2.0/24:80").peer, Peer::Addresses(address("192.0.2.0"), 24));
+        assert_eq!(parse("[2001:db8::1]:80").peer, Peer::Addresses(address("2001:db8::1"), 128));
+    }
+}
