@@ -16,7 +16,7 @@ pub enum Part {
     Model,
     /// Recipes and chat templates that tasks and tests are made of.
     Data,
-    /// What the tests start: PostgreSQL.
+    /// What the tests start: PostgreSQL, a registry of images, and umoci, which images are compared with.
     Tests,
 }
 
@@ -40,7 +40,7 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
                 )?;
             }
             Part::Data => data()?,
-            // A Debian package is all of it.
+            // Debian packages are all of it.
             Part::Tests => {}
         }
     }
@@ -68,7 +68,11 @@ impl Part {
             Part::Guests => rust.into_iter().chain(node).chain(python()).collect(),
             Part::Model | Part::Data => python(),
             Part::Tests => {
-                vec![Debian { file: "/usr/lib/postgresql/*/bin/initdb", package: "postgresql" }]
+                vec![
+                    Debian { file: "/usr/lib/postgresql/*/bin/initdb", package: "postgresql" },
+                    Debian { file: "docker-registry", package: "docker-registry" },
+                    Debian { file: "umoci", package: "umoci" },
+                ]
             }
         }
     }

@@ -1,0 +1,300 @@
+//! An overlay's upper folder as a layer that every tool reads: the other way round of `unpack`.
+
+use crate::image::digest::Hasher;
+use crate::image::unpack::{Rights, whiteout, xattrs};
+use crate::image::{Digest, ImageError};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// A layer that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportedLayer {
+    /// Of what was written.
+    pub digest: Digest,
+    /// Of the tar in it.
+    pub diff_id: Digest,
+    /// Bytes that were written.
+    pub size: u64,
+    /// Files, folders and marks in it.
+    pub entries: u64,
+    /// Sockets, which no layer can hold.
+    pub skipped: u64,
+}
+
+/// Writes what an overlay's upper folder (or an unpacked layer) holds as a gzipped tar. Whiteouts and opaque folders become
+/// marks, in either form; hard links stay, times are whole nanoseconds. With [`Rights::User`] every file is root's, as the
+/// sandbox saw it. The same folder gives the same bytes. Blocks.
+pub fn export(upper: &Path, rights: Rights, out: impl Write) -> Result<ExportedLayer, ImageError> {
+    let out = HashWrite::new(out);
+    let tar = HashWrite::new(GzEncoder::new(out, Compression::new(4)));
+    let mut export = Export {
+        tar: tar::Builder::new(tar),
+        root: upper.to_path_buf(),
+        rights,
+        links: HashMap::new(),
+        entries: 0,
+        skipped: 0,
+    };
+    let stat = upper.symlink_metadata().map_err(|error| ImageError::store("reading", upper, error))?;
+    export.folder(upper, Path::new(""), &stat)?;
+    let failed = |error| ImageError::store("writing the layer of", upper, error);
+    let Export { tar, entries, skipped, .. } = export;
+    let tar = tar.into_inner().map_err(failed)?;
+    let (gzip, diff_id, _) = tar.finish();
+    let out = gzip.finish().map_err(failed)?;
+    let (mut out, digest, size) = out.finish();
+    out.flush().map_err(failed)?;
+    Ok(ExportedLayer { digest, diff_id, size, entries, skipped })
+}
+
+struct Export<W: Write> {
+    tar: tar::Builder<W>,
+    root: PathBuf,
+    rights: Rights,
+    /// Where a file with several names was first seen.
+    links: HashMap<(u64, u64), PathBuf>,
+    entries: u64,
+    skipped: u64,
+}
+
+impl<W: Write> Export<W> {
+    /// `name` is that within the layer.
+    fn folder(&mut self, path: &Path, name: &Path, stat: &Metadata) -> Result<(), ImageError> {
+        let failed = |error| ImageError::store("reading", path, error);
+        let attributes = xattrs(path).map_err(|error| failed(error.into()))?;
+        let opaque = |attribute: &(Vec<u8>, Vec<u8>)| {
+            let (name, value) = attribute;
+            [Rights::Root, Rights::User].iter().any(|rights| rights.opaque().as_bytes() == name)
+                && value == b"y"
+        };
+        let marked = attributes.iter().any(opaque);
+        let mut header = self.header(stat, tar::EntryType::Directory);
+        let own = if name.as_os_str().is_empty() { Path::new("./").to_path_buf() } else { name.join("") };
+        self.entry(&own, stat, &mut header, &attributes, None)?;
+        if marked {
+            self.mark(&name.join(".wh..wh..opq"), stat)?;
+        }
+        let mut names: Vec<OsString> = std::fs::read_dir(path)
+            .map_err(failed)?
+            .map(|entry| entry.map(|entry| entry.file_name()).map_err(failed))
+            .collect::<Result<_, _>>()?;
+        names.sort();
+        for inner in names {
+            self.any(&path.join(&inner), &name.join(&inner), &inner)?;
+        }
+        Ok(())
+    }
+
+    fn any(&mut self, path: &Path, name: &Path, last: &OsStr) -> Result<(), ImageError> {
+        let failed = |error| ImageError::store("reading", path, error);
+        let stat = path.symlink_metadata().map_err(failed)?;
+        let kind = stat.file_type();
+        let raw = rustix::fs::lstat(path).map_err(|error| failed(error.into()))?;
+        let attributes = if kind.is_symlink() {
+            Vec::new()
+        } else {
+            xattrs(path).map_err(|error| failed(error.into()))?
+        };
+        let hides = |name: &[u8]| {
+            stat.len() == 0 && (name == b"trusted.overlay.whiteout" || name == b"user.overlay.whiteout")
+        };
+        if whiteout(&raw) || kind.is_file() && attributes.iter().any(|(name, _)| hides(name)) {
+            let mut marked = b".wh.".to_vec();
+            marked.extend_from_slice(last.as_bytes());
+            return self.mark(&name.with_file_name(OsStr::from_bytes(&marked)), &stat);
+        }
+        if last.as_bytes().starts_with(b".wh.") {
+            return Err(self.refused(path, "a layer has no way to say such a name"));
+        }
+        if kind.is_dir() {
+            return self.folder(path, name, &stat);
+        }
+        if kind.is_socket() {
+            self.skipped += 1;
+            return Ok(());
+        }
+        if stat.nlink() > 1 {
+            if let Some(first) = self.links.get(&(stat.dev(), stat.ino())) {
+                let first = first.clone();
+                let mut header = self.header(&stat, tar::EntryType::Link);
+                return self.entry(name, &stat, &mut header, &[], Some(&first));
+            }
+            self.links.insert((stat.dev(), stat.ino()), name.to_path_buf());
+        }
+        if kind.is_symlink() {
+            let target = std::fs::read_link(path).map_err(failed)?;
+            let mut header = self.header(&stat, tar::EntryType::Symlink);
+            return self.entry(name, &stat, &mut header, &[], Some(&target));
+        }
+        if kind.is_file() {
+            return self.file(path, name, &stat, &attributes);
+        }
+        let node = if kind.is_fifo() {
+            tar::EntryType::Fifo
+        } else if kind.is_block_device() {
+            tar::EntryType::Block
+        } else {
+            tar::EntryType::Char
+        };
+        let mut header = self.header(&stat, node);
+        let numbers = header.set_device_major(rustix::fs::major(stat.rdev()));
+        numbers.and_then(|()| header.set_device_minor(rustix::fs::minor(stat.rdev()))).map_err(failed)?;
+        self.entry(name, &stat, &mut header, &attributes, None)
+    }
+
+    fn file(
+        &mut self,
+        path: &Path,
+        name: &Path,
+        stat: &Metadata,
+        attributes: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<(), ImageError> {
+        let failed = |error| ImageError::store("reading", path, error);
+        let mut header = self.header(stat, tar::EntryType::Regular);
+        header.set_size(stat.len());
+        self.extended(path, stat, attributes)?;
+        let file = std::fs::File::open(path).map_err(failed)?;
+        let mut bytes = io::Read::take(file, stat.len());
+        self.entries += 1;
+        self.tar.append_data(&mut header, name, &mut bytes).map_err(failed)?;
+        if bytes.limit() > 0 {
+            return Err(self.refused(path, "it became shorter while it was read"));
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, name: &Path, stat: &Metadata) -> Result<(), ImageError> {
+        let mut header = self.header(stat, tar::EntryType::Regular);
+        header.set_size(0);
+        header.set_mode(0o600);
+        header.set_mtime(0);
+        self.entries += 1;
+        self.tar.append_data(&mut header, name, io::empty()).map_err(|error| self.writing(error))
+    }
+
+    /// What has no data.
+    fn entry(
+        &mut self,
+        name: &Path,
+        stat: &Metadata,
+        header: &mut tar::Header,
+        attributes: &[(Vec<u8>, Vec<u8>)],
+        link: Option<&Path>,
+    ) -> Result<(), ImageError> {
+        self.extended(name, stat, attributes)?;
+        self.entries += 1;
+        let done = match link {
+            Some(target) => self.tar.append_link(header, name, target),
+            None => self.tar.append_data(header, name, io::empty()),
+        };
+        done.map_err(|error| self.writing(error))
+    }
+
+    fn header(&self, stat: &Metadata, kind: tar::EntryType) -> tar::Header {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(0);
+        header.set_mode(stat.mode() & 0o7777);
+        let (uid, gid) = match self.rights {
+            Rights::Root => (stat.uid(), stat.gid()),
+            Rights::User => (0, 0),
+        };
+        header.set_uid(uid.into());
+        header.set_gid(gid.into());
+        header.set_mtime(u64::try_from(stat.mtime()).unwrap_or_default());
+        header
+    }
+
+    /// What does not fit into a header: parts of a second, and attributes but the overlay's own.
+    fn extended(
+        &mut self,
+        path: &Path,
+        stat: &Metadata,
+        attributes: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<(), ImageError> {
+        let mut records: Vec<(String, Vec<u8>)> = Vec::new();
+        if stat.mtime_nsec() != 0 || stat.mtime() < 0 {
+            records.push(("mtime".to_owned(), decimal(stat.mtime(), stat.mtime_nsec()).into_bytes()));
+        }
+        for (name, value) in attributes {
+            let shown = String::from_utf8_lossy(name);
+            let own = shown.strip_prefix("trusted.overlay.").or_else(|| shown.strip_prefix("user.overlay."));
+            match own {
+                Some("metacopy" | "redirect") => {
+                    let why =
+                        format!("the overlay was mounted so that {shown} stands for content of layers below");
+                    return Err(self.refused(path, &why));
+                }
+                Some(_) => {}
+                None if shown.starts_with("user.")
+                    || shown == "security.capability"
+                    || shown.starts_with("system.posix_acl_") =>
+                {
+                    records.push((format!("SCHILY.xattr.{shown}"), value.clone()));
+                }
+                None => {}
+            }
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        let records = records.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
+        self.tar.append_pax_extensions(records).map_err(|error| self.writing(error))
+    }
+
+    fn refused(&self, path: &Path, why: &str) -> ImageError {
+        // Without the slash that a folder's name ends with.
+        let inner = path.strip_prefix(&self.root).unwrap_or(path).components();
+        let inner = inner.as_path();
+        ImageError::bad(format!("{} in {}", inner.display(), self.root.display()), why)
+    }
+
+    fn writing(&self, error: io::Error) -> ImageError {
+        ImageError::store("writing the layer of", &self.root, error)
+    }
+}
+
+/// Seconds as pax writes them: what is before 1970 counts down.
+fn decimal(seconds: i64, nanos: i64) -> String {
+    if seconds < 0 && nanos > 0 {
+        return format!("-{}.{:09}", -(seconds + 1), 1_000_000_000 - nanos);
+    }
+    if nanos == 0 { seconds.to_string() } else { format!("{seconds}.{nanos:09}") }
+}
+
+/// Counts and digests what passes.
+pub(crate) struct HashWrite<W> {
+    inner: W,
+    hasher: Hasher,
+    bytes: u64,
+}
+
+impl<W: Write> HashWrite<W> {
+    pub(crate) fn new(inner: W) -> HashWrite<W> {
+        HashWrite { inner, hasher: Hasher::default(), bytes: 0 }
+    }
+
+    pub(crate) fn finish(self) -> (W, Digest, u64) {
+        (self.inner, self.hasher.finish(), self.bytes)
+    }
+}
+
+impl<W: Write> Write for HashWrite<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.inner.write(bytes)?;
+        self.hasher.update(&bytes[..count]);
+        self.bytes += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
