@@ -174,6 +174,7 @@ async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&st
             models: Arc::new(script.clone()),
             environments: Some(Arc::clone(&environments) as Arc<dyn Environments>),
             blobs: Arc::new(NoBlobs),
+            sandboxes: None,
             meter,
             seed: 1,
             start_ms: 0,

@@ -282,6 +282,7 @@ fn harness(plugin: &Arc<Plugin>, settings: &Value, asked: &Arc<AtomicU32>) -> Ha
         models: Arc::new(Silent(Arc::clone(asked))),
         environments: None,
         blobs: Arc::new(NoBlobs),
+        sandboxes: None,
         meter: Arc::new(Meter::new(limits)),
         seed: 7,
         start_ms: 0,

@@ -1,12 +1,15 @@
 //! A task as users write it: one line of JSON. A bad line rejects itself, not the set.
 
 use crate::limits::LimitsFile;
+use crate::sandbox::{MAIN, SandboxFile, SandboxSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// Longest id, in bytes.
 pub const TASK_ID_BYTES_MAX: usize = 200;
+/// Longest name of a sandbox.
+const SANDBOX_NAME_BYTES_MAX: usize = 40;
 
 /// Names a task within its set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -72,13 +75,13 @@ pub struct Task {
     /// For environment and harness; kept as written.
     #[serde(default)]
     pub data: Option<Box<RawValue>>,
-    /// Reserved for the sandbox and browser capabilities; refused by an engine that lacks them.
+    /// The sandbox `main`, where it needs but one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox: Option<Box<RawValue>>,
-    /// As `sandbox`, by name.
+    pub sandbox: Option<SandboxFile>,
+    /// Its sandboxes by name; see [`Task::sandboxes`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub sandboxes: BTreeMap<String, Box<RawValue>>,
-    /// As `sandbox`.
+    pub sandboxes: BTreeMap<String, SandboxFile>,
+    /// Reserved for the browser capability; refused by an engine that lacks it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub browser: Option<Box<RawValue>>,
     /// For environment and rewards alone: reference, hidden tests, anything else. Never shown to a harness without
@@ -120,6 +123,9 @@ pub enum TaskError {
     /// `private.reference` is none of the known forms.
     #[error("private.reference: {0}")]
     Reference(String),
+    /// A sandbox that cannot be.
+    #[error("{0}")]
+    Sandbox(String),
     /// A capability this engine lacks.
     #[error("asks for a {0}, which this engine does not have yet")]
     Capability(&'static str),
@@ -137,14 +143,37 @@ impl Task {
         }
         crate::limits::Limits::resolve(&LimitsFile::default(), &task.limits)
             .map_err(|error| TaskError::Limit(error.to_string()))?;
-        if task.sandbox.is_some() || !task.sandboxes.is_empty() {
-            return Err(TaskError::Capability("sandbox"));
-        }
+        task.check_sandboxes().map_err(TaskError::Sandbox)?;
         if task.browser.is_some() {
             return Err(TaskError::Capability("browser"));
         }
         task.reference()?;
         Ok(task)
+    }
+
+    /// What it says of each of its sandboxes, by name; `sandbox` is `main`.
+    pub fn sandboxes(&self) -> BTreeMap<&str, &SandboxFile> {
+        let main = self.sandbox.iter().map(|file| (MAIN, file));
+        main.chain(self.sandboxes.iter().map(|(name, file)| (name.as_str(), file))).collect()
+    }
+
+    fn check_sandboxes(&self) -> Result<(), String> {
+        if self.sandbox.is_some() && self.sandboxes.contains_key(MAIN) {
+            return Err(format!("`sandbox` is short for `sandboxes.{MAIN}`, and both are given"));
+        }
+        let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        for (name, file) in self.sandboxes() {
+            if name.is_empty() || name.len() > SANDBOX_NAME_BYTES_MAX || !name.chars().all(letter) {
+                return Err(format!(
+                    "sandbox name {name:?} must have 1 to {SANDBOX_NAME_BYTES_MAX} of a to z, 0 to 9 and `-`"
+                ));
+            }
+            SandboxSpec::resolve(&SandboxFile::default(), file).map_err(|error| match name {
+                MAIN => error.to_string(),
+                name => format!("sandboxes.{name}: {error}"),
+            })?;
+        }
+        Ok(())
     }
 
     /// `private.reference`, where there is one.
@@ -241,7 +270,7 @@ impl Task {
             id: self.id.as_str().to_owned(),
             instruction: self.instruction.clone(),
             environment: self.environment.clone(),
-            sandboxes: self.sandboxes.keys().cloned().collect(),
+            sandboxes: self.sandboxes().into_keys().map(str::to_owned).collect(),
             tags: self.tags.clone(),
             data: self.data_json().to_owned(),
             private_data,
@@ -273,8 +302,24 @@ mod tests {
             "limit `turns` is 0, allowed is 1 to 10000",
         );
         check(
-            r#"{"id":"a","instruction":"x","sandbox":{}}"#,
-            "asks for a sandbox, which this engine does not have yet",
+            r#"{"id":"a","instruction":"x","sandbox":{"cpu":-1}}"#,
+            r#"sandbox.cpu is "-1", wanted is 0.01 to 1024 cores"#,
+        );
+        check(
+            r#"{"id":"a","instruction":"x","sandboxes":{"b":{"workdir":"src"}}}"#,
+            r#"sandboxes.b: sandbox.workdir is "src", wanted is an absolute path"#,
+        );
+        check(
+            r#"{"id":"a","instruction":"x","sandboxes":{"B":{}}}"#,
+            r#"sandbox name "B" must have 1 to 40 of a to z, 0 to 9 and `-`"#,
+        );
+        check(
+            r#"{"id":"a","instruction":"x","sandbox":{},"sandboxes":{"main":{}}}"#,
+            "`sandbox` is short for `sandboxes.main`, and both are given",
+        );
+        check(
+            r#"{"id":"a","instruction":"x","browser":{}}"#,
+            "asks for a browser, which this engine does not have yet",
         );
         assert!(
             Task::parse(r#"{"id":"a","instruction":"x","colour":1}"#)
@@ -291,6 +336,17 @@ mod tests {
         let other = Task::parse(r#"{"instruction":"x","data":{"a":[2,1],"b":1},"id":"a"}"#).unwrap();
         assert_eq!(one.hash(), two.hash());
         assert_ne!(one.hash(), other.hash());
+    }
+
+    #[test]
+    fn the_short_form_is_the_sandbox_main() {
+        let one = Task::parse(r#"{"id":"a","instruction":"x","sandbox":{"image":"host"}}"#).unwrap();
+        assert_eq!(one.view(false).sandboxes, ["main"]);
+        assert_eq!(one.sandboxes()["main"].image.as_deref(), Some("host"));
+        let two = Task::parse(r#"{"id":"a","instruction":"x","sandboxes":{"b":{},"a":{"cpu":2}}}"#).unwrap();
+        assert_eq!(two.view(false).sandboxes, ["a", "b"]);
+        let none = Task::parse(r#"{"id":"a","instruction":"x"}"#).unwrap();
+        assert!(none.sandboxes().is_empty());
     }
 
     #[test]

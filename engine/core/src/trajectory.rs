@@ -114,6 +114,9 @@ pub struct HostCall {
     pub bytes_out: u64,
     /// The failure it returned.
     pub failure: Option<String>,
+    /// What was asked and what came of it, in short, where the numbers do not say it: a command and how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<Box<str>>,
 }
 
 /// One line of a plugin's log.

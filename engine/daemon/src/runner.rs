@@ -142,6 +142,7 @@ impl Runner {
             models: Arc::new(models.clone()) as Arc<dyn Models>,
             environments: environment.clone().map(|environment| environment as Arc<dyn Environments>),
             blobs: Arc::clone(&blobs) as Arc<dyn Blobs>,
+            sandboxes: None,
             meter,
             seed: self.scope(group, start).seed(Purpose::Harness, 0),
             start_ms: now_ms(),

@@ -3,9 +3,11 @@
 //! A type of its own, since a task keeps its free parts as raw text; a test reads lines by both.
 
 use espalier_core::limits::LimitsFile;
+use espalier_core::sandbox::SandboxFile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// One task: one line of a task file.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +36,12 @@ pub struct TaskLine {
     /// For environment and harness; any form.
     #[serde(default)]
     pub data: Value,
+    /// The sandbox `main`; short for `sandboxes.main`. Bounded by what the experiment gives.
+    #[serde(default)]
+    pub sandbox: Option<SandboxFile>,
+    /// Its sandboxes by name: 1 to 40 of a to z, 0 to 9 and `-`.
+    #[serde(default)]
+    pub sandboxes: BTreeMap<String, SandboxFile>,
     /// For environment and rewards alone; a harness sees it only with the grant `private-task`.
     #[serde(default)]
     pub private: Option<PrivatePart>,
@@ -80,6 +88,9 @@ mod tests {
             (r#"{"id":"a","instruction":"x","colour":1}"#, false),
             (r#"{"id":"a","instruction":"x","tags":"t"}"#, false),
             (r#"{"instruction":"x"}"#, false),
+            (r#"{"id":"a","instruction":"x","sandbox":{"setup":"true","files":{"/a":"b"}}}"#, true),
+            (r#"{"id":"a","instruction":"x","sandboxes":{"db":{"memory":"1GiB"}}}"#, true),
+            (r#"{"id":"a","instruction":"x","sandbox":{"colour":1}}"#, false),
         ];
         for (line, good) in lines {
             assert_eq!(Task::parse(line).is_ok(), good, "{line}");

@@ -16,12 +16,19 @@ pub(crate) mod harness {
             "espalier:model/conversations.[method]conversation.usage": trappable,
             "espalier:model/conversations.[drop]conversation": trappable,
             "espalier:environment/environments.[drop]environment": trappable,
+            "espalier:sandbox/sandboxes.[drop]sandbox": trappable,
+            "espalier:sandbox/sandboxes.[drop]process": trappable,
+            "espalier:sandbox/sandboxes.[drop]shell": trappable,
+            "espalier:sandbox/sandboxes.[method]process.pid": trappable,
             default: async | trappable,
         },
         exports: { default: async },
         with: {
             "espalier:model/conversations.conversation": crate::guest::OpenConversation,
             "espalier:environment/environments.environment": crate::guest::OpenEnvironment,
+            "espalier:sandbox/sandboxes.sandbox": crate::guest::OpenSandbox,
+            "espalier:sandbox/sandboxes.process": crate::guest::OpenProcess,
+            "espalier:sandbox/sandboxes.shell": crate::guest::OpenShell,
         },
         require_store_data_send: true,
     });
@@ -45,10 +52,12 @@ pub(crate) mod reward {
     wasmtime::component::bindgen!({
         path: "../../wit",
         world: "espalier:plugin/reward-plugin",
+        imports: { default: async | trappable },
         exports: { default: async },
         with: {
             "espalier:base": crate::bindings::harness::espalier::base,
             "espalier:model/messages": crate::bindings::harness::espalier::model::messages,
+            "espalier:sandbox/sandboxes": crate::bindings::harness::espalier::sandbox::sandboxes,
             "espalier:plugin/reports": crate::bindings::harness::espalier::plugin::reports,
         },
         require_store_data_send: true,

@@ -1,5 +1,7 @@
 //! Between the generated types of `wit/` and the plain types of `espalier_core`.
 
+pub(crate) mod sandbox;
+
 use crate::bindings::harness::espalier::base::types as base;
 use crate::bindings::harness::espalier::environment::types as environment;
 use crate::bindings::harness::espalier::model::conversations;

@@ -137,6 +137,7 @@ impl EnvironmentHost {
                 models: None,
                 environments: None,
                 blobs: None,
+                sandboxes: None,
             },
         );
         EnvironmentHost {

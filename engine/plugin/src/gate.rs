@@ -22,6 +22,8 @@ use tokio::runtime::Handle;
 
 /// Host calls that are recorded; later ones are counted.
 const RECORDED_MAX: usize = 100_000;
+/// What an import that waits for something keeps of `import_wall` to gather its answer.
+const ANSWER_MARGIN: Duration = Duration::from_secs(5);
 
 /// What a gate is built from.
 pub(crate) struct GateSetup {
@@ -116,7 +118,7 @@ impl Gate {
             None => work(self),
         };
         let bytes = result.as_ref().map_or(0, bytes_out);
-        self.leave(&entered, entered.at, bytes, result.as_ref().err());
+        self.leave(&entered, entered.at, bytes, result.as_ref().err(), None);
         Ok(result)
     }
 
@@ -131,7 +133,7 @@ impl Gate {
         let mut entered = self.enter(name, 0)?;
         let refusal = entered.refusal.take();
         let result = work(self);
-        self.leave(&entered, entered.at, bytes_out(&result), refusal.as_ref());
+        self.leave(&entered, entered.at, bytes_out(&result), refusal.as_ref(), None);
         Ok(result)
     }
 
@@ -144,6 +146,18 @@ impl Gate {
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
         bytes_out: impl FnOnce(&T) -> u64,
     ) -> wasmtime::Result<Result<T, Failure>> {
+        self.pass_noted(name, bytes_in, work, bytes_out, |_| None).await
+    }
+
+    /// The same, with a note for people in the record: what was asked and, where there is a result, what came of it.
+    pub(crate) async fn pass_noted<T: Send + 'static>(
+        &mut self,
+        name: &'static str,
+        bytes_in: u64,
+        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        bytes_out: impl FnOnce(&T) -> u64,
+        note: impl FnOnce(Option<&T>) -> Option<Box<str>>,
+    ) -> wasmtime::Result<Result<T, Failure>> {
         let mut entered = self.enter(name, bytes_in)?;
         let result = match entered.refusal.take() {
             Some(refusal) => Err(refusal),
@@ -152,8 +166,14 @@ impl Gate {
         let bytes = result.as_ref().map_or(0, bytes_out);
         let now = Instant::now();
         self.move_clock(now);
-        self.leave(&entered, now, bytes, result.as_ref().err());
+        self.leave(&entered, now, bytes, result.as_ref().err(), note(result.as_ref().ok()));
         Ok(result)
+    }
+
+    /// How long an import may wait so that it still answers before `limits.import_wall` cuts it.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        let wall = self.meter.limits().import_wall;
+        wall - (wall / 4).min(ANSWER_MARGIN)
     }
 
     async fn wait<T: Send + 'static>(
@@ -224,7 +244,14 @@ impl Gate {
 
     /// Records the result and starts the grace where it is the first budget error.
     #[inline]
-    fn leave(&mut self, entered: &Entered, now: Instant, bytes_out: u64, failure: Option<&Failure>) {
+    fn leave(
+        &mut self,
+        entered: &Entered,
+        now: Instant,
+        bytes_out: u64,
+        failure: Option<&Failure>,
+        note: Option<Box<str>>,
+    ) {
         self.cpu.note_call();
         if let Some(failure) = failure {
             self.see_failure(now, failure);
@@ -238,6 +265,7 @@ impl Gate {
                 bytes_in: entered.bytes_in,
                 bytes_out,
                 failure: failure.map(ToString::to_string),
+                note,
             });
         }
     }

@@ -3,6 +3,7 @@
 use crate::gate::Gate;
 use crate::wasi::Wasi;
 use espalier_core::chat::Usage;
+use espalier_core::host::sandbox::{Process, Sandbox, Sandboxes, Shell};
 use espalier_core::host::{Blobs, Conversation, Environment, Environments, Models};
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -30,6 +31,18 @@ pub struct OpenEnvironment {
     pub(crate) inner: Arc<Mutex<Box<dyn Environment>>>,
 }
 
+/// A handle of `espalier:sandbox/sandboxes.sandbox`.
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct OpenSandbox(pub(crate) Arc<dyn Sandbox>);
+
+/// A handle of `espalier:sandbox/sandboxes.process`.
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct OpenProcess(pub(crate) Arc<dyn Process>);
+
+/// A handle of `espalier:sandbox/sandboxes.shell`.
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct OpenShell(pub(crate) Arc<dyn Shell>);
+
 /// What a guest is given.
 pub(crate) struct GuestSetup {
     pub(crate) alias: String,
@@ -41,6 +54,7 @@ pub(crate) struct GuestSetup {
     pub(crate) models: Option<Arc<dyn Models>>,
     pub(crate) environments: Option<Arc<dyn Environments>>,
     pub(crate) blobs: Option<Arc<dyn Blobs>>,
+    pub(crate) sandboxes: Option<Arc<dyn Sandboxes>>,
 }
 
 /// The data behind a store.
@@ -56,6 +70,9 @@ pub(crate) struct Guest {
     pub(crate) models: Option<Arc<dyn Models>>,
     pub(crate) environments: Option<Arc<dyn Environments>>,
     pub(crate) blobs: Option<Arc<dyn Blobs>>,
+    pub(crate) sandboxes: Option<Arc<dyn Sandboxes>>,
+    /// Fresh sandboxes it opened.
+    pub(crate) fresh: u32,
 }
 
 /// A store for one instance, with all its limits set.
@@ -74,6 +91,8 @@ pub(crate) fn store(engine: &Engine, setup: GuestSetup) -> Store<Guest> {
         models: setup.models,
         environments: setup.environments,
         blobs: setup.blobs,
+        sandboxes: setup.sandboxes,
+        fresh: 0,
     };
     let mut store = Store::new(engine, guest);
     store.limiter(|guest| {

@@ -10,6 +10,7 @@ use crate::plugin::Pre;
 use crate::trap::{self, Stop, TrapClass};
 use crate::{CancelToken, Plugin, World};
 use espalier_core::ending::{HarnessEnd, Report};
+use espalier_core::host::sandbox::Sandboxes;
 use espalier_core::host::{Blobs, Environments, Models};
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
@@ -33,6 +34,8 @@ pub struct HarnessRun {
     pub environments: Option<Arc<dyn Environments>>,
     /// Its blobs.
     pub blobs: Arc<dyn Blobs>,
+    /// The sandboxes of the task; `None`: opening one is `invalid`.
+    pub sandboxes: Option<Arc<dyn Sandboxes>>,
     /// The budgets of the rollout, and the limits.
     pub meter: Arc<Meter>,
     /// Seed of `random`, below 2^53.
@@ -90,6 +93,7 @@ pub(crate) async fn run(host: &Inner, run: HarnessRun) -> HarnessOutcome {
             models: Some(run.models),
             environments: run.environments,
             blobs: Some(run.blobs),
+            sandboxes: run.sandboxes,
         },
     );
     let (pre, places, needed) = (pre.clone(), Arc::clone(&host.places), run.plugin.loaded.places);

@@ -103,6 +103,12 @@ impl PluginHost {
                     |guest: &mut Guest| guest,
                 )
             })
+            .and_then(|()| {
+                reward::espalier::sandbox::scoring::add_to_linker::<_, HasSelf<_>>(
+                    &mut linker,
+                    |guest: &mut Guest| guest,
+                )
+            })
             .map_err(|error| PluginError::Host(format!("imports cannot be linked: {error:#}")))?;
         let ticker = Ticker::start(&engine)?;
         let guests = GuestThreads::start(config.guest_threads)?;
@@ -299,6 +305,7 @@ impl Inner {
             models: None,
             environments: None,
             blobs: None,
+            sandboxes: None,
         };
         guest::store(&self.engine, setup)
     }

@@ -1,4 +1,7 @@
 //! The imports of every world: WIT on one side, the traits of `espalier_core::host` on the other, the gate in between.
+//! Those of sandboxes have a file of their own.
+
+mod sandbox;
 
 use crate::bindings::harness::espalier::base::{blobs, clock, log, random, settings, types};
 use crate::bindings::harness::espalier::environment::environments;

@@ -205,7 +205,7 @@ mod tests {
             ),
             (
                 "capability of no world",
-                component(&["espalier:sandbox/sandboxes@0.1.0"], &[CONFIGURABLE, harness]),
+                component(&["espalier:browser/pages@0.1.0"], &[CONFIGURABLE, harness]),
             ),
             ("wasi:http", component(&["wasi:http/outgoing-handler@0.2.0"], &[CONFIGURABLE, harness])),
             ("wasi 0.3", component(&["wasi:cli/stdout@0.3.0"], &[CONFIGURABLE, harness])),

@@ -12,6 +12,7 @@ use crate::plugin::Pre;
 use crate::{CancelToken, Plugin, World, trap, view};
 use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
+use espalier_core::host::sandbox::Sandboxes;
 use espalier_core::limits::{DurationText, Limits};
 use espalier_core::meter::Meter;
 use espalier_core::trajectory::{HostCall, LogLine, RolloutView, Score};
@@ -37,6 +38,8 @@ pub struct RewardRun {
     pub limits: Limits,
     /// The rollout's blobs.
     pub blobs: Arc<dyn Blobs>,
+    /// The rollout's sandboxes, as the harness left them; `None`: opening one is `invalid`.
+    pub sandboxes: Option<Arc<dyn Sandboxes>>,
     /// Stops it.
     pub cancel: CancelToken,
 }
@@ -140,6 +143,7 @@ struct Scoring {
     now_ms: u64,
     limits: Limits,
     blobs: Arc<dyn Blobs>,
+    sandboxes: Option<Arc<dyn Sandboxes>>,
     cancel: CancelToken,
 }
 
@@ -158,9 +162,9 @@ impl<T> Scored<T> {
 }
 
 pub(crate) async fn score(host: &Inner, run: RewardRun) -> ScoreOutcome {
-    let RewardRun { plugin, alias, view, settings, seed, now_ms, limits, blobs, cancel } = run;
+    let RewardRun { plugin, alias, view, settings, seed, now_ms, limits, blobs, sandboxes, cancel } = run;
     let turns = view.turns.len();
-    let scoring = Scoring { plugin, alias, settings, seed, now_ms, limits, blobs, cancel };
+    let scoring = Scoring { plugin, alias, settings, seed, now_ms, limits, blobs, sandboxes, cancel };
     let scored = match &scoring.plugin.loaded.pre {
         Pre::Reward(pre) => {
             let pre = pre.clone();
@@ -189,7 +193,9 @@ pub(crate) async fn score(host: &Inner, run: RewardRun) -> ScoreOutcome {
 pub(crate) async fn score_group(host: &Inner, run: GroupRewardRun) -> GroupScoreOutcome {
     let GroupRewardRun { plugin, alias, views, settings, seed, now_ms, limits, blobs, cancel } = run;
     let turns: Vec<usize> = views.iter().map(|view| view.turns.len()).collect();
-    let scoring = Scoring { plugin, alias, settings, seed, now_ms, limits, blobs, cancel };
+    // The sandboxes of its rollouts are gone by now.
+    let sandboxes = None;
+    let scoring = Scoring { plugin, alias, settings, seed, now_ms, limits, blobs, sandboxes, cancel };
     let scored = match &scoring.plugin.loaded.pre {
         Pre::GroupReward(pre) => {
             let pre = pre.clone();
@@ -269,6 +275,7 @@ where
             models: None,
             environments: None,
             blobs: Some(Arc::clone(&scoring.blobs)),
+            sandboxes: scoring.sandboxes.clone(),
         },
     );
     let cancel = scoring.cancel.clone();

@@ -70,9 +70,19 @@ impl World {
                 BASE[4],
                 "espalier:model/conversations",
                 "espalier:environment/environments",
+                "espalier:sandbox/sandboxes",
             ],
             World::Environment => &[BASE[0], BASE[2], BASE[3], BASE[4]],
-            World::Reward | World::GroupReward => &BASE,
+            World::Reward => &[
+                BASE[0],
+                BASE[1],
+                BASE[2],
+                BASE[3],
+                BASE[4],
+                "espalier:sandbox/sandboxes",
+                "espalier:sandbox/scoring",
+            ],
+            World::GroupReward => &BASE,
             World::Judge | World::TaskGenerator => {
                 &[BASE[0], BASE[1], BASE[2], BASE[3], BASE[4], "espalier:model/conversations"]
             }

@@ -290,6 +290,15 @@ fn step_lines(step: &Step, results: &[Message], look: &Look) -> Vec<String> {
     lines
 }
 
+/// Its failure, or what was asked and what came of it.
+fn noted(call: &HostCall) -> Cell {
+    match (call.failure.as_deref(), call.note.as_deref()) {
+        (Some(failure), Some(note)) => Cell::styled(harmless(&format!("{note}: {failure}")), styles::BAD),
+        (Some(failure), None) => Cell::styled(harmless(failure), styles::BAD),
+        (None, note) => harmless(note.unwrap_or("")).into(),
+    }
+}
+
 fn calls(calls: &[HostCall], look: &Look) -> Vec<String> {
     let mut table = Table::new(&[
         ("call", Align::Right),
@@ -298,7 +307,7 @@ fn calls(calls: &[HostCall], look: &Look) -> Vec<String> {
         ("took", Align::Right),
         ("in", Align::Right),
         ("out", Align::Right),
-        ("failure", Align::Left),
+        ("", Align::Left),
     ]);
     let us = |us: u64| match us {
         0..1_000 => format!("{us} us"),
@@ -313,7 +322,7 @@ fn calls(calls: &[HostCall], look: &Look) -> Vec<String> {
             us(call.duration_us).into(),
             bytes(call.bytes_in).into(),
             bytes(call.bytes_out).into(),
-            Cell::styled(harmless(call.failure.as_deref().unwrap_or("")), styles::BAD),
+            noted(call),
         ]);
     }
     let mut lines = table.lines(look);

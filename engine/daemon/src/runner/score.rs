@@ -94,6 +94,7 @@ impl Runner {
                 now_ms: draft.ended_ms,
                 limits: group.limits.clone(),
                 blobs: Arc::clone(blobs) as Arc<dyn Blobs>,
+                sandboxes: None,
                 cancel: start.cancel.clone(),
             };
             let outcome = Box::pin(self.host.score(run)).await;

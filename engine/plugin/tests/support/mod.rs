@@ -5,6 +5,7 @@
 use async_trait::async_trait;
 use espalier_core::chat::{CompleteOptions, Completion, Finish, Message, Role, Tool, Usage};
 use espalier_core::failure::Failure;
+use espalier_core::host::sandbox::Sandboxes;
 use espalier_core::host::{BlobInfo, Blobs, Branch, Conversation, Environments, Models};
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
@@ -209,6 +210,7 @@ pub struct Case {
     pub limits: Limits,
     pub script: Script,
     pub environments: Option<Arc<dyn Environments>>,
+    pub sandboxes: Option<Arc<dyn Sandboxes>>,
     pub meter: Option<Arc<Meter>>,
     pub cancel: CancelToken,
     pub seed: u64,
@@ -221,6 +223,7 @@ impl Case {
             limits: short(),
             script: Script::Answers,
             environments: None,
+            sandboxes: None,
             meter: None,
             cancel: CancelToken::new(),
             seed: 7,
@@ -246,6 +249,7 @@ impl Case {
             models: Arc::new(models),
             environments: self.environments,
             blobs: Arc::new(MemoryBlobs::default()),
+            sandboxes: self.sandboxes,
             meter,
             seed: self.seed,
             start_ms: 1_700_000_000_000,
@@ -286,6 +290,7 @@ pub async fn score(
         now_ms: 1_700_000_000_000,
         limits,
         blobs: Arc::new(MemoryBlobs::default()),
+        sandboxes: None,
         cancel: CancelToken::new(),
         plugin,
     };

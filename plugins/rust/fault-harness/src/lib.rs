@@ -4,3 +4,5 @@
 mod faults;
 #[cfg(target_arch = "wasm32")]
 mod guest;
+#[cfg(target_arch = "wasm32")]
+mod sandbox;

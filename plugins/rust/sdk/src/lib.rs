@@ -33,7 +33,7 @@ pub fn schema_of<T: JsonSchema>() -> String {
 macro_rules! bindings {
     ($world:literal) => {
         #[allow(missing_docs, unreachable_pub, clippy::all)]
-        mod bindings {
+        pub(crate) mod bindings {
             $crate::wit_bindgen::generate!({
                 path: "../../../wit",
                 world: $world,
