@@ -71,7 +71,7 @@ impl Agent {
         }
     }
 
-    /// Puts changes from a file into this sandbox.
+    /// Puts changes from a file into this sandbox. Refused as `INVALID` where the file does not hold changes to their end.
     pub async fn apply_changes(
         &self,
         id: &Id,
@@ -79,6 +79,11 @@ impl Agent {
         path: &Path,
     ) -> Result<wire::ApplyChangesAnswer, AgentError> {
         let root = root.into();
+        // What stops short looks to the agent like a call that was cut, and would be made again for ever.
+        if let Err(error) = check(path).await {
+            self.settle(id);
+            return Err(error);
+        }
         loop {
             let header = ApplyChangesHeader { call: Some(self.call(id)), root: root.clone() };
             let header = ApplyChangesRequest { part: Some(Part::Header(header)) };
@@ -95,6 +100,23 @@ impl Agent {
                     return Err(error);
                 }
                 Err(None) => self.connection().broken(generation),
+            }
+        }
+    }
+}
+
+/// Reads a file of changes up to its end.
+async fn check(path: &Path) -> Result<(), AgentError> {
+    let local = |source| AgentError::Local { what: path.display().to_string(), source };
+    let file = tokio::fs::File::open(path).await.map_err(local)?;
+    let (mut file, mut buffer) = (tokio::io::BufReader::with_capacity(256 << 10, file), BytesMut::new());
+    loop {
+        match next_event(&mut file, &mut buffer).await.map(|event| event.event) {
+            Some(Some(Event::End(_))) => return Ok(()),
+            Some(_) => {}
+            None => {
+                let message = "these bytes are no changes of a sandbox, or not all of them".to_owned();
+                return Err(AgentError::Refused { reason: wire::Reason::Invalid, message });
             }
         }
     }

@@ -228,6 +228,16 @@ impl Agent {
         path: impl Into<Bytes>,
         depth: u32,
     ) -> Result<Vec<wire::Entry>, AgentError> {
+        self.list_folder_up_to(path, depth, usize::MAX).await
+    }
+
+    /// The same, refused as `BOUND` where there are more entries than these.
+    pub async fn list_folder_up_to(
+        &self,
+        path: impl Into<Bytes>,
+        depth: u32,
+        entries_max: usize,
+    ) -> Result<Vec<wire::Entry>, AgentError> {
         let request = wire::ListFolderRequest { path: path.into(), depth };
         'again: loop {
             let (generation, mut client) = self.connection().client().await?;
@@ -237,10 +247,17 @@ impl Agent {
                     client.list_folder(self.connection().request(request.clone())).await?.into_inner();
                 while let Some(event) = stream.message().await? {
                     entries.extend(event.entries);
+                    if entries.len() > entries_max {
+                        break;
+                    }
                 }
                 Ok::<_, tonic::Status>(())
             };
             match listed.await {
+                Ok(()) if entries.len() > entries_max => {
+                    let message = format!("more than {entries_max} entries");
+                    return Err(AgentError::Refused { reason: wire::Reason::Bound, message });
+                }
                 Ok(()) => return Ok(entries),
                 Err(status) => match AgentError::of(&status) {
                     Some(error) => return Err(error),
