@@ -1,0 +1,29 @@
+//! What making and finding sandboxes can fail with.
+
+/// Why there is no sandbox. The variant says what the caller can do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SandboxError {
+    /// What was asked for is no good: an unknown name, an image that is not there, a value that no sandbox can have. Asking
+    /// again changes nothing; the task or the experiment has to be changed.
+    #[error("{what} is {value:?}, wanted is {wanted}")]
+    Invalid {
+        /// Which key or argument.
+        what: String,
+        /// What was asked.
+        value: String,
+        /// What would do.
+        wanted: String,
+    },
+    /// Infrastructure failed: a registry is out of reach, the disk is full. Another try may work.
+    #[error("{0}")]
+    Unavailable(String),
+    /// This machine cannot hold what was asked of it. Another machine may.
+    #[error("this machine cannot {requirement}")]
+    Refused {
+        /// What it cannot, as `limit memory (no cgroup controller \"memory\")`.
+        requirement: String,
+    },
+    /// There was one, and it is gone.
+    #[error("sandbox lost: {0}")]
+    Lost(String),
+}

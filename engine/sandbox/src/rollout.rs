@@ -1,0 +1,151 @@
+//! The sandboxes of one rollout: what [`espalier_core::host::sandbox`] asks for, over the agent's client.
+//!
+//! A [`Provider`] makes sandboxes; here they are opened when they are first asked for, kept until the rollout and its rewards
+//! are over, and spoken to. Nothing here retries: the client repeats a cut call with its own id, and what it gives up is lost.
+//! Reading order: [`machine`] (one sandbox, and what its failures mean) -> [`output`] -> [`handle`], [`process`], [`shell`] ->
+//! [`port`].
+
+mod handle;
+mod machine;
+mod output;
+mod port;
+mod process;
+mod shell;
+
+use crate::error::SandboxError;
+use async_trait::async_trait;
+use espalier_agent_client::Agent;
+use espalier_core::ending::Lost;
+use espalier_core::failure::Failure;
+use espalier_core::host::Blobs;
+use espalier_core::host::sandbox::{Sandbox, Sandboxes};
+use handle::Handle;
+use machine::Machine;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OnceCell;
+
+/// Makes the sandboxes of one rollout, set up as task and experiment say. Its futures may be dropped: what was half made then
+/// is its own to clean up.
+#[async_trait]
+pub trait Provider: Send + Sync {
+    /// The sandbox of this name, started and set up. Called once for each name, again only after a failure.
+    async fn open(&self, name: &str) -> Result<Opened, SandboxError>;
+    /// Another one of the same name, image, files and set-up, that nobody has touched.
+    async fn open_fresh(&self, name: &str) -> Result<Opened, SandboxError>;
+    /// Keeps the file system of the sandbox that was opened by this name; says under which name.
+    async fn checkpoint(&self, name: &str) -> Result<String, SandboxError>;
+}
+
+/// A sandbox that stands.
+pub struct Opened {
+    /// Its agent, connected by a client of this rollout alone.
+    pub agent: Agent,
+    /// Who runs commands; `None`: the agent's own user.
+    pub user: Option<String>,
+    /// Where commands start and relative paths do; `None`: `/`.
+    pub workdir: Option<String>,
+    /// Added to the environment of every command.
+    pub env: Vec<(String, String)>,
+    /// Folders of whose changes account is kept from now on; `None`: the working folder, unless that is `/`.
+    pub account: Option<Vec<String>>,
+    /// Dropped when nobody uses the sandbox any more: the provider's moment to end it.
+    pub keep: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Opened {
+    /// With nothing but its agent.
+    pub fn new(agent: Agent) -> Opened {
+        Opened { agent, user: None, workdir: None, env: Vec::new(), account: None, keep: None }
+    }
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened")
+            .field("agent", &self.agent)
+            .field("workdir", &self.workdir)
+            .finish_non_exhaustive()
+    }
+}
+
+/// See the module. Dropping it lets go of every sandbox.
+pub struct RolloutSandboxes {
+    provider: Arc<dyn Provider>,
+    blobs: Arc<dyn Blobs>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    machines: BTreeMap<String, Arc<OnceCell<Arc<Machine>>>>,
+    /// Names whose last opening failed for infrastructure, and why.
+    unopened: BTreeMap<String, String>,
+}
+
+impl RolloutSandboxes {
+    /// Nothing is opened yet. Long outputs, files and changes go into these blobs, at the rollout's expense.
+    pub fn new(provider: Arc<dyn Provider>, blobs: Arc<dyn Blobs>) -> RolloutSandboxes {
+        RolloutSandboxes { provider, blobs, state: Mutex::default() }
+    }
+
+    /// What was lost and stayed lost: a sandbox whose agent is gone, or that could not be opened. Fresh ones do not count.
+    pub fn lost(&self) -> Option<Lost> {
+        let state = self.state();
+        let gone = state.machines.values().filter_map(|cell| cell.get()?.lost());
+        let unopened = state.unopened.iter().map(|(name, why)| format!("sandbox {name}: {why}"));
+        gone.chain(unopened).next().map(Lost::Infrastructure)
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens it for the first time, noting whether that can be done.
+    async fn make(&self, name: &str) -> Result<Arc<Machine>, Failure> {
+        let opened = self.provider.open(name).await;
+        let opened = {
+            let mut state = self.state();
+            opened.map_err(|error| {
+                let failure = Self::failed(name, &error);
+                if let Failure::Unavailable(_) = failure {
+                    state.unopened.insert(name.to_owned(), error.to_string());
+                }
+                failure
+            })?
+        };
+        let machine =
+            Machine::new(name, opened, Arc::clone(&self.blobs), Some(Arc::clone(&self.provider))).await;
+        let mut state = self.state();
+        match &machine {
+            Err(Failure::Unavailable(why)) => drop(state.unopened.insert(name.to_owned(), why.clone())),
+            _ => drop(state.unopened.remove(name)),
+        }
+        machine
+    }
+
+    fn failed(name: &str, error: &SandboxError) -> Failure {
+        match error {
+            SandboxError::Invalid { .. } => Failure::Invalid(format!("sandbox {name}: {error}")),
+            SandboxError::Unavailable(_) | SandboxError::Refused { .. } | SandboxError::Lost(_) => {
+                Failure::Unavailable(format!("sandbox {name}: {error}"))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Sandboxes for RolloutSandboxes {
+    async fn open(&self, name: &str) -> Result<Arc<dyn Sandbox>, Failure> {
+        let cell = Arc::clone(self.state().machines.entry(name.to_owned()).or_default());
+        let machine = cell.get_or_try_init(|| self.make(name)).await?;
+        Ok(Arc::new(Handle(Arc::clone(machine))))
+    }
+
+    async fn open_fresh(&self, name: &str) -> Result<Arc<dyn Sandbox>, Failure> {
+        let opened = self.provider.open_fresh(name).await.map_err(|error| Self::failed(name, &error))?;
+        let machine = Machine::new(name, opened, Arc::clone(&self.blobs), None).await?;
+        Ok(Arc::new(Handle(machine)))
+    }
+}

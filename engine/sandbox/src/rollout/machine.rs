@@ -1,0 +1,285 @@
+//! One sandbox as a rollout knows it: how to reach it, what holds for every command, and what its failures mean.
+
+use super::port::Ports;
+use super::{Opened, Provider};
+use bytes::Bytes;
+use espalier_agent_client::wire::{CommandSpec, Variable};
+use espalier_agent_client::{Agent, AgentError, Excerpts, Id, Reason, command};
+use espalier_core::failure::Failure;
+use espalier_core::host::Blobs;
+use espalier_core::host::sandbox::{Command, Program, Show, TerminalSize};
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Bytes of a command shown in the agent's lists.
+const LABEL_BYTES_MAX: usize = 200;
+/// How long a command that nobody waits for may resist its end.
+const KILL_WITHIN: Duration = Duration::from_secs(5);
+/// Ended commands whose records are given up together.
+const ACKS_MAX: usize = 32;
+/// A command that printed more is given up at once: its output takes room where outputs spill.
+const KEEP_PRINTED_MAX: u64 = 64 << 10;
+
+/// See the module.
+pub(super) struct Machine {
+    pub(super) name: String,
+    pub(super) agent: Agent,
+    pub(super) blobs: Arc<dyn Blobs>,
+    /// `None` for a fresh one, of which no checkpoint is made.
+    pub(super) provider: Option<Arc<dyn Provider>>,
+    pub(super) ports: Ports,
+    user: String,
+    workdir: Bytes,
+    environment: Vec<Variable>,
+    trouble: Mutex<Option<Trouble>>,
+    /// Of commands that ended and whose outcome was taken.
+    acks: Mutex<Vec<Id>>,
+    _keep: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// Why the last call failed for infrastructure.
+struct Trouble {
+    text: String,
+    /// The agent is gone: no later call can succeed.
+    lasting: bool,
+}
+
+impl Machine {
+    /// Looks at the folders of which account is to be kept.
+    pub(super) async fn new(
+        name: &str,
+        opened: Opened,
+        blobs: Arc<dyn Blobs>,
+        provider: Option<Arc<dyn Provider>>,
+    ) -> Result<Arc<Machine>, Failure> {
+        let Opened { agent, user, workdir, env, account, keep } = opened;
+        let workdir = workdir.unwrap_or_else(|| "/".to_owned());
+        let account = account.unwrap_or_else(|| match workdir.as_str() {
+            "/" => Vec::new(),
+            workdir => vec![workdir.to_owned()],
+        });
+        let machine = Machine {
+            name: name.to_owned(),
+            ports: Ports::new(agent.clone()),
+            agent,
+            blobs,
+            provider,
+            user: user.unwrap_or_default(),
+            workdir: workdir.into(),
+            environment: variables(&env),
+            trouble: Mutex::default(),
+            acks: Mutex::default(),
+            _keep: keep,
+        };
+        if !account.is_empty() {
+            let roots = account.into_iter().map(Bytes::from).collect();
+            let change = machine.change();
+            machine.said(machine.agent.baseline(&change, roots, Vec::new()).await)?;
+        }
+        Ok(Arc::new(machine))
+    }
+
+    /// Why it counts as lost, if it does.
+    pub(super) fn lost(&self) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.as_ref().map(|trouble| format!("sandbox {}: {}", self.name, trouble.text))
+    }
+
+    /// What an answer of the agent means, noting whether the sandbox can still be reached.
+    pub(super) fn said<T>(&self, answer: Result<T, AgentError>) -> Result<T, Failure> {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let error = match answer {
+            Ok(answer) => {
+                trouble.take_if(|trouble| !trouble.lasting);
+                return Ok(answer);
+            }
+            Err(error) => error,
+        };
+        let unavailable = |lasting: bool| (Trouble { text: error.to_string(), lasting }, error.to_string());
+        let (noted, text) = match &error {
+            AgentError::Refused {
+                reason: reason @ (Reason::Unauthenticated | Reason::Version | Reason::Ending),
+                ..
+            } => unavailable(*reason == Reason::Ending),
+            AgentError::Lost(_) => unavailable(true),
+            AgentError::Protocol(_) | AgentError::Local { .. } => unavailable(false),
+            AgentError::Refused { reason, message } => {
+                trouble.take_if(|trouble| !trouble.lasting);
+                return Err(refusal(*reason, message.clone()));
+            }
+        };
+        *trouble = Some(noted);
+        Err(Failure::Unavailable(format!("sandbox {}: {text}", self.name)))
+    }
+
+    /// An absolute path.
+    pub(super) fn place(&self, path: &[u8]) -> Bytes {
+        if path.starts_with(b"/") {
+            return Bytes::copy_from_slice(path);
+        }
+        [&self.workdir[..], b"/", path].concat().into()
+    }
+
+    /// Where commands start that say nothing else.
+    pub(super) fn folder(&self, cwd: Option<&[u8]>) -> Bytes {
+        cwd.map_or_else(|| self.workdir.clone(), |cwd| self.place(cwd))
+    }
+
+    /// Who runs it.
+    pub(super) fn user(&self, user: Option<String>) -> String {
+        user.unwrap_or_else(|| self.user.clone())
+    }
+
+    /// The sandbox's variables, then these.
+    pub(super) fn environment(&self, env: &[(String, String)]) -> Vec<Variable> {
+        let mut all = self.environment.clone();
+        all.extend(variables(env));
+        all
+    }
+
+    /// What to tell the agent. `keep` bytes of each output stay with it; 0: as many as it wants.
+    pub(super) fn spec(&self, command: Command, keep: u64) -> CommandSpec {
+        let (base, label) = match command.program {
+            Program::Shell(text) => {
+                let label = label(&text);
+                (command::script(text), label)
+            }
+            Program::Argv(words) => {
+                let label = label(&words.join(" "));
+                (command::arguments(words), label)
+            }
+        };
+        CommandSpec {
+            folder: self.folder(command.cwd.as_deref()),
+            environment: self.environment(&command.env),
+            user: self.user(command.user),
+            timeout_ms: millis(command.timeout),
+            stdin: command.stdin.into(),
+            merge_stderr: command.merge_stderr,
+            terminal: command.terminal.map(size),
+            output_keep_bytes: keep,
+            label,
+            ..base
+        }
+    }
+
+    /// An id for a change, given up when the call that uses it is cut.
+    pub(super) fn change(&self) -> Change {
+        Change { agent: self.agent.clone(), id: self.agent.allot() }
+    }
+
+    /// Nobody will ask for this command's output again. Most are given up together: a record is small.
+    pub(super) async fn forget(&self, id: Id, printed: u64) {
+        let ids = {
+            let mut acks = self.acks.lock().unwrap_or_else(PoisonError::into_inner);
+            acks.push(id);
+            if acks.len() < ACKS_MAX && printed <= KEEP_PRINTED_MAX {
+                return;
+            }
+            std::mem::take(&mut *acks)
+        };
+        // Bounds of the agent do the same, later.
+        let _ = self.agent.ack(ids).await;
+    }
+}
+
+/// How much of an output its outcome shows: the half of it from the start, the half up to the end.
+pub(super) fn excerpts(show: Show) -> Excerpts {
+    Excerpts { head_bytes: show.output_max.div_ceil(2), tail_bytes: show.output_max / 2 }
+}
+
+/// How much of each output the agent has to keep for what will be asked of it.
+pub(super) fn keep(show: Show) -> u64 {
+    if show.keep_whole { 0 } else { u64::from(show.output_max) * 2 }
+}
+
+/// 0: none.
+pub(super) fn millis(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1))
+}
+
+pub(super) fn size(size: TerminalSize) -> espalier_agent_client::wire::Terminal {
+    espalier_agent_client::wire::Terminal { rows: size.rows.into(), columns: size.columns.into() }
+}
+
+fn variables(env: &[(String, String)]) -> Vec<Variable> {
+    let bytes = |text: &String| Bytes::copy_from_slice(text.as_bytes());
+    env.iter().map(|(name, value)| Variable { name: bytes(name), value: bytes(value) }).collect()
+}
+
+fn label(text: &str) -> String {
+    text[..text.floor_char_boundary(LABEL_BYTES_MAX)].to_owned()
+}
+
+/// The agent's refusal in the words of `espalier:sandbox`.
+pub(super) fn refusal(reason: Reason, message: String) -> Failure {
+    let code = match reason {
+        Reason::Invalid | Reason::IdReused | Reason::Unspecified => return Failure::Invalid(message),
+        Reason::NotFound => "not-found",
+        Reason::Denied => "not-permitted",
+        Reason::Kind => "wrong-kind",
+        Reason::DiskFull => "disk-full",
+        Reason::Patch => "patch",
+        Reason::ShellEnded => "shell-ended",
+        Reason::Bound => "bound",
+        Reason::Expired => "expired",
+        Reason::Unsupported => "unsupported",
+        Reason::Io => "io",
+        Reason::Unauthenticated | Reason::Version | Reason::Ending => return Failure::Unavailable(message),
+    };
+    Failure::Other { code: code.to_owned(), text: message }
+}
+
+/// The id of a change under way. Dropped, it holds the floor of the ids down no longer: what was not sent then never runs.
+pub(super) struct Change {
+    agent: Agent,
+    id: Id,
+}
+
+impl std::ops::Deref for Change {
+    type Target = Id;
+
+    fn deref(&self) -> &Id {
+        &self.id
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.agent.settle(&self.id);
+    }
+}
+
+/// A command that somebody waits for. Dropped before [`Running::ended`], it is killed with all that it started.
+pub(super) struct Running {
+    agent: Agent,
+    id: Option<Id>,
+}
+
+impl Running {
+    pub(super) fn new(agent: &Agent) -> (Running, Id) {
+        let id = agent.allot();
+        (Running { agent: agent.clone(), id: Some(id.clone()) }, id)
+    }
+
+    /// There is an answer: it ended, or never began.
+    pub(super) fn ended(mut self) {
+        self.id = None;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let agent = self.agent.clone();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        // Owned by nobody: it ends by itself within its bound. Where the engine stops first, the sandbox does, too.
+        runtime.spawn(async move {
+            let kill = agent.allot();
+            let _ = tokio::time::timeout(KILL_WITHIN, agent.signal(&kill, &id, 9, true)).await;
+            agent.settle(&kill);
+            agent.settle(&id);
+        });
+    }
+}
