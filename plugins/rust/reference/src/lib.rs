@@ -1,32 +1,33 @@
-//! The harness `reference`: carries out the actions that the task names as its solution. A task whose reference does
-//! not score full is broken; `espalier task check` finds it by this harness.
+//! The harness `reference`: carries out what the task names as its solution: actions in its environment, or a script or a
+//! patch in its sandbox `main`. A task whose reference does not score full is broken; `espalier task check` finds it by this
+//! harness.
 
 use serde::Deserialize;
 
 #[cfg(target_arch = "wasm32")]
 mod guest;
 
-/// The actions of `private.reference`, or what is wrong with the task's private part.
-pub fn actions(private: &str) -> Result<Vec<String>, String> {
+/// `private.reference`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reference {
+    /// Actions for the environment, in order.
+    Actions(Vec<String>),
+    /// Shell text for the sandbox; it has to end with 0.
+    Script(String),
+    /// A diff for the sandbox's working folder.
+    Patch(String),
+}
+
+/// The task's reference, or what is wrong with its private part.
+pub fn reference(private: &str) -> Result<Reference, String> {
     #[derive(Deserialize)]
     struct Private {
         reference: Option<Reference>,
     }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "lowercase")]
-    enum Reference {
-        Actions(Vec<String>),
-        Script(serde::de::IgnoredAny),
-        Patch(serde::de::IgnoredAny),
-    }
     let private: Private =
         serde_json::from_str(private).map_err(|error| format!("private part of the task: {error}"))?;
-    match private.reference {
-        None => Err("the task has no `private.reference`".to_owned()),
-        Some(Reference::Actions(actions)) => Ok(actions),
-        Some(Reference::Script(_)) => Err("`private.reference` is a script; it needs a sandbox".to_owned()),
-        Some(Reference::Patch(_)) => Err("`private.reference` is a patch; it needs a sandbox".to_owned()),
-    }
+    private.reference.ok_or_else(|| "the task has no `private.reference`".to_owned())
 }
 
 #[cfg(test)]
@@ -34,12 +35,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_actions_are_carried_out() {
-        assert_eq!(actions(r#"{"reference":{"actions":["a","b"]},"more":1}"#).unwrap(), ["a", "b"]);
-        let check = |private: &str, expect: &str| assert_eq!(actions(private).unwrap_err(), expect);
-        check("{}", "the task has no `private.reference`");
-        check(r#"{"reference":{"script":"x"}}"#, "`private.reference` is a script; it needs a sandbox");
-        check(r#"{"reference":{"patch":"x"}}"#, "`private.reference` is a patch; it needs a sandbox");
-        assert!(actions("[]").unwrap_err().starts_with("private part of the task: "));
+    fn each_form_is_known() {
+        let check = |private: &str, expect: Reference| assert_eq!(reference(private).unwrap(), expect);
+        check(
+            r#"{"reference":{"actions":["a","b"]},"more":1}"#,
+            Reference::Actions(vec!["a".to_owned(), "b".to_owned()]),
+        );
+        check(r#"{"reference":{"script":"x"}}"#, Reference::Script("x".to_owned()));
+        check(r#"{"reference":{"patch":"x"}}"#, Reference::Patch("x".to_owned()));
+        assert_eq!(reference("{}").unwrap_err(), "the task has no `private.reference`");
+        for bad in ["[]", r#"{"reference":{"steps":[]}}"#] {
+            assert!(reference(bad).unwrap_err().starts_with("private part of the task: "), "{bad}");
+        }
     }
 }

@@ -1,0 +1,68 @@
+//! The component's exports.
+
+espalier_sdk::bindings!("reward-plugin");
+
+use crate::{Ended, Place, Settings, Tests, Timeout, score, tests};
+use bindings::espalier::sandbox::sandboxes::{self, Command, Ending, Program, Sandbox};
+use bindings::espalier::sandbox::scoring::open_fresh;
+use bindings::exports::espalier::base::configurable;
+use bindings::exports::espalier::plugin::reward::{Guest, RolloutView, Score};
+
+/// Bytes of the tests' output that are looked at.
+const OUTPUT_BYTES: u32 = 64 << 10;
+
+struct Plugin;
+
+impl configurable::Guest for Plugin {
+    fn settings_schema() -> String {
+        espalier_sdk::schema_of::<Settings>()
+    }
+}
+
+impl Guest for Plugin {
+    fn score_rollout(rollout: RolloutView) -> Result<Vec<Score>, Failure> {
+        report_panics();
+        let settings: Settings = settings()?;
+        let Tests { script, timeout, place } =
+            tests(rollout.task.private_data.as_deref()).map_err(invalid)?;
+        let Timeout(timeout_ms) = timeout.unwrap_or(Timeout(settings.timeout_s.saturating_mul(1_000)));
+        let sandbox = ground(&settings.sandbox, place.unwrap_or(settings.place))?;
+        let outcome = sandbox.exec(&Command {
+            program: Program::Shell(script),
+            cwd: None,
+            env: Vec::new(),
+            stdin: None,
+            user: settings.user.clone(),
+            timeout_ms: Some(timeout_ms),
+            output_max: Some(OUTPUT_BYTES),
+            keep_whole: false,
+            merge_stderr: true,
+            terminal: None,
+            extra: None,
+        })?;
+        let ended = match outcome.ending {
+            Ending::ExitCode(code) => Ended::ExitCode(code),
+            Ending::Signal(number) => Ended::Otherwise(format!("ended by signal {number}")),
+            Ending::TimedOut => Ended::Otherwise(format!("not done after {} ms", outcome.duration_ms)),
+            Ending::OutOfMemory => Ended::Otherwise("killed for memory".to_owned()),
+            Ending::Other(how) => Ended::Otherwise(how),
+        };
+        let output = outcome.stdout.head + &outcome.stdout.tail;
+        let (value, reason) = score(&ended, &output, settings.points);
+        Ok(vec![Score { name: "reward".to_owned(), value, turn: None, reason, extra: None }])
+    }
+}
+
+/// The sandbox to run the tests in.
+fn ground(name: &str, place: Place) -> Result<Sandbox, Failure> {
+    let left = sandboxes::open(name)?;
+    if place == Place::Place {
+        return Ok(left);
+    }
+    let work = left.changes(None)?;
+    let fresh = open_fresh(name)?;
+    fresh.apply_changes(&work.blob)?;
+    Ok(fresh)
+}
+
+bindings::export!(Plugin with_types_in bindings);
