@@ -4,7 +4,7 @@ use crate::place::{self, root};
 use crate::setup::{self, Part};
 use crate::shell::{openly, quietly, say};
 use crate::stamp::Stamp;
-use crate::tasks::{TextCraft, book::Book};
+use crate::tasks::{TextCraft, book::Book, shell};
 use crate::{plugins, tidy};
 use std::path::PathBuf;
 use std::process::Command;
@@ -62,6 +62,11 @@ pub fn tasks() -> Result<(), String> {
             easy().write(&book, &easy_file)?;
             all().write(&book, &all_file).map(drop)
         })?;
+    let (source, file) = (root().join("experiments/tasks/shell.toml"), root().join("tasks/shell.jsonl"));
+    Stamp::here("tasks-shell")
+        .path(&source)
+        .path(&root().join("xtask/src"))
+        .unless_done(std::slice::from_ref(&file), || shell::write(&source, &file).map(drop))?;
     Ok(())
 }
 

@@ -1,8 +1,9 @@
-//! Task sets, made from installed packages: the same seed gives the same bytes.
+//! Task sets, made from installed packages or from a readable file: the same source and seed give the same bytes.
 
 pub mod book;
 pub mod draws;
 pub mod plan;
+pub mod shell;
 
 use book::{Book, Recipe};
 use draws::Draws;
@@ -50,11 +51,7 @@ impl TextCraft {
     /// Writes a task file, whole or not at all; returns how many tasks it has.
     pub fn write(&self, book: &Book, file: &Path) -> Result<usize, String> {
         let lines = self.lines(book)?;
-        let beside = file.with_extension("new");
-        std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))
-            .and_then(|()| std::fs::write(&beside, lines.join("\n") + "\n"))
-            .and_then(|()| std::fs::rename(&beside, file))
-            .map_err(|error| format!("{}: {error}", file.display()))?;
+        write_lines(&lines, file)?;
         Ok(lines.len())
     }
 
@@ -104,6 +101,15 @@ impl TextCraft {
         }
         draws.sample(&others, self.distractors)
     }
+}
+
+/// Writes a file of lines, whole or not at all.
+fn write_lines(lines: &[String], file: &Path) -> Result<(), String> {
+    let beside = file.with_extension("new");
+    std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))
+        .and_then(|()| std::fs::write(&beside, lines.join("\n") + "\n"))
+        .and_then(|()| std::fs::rename(&beside, file))
+        .map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// Every recipe on any way to the goal.
