@@ -72,6 +72,7 @@ impl Part {
                     Debian { file: "/usr/lib/postgresql/*/bin/initdb", package: "postgresql" },
                     Debian { file: "docker-registry", package: "docker-registry" },
                     Debian { file: "umoci", package: "umoci" },
+                    Debian { file: "openssl", package: "openssl" },
                 ]
             }
         }

@@ -166,7 +166,7 @@ impl ImageError {
             ImageError::DiskFull { path, .. } => {
                 format!("make room on the file system of {}, or bound the image store", path.display())
             }
-            ImageError::InUse { .. } => "delete the sandboxes made from it first".to_owned(),
+            ImageError::InUse { .. } => "delete the sandboxes and checkpoints made from it first".to_owned(),
             ImageError::BadContent { .. } | ImageError::Credentials { .. } | ImageError::Store { .. } => return None,
         };
         Some(hint)

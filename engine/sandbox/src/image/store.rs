@@ -19,10 +19,11 @@ use crate::image::origin::{Origin, blocking};
 use crate::image::registry::{Registry, Waits};
 use crate::image::unpack::{LayerBounds, Report, Rights};
 use crate::image::{Digest, ImageError, Platform, Source};
-use folder::{Folder, lock};
+use folder::{Folder, lock_store};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::{Semaphore, watch};
@@ -91,7 +92,7 @@ struct Inner {
     reports: Vec<Report>,
     rights: Rights,
     /// Locked shared.
-    _held: File,
+    held: File,
 }
 
 impl Image {
@@ -125,6 +126,12 @@ impl Image {
     pub fn rights(&self) -> Rights {
         self.inner.rights
     }
+
+    /// What keeps the layers: they stay as long as any copy of this descriptor is open in any process. Whatever uses them and
+    /// may outlive this process has to inherit one.
+    pub fn hold(&self) -> BorrowedFd<'_> {
+        self.inner.held.as_fd()
+    }
 }
 
 /// What the store knows of an image. Written before its layers are there, so that what is on its way is not taken for waste.
@@ -141,6 +148,13 @@ struct Record {
 struct Name {
     name: String,
     platform: String,
+    digest: Digest,
+}
+
+/// Somebody who wants an image to stay though no process uses it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Pin {
+    owner: String,
     digest: Digest,
 }
 
@@ -170,7 +184,7 @@ impl ImageStore {
             Some(rights) => rights,
             None => folder.try_rights()?,
         };
-        folder::can_hide(&folder.empty())?;
+        folder.try_hiding()?;
         let slots = Semaphore::new(options.parallel.clamp(1, 64));
         let shared = Shared { folder, rights, slots, options, alive: Mutex::default() };
         Ok(ImageStore { shared: Arc::new(shared) })
@@ -206,6 +220,30 @@ impl ImageStore {
                 Err(ImageError::TimedOut { image: name, after_s: total.as_secs(), state })
             }
         }
+    }
+
+    /// The image of this digest, if all of it is there. Nothing is fetched.
+    pub async fn find(&self, digest: &Digest) -> Result<Option<Image>, ImageError> {
+        let global = lock_store(&self.shared.folder.global(), false).await?;
+        let (shared, digest) = (self.shared.clone(), digest.clone());
+        blocking(move || {
+            let _global = global;
+            shared.there(&digest)
+        })
+        .await
+    }
+
+    /// Keeps an image though no process uses it, such as below a checkpoint, until [`ImageStore::unpin`]. An owner has one pin;
+    /// a second moves it.
+    pub async fn pin(&self, image: &Image, owner: &str) -> Result<(), ImageError> {
+        let (shared, digest, owner) = (self.shared.clone(), image.digest().clone(), owner.to_owned());
+        blocking(move || shared.folder.write_pin(&Pin { owner, digest })).await
+    }
+
+    /// Takes a pin back. One that is not there is fine.
+    pub async fn unpin(&self, owner: &str) -> Result<(), ImageError> {
+        let (shared, owner) = (self.shared.clone(), owner.to_owned());
+        blocking(move || shared.folder.remove_pin(&owner)).await
     }
 
     async fn find_or_fetch(
@@ -258,17 +296,13 @@ impl ImageStore {
     async fn known(&self, name: &str) -> Result<Option<Image>, ImageError> {
         let shared = self.shared.clone();
         let (name, platform) = (name.to_owned(), self.shared.options.platform.to_string());
-        let global = lock(&self.shared.folder.global(), false).await?;
+        let global = lock_store(&self.shared.folder.global(), false).await?;
         let found = blocking(move || {
             let _global = global;
-            let Some(name) = shared.folder.read_name(&name, &platform)? else { return Ok(None) };
-            if let Some(inner) = shared.alive(&name.digest) {
-                return Ok(Some(Image { inner }));
+            match shared.folder.read_name(&name, &platform)? {
+                Some(name) => shared.there(&name.digest),
+                None => Ok(None),
             }
-            let Some(record) = shared.folder.read_record(&name.digest)? else { return Ok(None) };
-            let Some(layers) = fetch::chosen(&shared, &record.diff_ids)? else { return Ok(None) };
-            let held = shared.folder.hold(&record.digest)?;
-            Ok(Some(shared.image(record, layers, held)))
         });
         found.await
     }
@@ -277,7 +311,7 @@ impl ImageStore {
     async fn hold(&self, resolved: &Resolved) -> Result<(Record, File), ImageError> {
         let diff_ids = resolved.layers.iter().map(|layer: &LayerOf| layer.diff_id.clone()).collect();
         let record = Record { digest: resolved.digest.clone(), diff_ids, config: resolved.config.clone() };
-        let global = lock(&self.shared.folder.global(), false).await?;
+        let global = lock_store(&self.shared.folder.global(), false).await?;
         let shared = self.shared.clone();
         blocking(move || {
             let _global = global;
@@ -294,6 +328,17 @@ impl ImageStore {
 }
 
 impl Shared {
+    /// The image, if all of it is there. Under the store's lock.
+    fn there(&self, digest: &Digest) -> Result<Option<Image>, ImageError> {
+        if let Some(inner) = self.alive(digest) {
+            return Ok(Some(Image { inner }));
+        }
+        let Some(record) = self.folder.read_record(digest)? else { return Ok(None) };
+        let Some(layers) = fetch::chosen(self, &record.diff_ids)? else { return Ok(None) };
+        let held = self.folder.hold(&record.digest)?;
+        Ok(Some(self.image(record, layers, held)))
+    }
+
     fn alive(&self, digest: &Digest) -> Option<Arc<Inner>> {
         self.alive
             .lock()
@@ -319,7 +364,7 @@ impl Shared {
             layers,
             reports,
             rights: self.rights,
-            _held: held,
+            held,
         });
         alive.insert(record.digest, Arc::downgrade(&inner));
         Image { inner }

@@ -54,7 +54,7 @@ impl Rights {
 pub struct LayerBounds {
     /// Bytes of its tar, and of a single file; default 64 GiB.
     pub bytes_max: u64,
-    /// Entries; default 2,000,000.
+    /// Entries, and folders that come of them; default 2,000,000.
     pub entries_max: u64,
 }
 
@@ -89,7 +89,11 @@ pub(crate) fn unpack<R: Read>(
     bounds: LayerBounds,
     below: Option<&Merged>,
 ) -> Result<Report, Fault> {
-    let mut unpacker = Unpacker { tree: Tree::new(folder, rights, below), bounds, report: Report::default() };
+    let mut unpacker = Unpacker {
+        tree: Tree::new(folder, rights, bounds.entries_max, below),
+        bounds,
+        report: Report::default(),
+    };
     while let Some(entry) = entries.next()? {
         unpacker.apply(&entry, entries)?;
     }
@@ -121,8 +125,7 @@ impl Unpacker<'_> {
             if entry.kind != Kind::Folder {
                 return Err(Fault::bad("the root is no folder"));
             }
-            self.tree.describe(b"", meta);
-            return Ok(());
+            return self.tree.describe(b"", meta);
         };
         if name.starts_with(MARK) {
             return self.mark(&name[MARK.len()..], parents, &entry.path);

@@ -155,7 +155,13 @@ async fn bombs_end_at_their_bounds() {
     for number in 0..1001 {
         many = many.file(format!("f{number}"), "");
     }
+    // Few entries, many folders.
+    let mut deep = Tar::new();
+    for number in 0..20 {
+        deep = deep.file(format!("{number}/{}x", "d/".repeat(60)), "");
+    }
     let bombs = [
+        ("folders", deep, "holds more than 1000 folders"),
         ("bytes", Tar::new().file("a", &zeros), "holds more than 10485760 bytes"),
         ("entries", many, "holds more than 1000 entries"),
         ("sparse", large(b"1000000000000000"), "holds more than 10485760 bytes"),

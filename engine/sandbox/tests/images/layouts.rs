@@ -344,4 +344,80 @@ async fn an_ordinary_user_has_all_but_owners_devices_and_capabilities() {
     ours.get_mut("usr/bin/group").unwrap().mode |= 0o2000;
     same(&ours, &expected);
     assert_eq!((reports[0].devices_skipped, reports[0].xattrs_skipped), (2, 1));
+    // The kernel shows the same to a user who mounts it.
+    let lower: Vec<&str> = layers.iter().rev().map(|layer| layer.to_str().unwrap()).collect();
+    let mount = format!(
+        "mkdir root && mount -t overlay overlay -o ro,userxattr,lowerdir={} root && cd root && find . -mindepth 1 -printf '%P\\0%m\\0%s\\0'",
+        lower.join(":")
+    );
+    let mut command = Command::new("unshare");
+    std::os::unix::process::CommandExt::uid(&mut command, 65_534);
+    std::os::unix::process::CommandExt::gid(&mut command, 65_534);
+    let output = command.args(["-Urm", "sh", "-ec", &mount]).current_dir(at("home")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut shown: Vec<(String, u32, u64)> = output
+        .stdout
+        .split(|byte| *byte == 0)
+        .map(|field| field.escape_ascii().to_string())
+        .collect::<Vec<_>>()
+        .chunks_exact(3)
+        .map(|fields| {
+            (fields[0].clone(), u32::from_str_radix(&fields[1], 8).unwrap(), fields[2].parse().unwrap())
+        })
+        .map(|(name, mode, size)| {
+            (name.clone(), mode, if expected[&name].kind == "folder" { 0 } else { size })
+        })
+        .collect();
+    shown.sort();
+    ours.get_mut("usr/bin/group").unwrap().mode =
+        shown.iter().find(|(name, ..)| name == "usr/bin/group").unwrap().1;
+    let ours: Vec<_> = ours.iter().map(|(name, facts)| (name.clone(), facts.mode, facts.size)).collect();
+    assert_eq!(shown, ours);
+    // What the user cannot even look into goes all the same.
+    crate::sharing::child(
+        &at("home"),
+        Some(65_534),
+        &[
+            ("ROLE", "remove"),
+            ("NAME", &format!("oci:{}:v1", at("layout").display())),
+            ("STORE", at("home/store").to_str().unwrap()),
+        ],
+    );
+    assert_eq!(std::fs::read_dir(at("home/store/layers-user")).unwrap().count(), 0);
+}
+
+/// Every form in which GNU tar writes sparse files.
+#[tokio::test]
+async fn sparse_files_as_gnu_tar_writes_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let make = "mkdir in && cd in && truncate -s 5M many && for i in $(seq 0 40); do \
+                printf x$i | dd of=many bs=1 seek=$((i * 100000)) conv=notrunc status=none; done && \
+                truncate -s 1M empty && printf end > tail && truncate -s 300000 tail";
+    run(Command::new("sh").args(["-ec", make]).current_dir(folder.path()));
+    let forms = [
+        &["--format=gnu"][..],
+        &["--format=posix", "--sparse-version=0.0"],
+        &["--format=posix", "--sparse-version=0.1"],
+        &["--format=posix", "--sparse-version=1.0"],
+    ];
+    for (number, form) in forms.iter().enumerate() {
+        let tar = at(&format!("{number}.tar"));
+        run(Command::new("tar").args(*form).arg("-cSf").arg(&tar).arg("-C").arg(at("in")).arg("."));
+        let bytes = std::fs::read(&tar).unwrap();
+        assert!(bytes.len() < 1_000_000, "sparse");
+        let layout = at(&format!("layout-{number}"));
+        image(&[(bytes, As::Gzip)], "amd64", &json!({})).layout(&layout, "v1");
+        let image = get(&store(&at("store")), &format!("oci:{}", layout.display())).await.unwrap();
+        let ours = tree(&image.layers()[0]);
+        let mut theirs = tree(&at("in"));
+        if form[0] == "--format=gnu" {
+            // It keeps no parts of a second.
+            theirs.values_mut().for_each(|facts| facts.mtime.1 = 0);
+        }
+        same(&ours, &theirs);
+        let blocks =
+            std::os::unix::fs::MetadataExt::blocks(&image.layers()[0].join("empty").metadata().unwrap());
+        assert_eq!(blocks, 0, "a hole stays one");
+    }
 }

@@ -138,6 +138,45 @@ async fn what_was_cut_goes_on_where_it_was() {
 }
 
 #[tokio::test]
+async fn a_registry_that_knows_no_parts_is_asked_for_all_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(false).await;
+    let bytes = 1 << 20;
+    server.push(&large(1, bytes), "a:v1").await;
+    let proxy = Proxy::start(server.address, Line::Whole(bytes as u64 / 2), 0).await;
+    holds(&get(&store(folder.path()), &proxy.name("a:v1")).await.unwrap(), 1, bytes);
+    let through = proxy.bytes.load(Ordering::SeqCst);
+    assert!(through > bytes as u64 * 2, "three halves and a whole: {through}");
+}
+
+#[tokio::test]
+async fn over_tls_with_the_roots_of_the_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout key -out certificate -subj /CN=localhost \
+                -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE";
+    crate::trees::run(std::process::Command::new("sh").args(["-c", make]).current_dir(folder.path()));
+    let server = Server::start_as(false, Some((&at("certificate"), &at("key")))).await;
+    server.push(&large(1, 100), "a:v1").await;
+    // Spelled so that it is not taken for the loopback, which would be spoken to without TLS.
+    let name = format!("LOCALHOST:{}/a:v1", server.address.port());
+    let error = get(&store(&at("untrusted")), &name).await.unwrap_err();
+    assert_eq!(error.remedy(), Remedy::Retry);
+    assert!(error.to_string().contains("certificate"), "{error}");
+    let said = crate::sharing::child(
+        folder.path(),
+        None,
+        &[
+            ("ROLE", "get"),
+            ("NAME", &name),
+            ("STORE", at("trusted").to_str().unwrap()),
+            ("SSL_CERT_FILE", at("certificate").to_str().unwrap()),
+        ],
+    );
+    assert!(said.contains("LAYERS"), "{said}");
+}
+
+#[tokio::test]
 async fn a_get_that_was_dropped_is_gone_on_with() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(false).await;

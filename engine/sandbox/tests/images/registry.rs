@@ -25,6 +25,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     folder: tempfile::TempDir,
     closed: bool,
+    secure: bool,
 }
 
 pub(crate) fn free_port() -> SocketAddr {
@@ -33,6 +34,11 @@ pub(crate) fn free_port() -> SocketAddr {
 
 impl Server {
     pub(crate) async fn start(closed: bool) -> Server {
+        Server::start_as(closed, None).await
+    }
+
+    /// With a certificate and its key, it speaks TLS.
+    pub(crate) async fn start_as(closed: bool, tls: Option<(&Path, &Path)>) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let address = free_port();
         std::fs::write(folder.path().join("htpasswd"), format!("{}:{HASH}\n", USER.0)).unwrap();
@@ -45,6 +51,9 @@ impl Server {
         if closed {
             config["auth"] = json!({"htpasswd": {"realm": "test", "path": folder.path().join("htpasswd")}});
         }
+        if let Some((certificate, key)) = tls {
+            config["http"]["tls"] = json!({"certificate": certificate, "key": key});
+        }
         // JSON is YAML.
         std::fs::write(folder.path().join("config.yml"), config.to_string()).unwrap();
         let child = Command::new("docker-registry")
@@ -54,7 +63,7 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|error| panic!("docker-registry: {error}; cargo xtask setup tests"));
-        let server = Server { child, address, folder, closed };
+        let server = Server { child, address, folder, closed, secure: tls.is_some() };
         for _ in 0..600 {
             if TcpStream::connect(address).is_ok() {
                 return server;
@@ -89,7 +98,11 @@ impl Server {
 
     async fn client(&self, rest: &str) -> (Client, Reference) {
         let image: Reference = self.name(rest).parse().unwrap();
-        let client = Client::new(ClientConfig { protocol: ClientProtocol::Http, ..ClientConfig::default() });
+        let client = Client::new(ClientConfig {
+            protocol: if self.secure { ClientProtocol::Https } else { ClientProtocol::Http },
+            accept_invalid_certificates: true,
+            ..ClientConfig::default()
+        });
         let auth = if self.closed {
             RegistryAuth::Basic(USER.0.to_owned(), USER.1.to_owned())
         } else {
@@ -131,6 +144,8 @@ pub(crate) enum Line {
     Silent,
     /// Answers the first connections so, each once.
     Status(&'static str, u64),
+    /// Does not let through that only a part is asked for, and cuts the first connections after so many bytes.
+    Whole(u64),
     /// Bytes of answers a second.
     Slow(u64),
 }
@@ -196,12 +211,26 @@ async fn serve(
             let _ = client.shutdown().await;
             return;
         }
+        Line::Whole(bytes) if number < 3 => bytes,
         _ => u64::MAX,
     };
     let Ok(server) = tokio::net::TcpStream::connect(to).await else { return };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    let up = tokio::io::copy(&mut from_client, &mut to_server);
+    let up = async {
+        let mut buffer = vec![0; 16 << 10];
+        while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
+            if matches!(line, Line::Whole(_)) {
+                let (header, other) = (b"\r\nrange: ", b"\r\nother: ");
+                while let Some(at) = buffer[..count].windows(header.len()).position(|part| part == header) {
+                    buffer[at..at + other.len()].copy_from_slice(other);
+                }
+            }
+            if to_server.write_all(&buffer[..count]).await.is_err() {
+                return;
+            }
+        }
+    };
     let down = async {
         let mut left = left;
         let mut buffer = vec![0; 16 << 10];
@@ -219,7 +248,7 @@ async fn serve(
         }
     };
     tokio::select! {
-        _ = up => {}
+        () = up => {}
         () = down => {}
     }
 }

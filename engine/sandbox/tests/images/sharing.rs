@@ -60,6 +60,21 @@ async fn in_a_process_of_its_own() {
             // Until whoever started it closes the pipe.
             let _ = std::io::stdin().read_line(&mut String::new());
         }
+        "outlived" => {
+            let image = get(&store(Path::new(&at)), &name).await.unwrap();
+            // Passed on as something inherited, as to whoever owns a sandbox.
+            let held = image.hold().try_clone_to_owned().unwrap();
+            let mut sleeper = Command::new("sleep");
+            // Not its other ends, on which whoever started this waits.
+            sleeper.arg("600").stdin(held).stdout(Stdio::null()).stderr(Stdio::null());
+            #[expect(clippy::zombie_processes, reason = "it outlives this process on purpose")]
+            let sleeper = sleeper.spawn().unwrap();
+            println!("\nSLEEPER {}", sleeper.id());
+        }
+        "remove" => {
+            let pruned = store(Path::new(&at)).remove(&name).await.unwrap();
+            assert_eq!(pruned.images.len(), 1);
+        }
         "helpers" => helpers(&name, Path::new(&at), &variable("REGISTRY")).await,
         other => panic!("{other}"),
     }
@@ -244,6 +259,40 @@ async fn getting_and_pruning_at_once_never_takes_away_what_was_given() {
     let store = store(&at);
     assert!(store.list().await.unwrap().iter().all(|image| !image.in_use));
     assert_eq!(left_over(&at), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_outlives_the_engine_and_what_is_pinned_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("store");
+    let tar = Tar::new().file("own", crate::registries::noise(20_000, 1)).end();
+    image(&[(tar, As::Tar)], "amd64", &json!({})).layout(&folder.path().join("layout"), "v1");
+    let name = format!("oci:{}", folder.path().join("layout").display());
+    let variables = [("ROLE", "outlived"), ("NAME", name.as_str()), ("STORE", at.to_str().unwrap())];
+    let said = child(folder.path(), None, &variables);
+    let sleeper = said.lines().find_map(|line| line.strip_prefix("SLEEPER ")).unwrap().to_owned();
+    let none = ImageStore::open(&at, ImageOptions { size_max: Some(0), ..options() }).unwrap();
+    assert_eq!(none.prune().await.unwrap().images.len(), 0);
+    let listed = none.list().await.unwrap();
+    assert!(listed[0].in_use);
+    let image = none.find(&listed[0].digest).await.unwrap().expect("it is there");
+    crate::trees::run(Command::new("kill").arg("-9").arg(&sleeper));
+    none.pin(&image, "checkpoint one").await.unwrap();
+    drop(image);
+    assert_eq!(none.prune().await.unwrap().images.len(), 0);
+    let listed = none.list().await.unwrap();
+    assert_eq!(listed[0].pinned_by, ["checkpoint one"]);
+    assert!(matches!(none.remove(&name).await, Err(ImageError::InUse { .. })));
+    none.unpin("checkpoint one").await.unwrap();
+    // The killed process may need a moment until the kernel has closed what it held.
+    for _ in 0..1000 {
+        if !none.list().await.unwrap()[0].in_use {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(none.prune().await.unwrap().images.len(), 1);
+    assert!(none.find(&listed[0].digest).await.unwrap().is_none());
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! What a store holds, and how it is made smaller: never by what somebody uses, in this process or in another.
 
-use super::folder::{lock, open_lock, remove_path, same_file};
-use super::{ImageStore, Name, Record, Shared, fetch, try_lock};
+use super::folder::{lock_store, open_lock, remove_path, same_file};
+use super::{ImageStore, Name, Pin, Record, Shared, fetch, try_lock};
 use crate::image::origin::blocking;
 use crate::image::unpack::Rights;
 use crate::image::{Digest, ImageError};
@@ -27,8 +27,10 @@ pub struct Listed {
     pub bytes: u64,
     /// When somebody last began to use it.
     pub last_used: SystemTime,
-    /// Whether somebody uses it now.
+    /// Whether a process uses it now.
     pub in_use: bool,
+    /// Who else wants it to stay.
+    pub pinned_by: Vec<String>,
     /// Whether all of it is there.
     pub complete: bool,
 }
@@ -47,9 +49,16 @@ pub struct Pruned {
 struct Known {
     record: Record,
     names: Vec<Name>,
+    pins: Vec<String>,
     last_used: SystemTime,
     /// Held exclusively: nobody uses it, and nobody can until this is dropped. `None` where somebody does.
     unused: Option<File>,
+}
+
+impl Known {
+    fn may_go(&self) -> bool {
+        self.unused.is_some() && self.pins.is_empty()
+    }
 }
 
 /// All that is there, under the store's own lock.
@@ -64,7 +73,7 @@ impl ImageStore {
     pub async fn list(&self) -> Result<Vec<Listed>, ImageError> {
         let shared = self.shared.clone();
         // Exclusive as well: it tries locks, which others would take for use.
-        let global = lock(&shared.folder.global(), true).await?;
+        let global = lock_store(&shared.folder.global(), true).await?;
         blocking(move || {
             let _global = global;
             let census = shared.census()?;
@@ -78,6 +87,7 @@ impl ImageStore {
                     bytes,
                     last_used: known.last_used,
                     in_use: known.unused.is_none(),
+                    pinned_by: known.pins.clone(),
                     complete: fetch::chosen(&shared, &known.record.diff_ids)?.is_some(),
                 })
             });
@@ -109,7 +119,7 @@ impl ImageStore {
                 }
                 return Ok(BTreeSet::new());
             }
-            if known.unused.is_none() {
+            if !known.may_go() {
                 return Err(ImageError::InUse { image: name.clone() });
             }
             Ok(BTreeSet::from([known.record.digest.clone()]))
@@ -136,7 +146,7 @@ impl ImageStore {
                 .map(|(_, bytes)| bytes)
                 .sum();
             let mut unused: Vec<(&Known, &BTreeSet<PathBuf>)> =
-                census.images.iter().zip(&folders).filter(|(known, _)| known.unused.is_some()).collect();
+                census.images.iter().zip(&folders).filter(|(known, _)| known.may_go()).collect();
             unused.sort_by_key(|(known, _)| known.last_used);
             let mut gone = BTreeSet::new();
             for (known, folders) in unused {
@@ -163,7 +173,7 @@ impl ImageStore {
         choose: impl FnOnce(&Census) -> Result<BTreeSet<Digest>, ImageError> + Send + 'static,
     ) -> Result<Pruned, ImageError> {
         let shared = self.shared.clone();
-        let global = lock(&shared.folder.global(), true).await?;
+        let global = lock_store(&shared.folder.global(), true).await?;
         blocking(move || {
             let census = shared.census()?;
             let gone = choose(&census)?;
@@ -214,6 +224,13 @@ impl Shared {
                 names.entry(name.digest.clone()).or_default().push(name);
             }
         }
+        let mut pins: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
+        for path in list(&self.folder.path("pins"))? {
+            let read = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Pin>(&bytes).ok());
+            if let Some(pin) = read {
+                pins.entry(pin.digest).or_default().push(pin.owner);
+            }
+        }
         let mut images = Vec::new();
         for path in list(&self.folder.path("images"))? {
             if path.extension().is_some() {
@@ -229,7 +246,8 @@ impl Shared {
             let file = open_lock(&held)?;
             let unused = try_lock(&file, true).map_err(failed)?.then_some(file);
             let names = names.remove(&record.digest).unwrap_or_default();
-            images.push(Known { record, names, last_used, unused });
+            let pins = pins.remove(&record.digest).unwrap_or_default();
+            images.push(Known { record, names, pins, last_used, unused });
         }
         let mut layers = BTreeMap::new();
         for rights in [Rights::Root, Rights::User] {

@@ -260,7 +260,7 @@ impl Fetch<'_> {
             let open = above.is_none() && (report.links_missing > 0 || !report.implied.is_empty());
             let diff_id = layer.diff_id;
             let record = LayerRecord { diff_id: diff_id.clone(), report };
-            shared.folder.write_json(&tmp.path.join("layer.json"), &record)?;
+            write_beside(&tmp, &record)?;
             let name = above.map_or_else(|| diff_id.hex().to_owned(), |(name, _)| name);
             Ok(Unpacked { diff_id, name, tmp, file, open })
         })
@@ -329,6 +329,15 @@ impl Fetch<'_> {
         }
         Ok(folders)
     }
+}
+
+/// What is known of a layer. It is made safe with all the rest when the layer is moved to its place.
+fn write_beside(tmp: &TmpFolder, record: &LayerRecord) -> Result<(), ImageError> {
+    let path = tmp.path.join("layer.json");
+    let bytes = serde_json::to_vec(record).map_err(io::Error::from);
+    bytes
+        .and_then(|bytes| std::fs::write(&path, bytes))
+        .map_err(|error| ImageError::store("writing", &path, error))
 }
 
 /// What was loaded is not needed any more.

@@ -4,6 +4,7 @@
 //! lock                     shared while a record is written or found, exclusive while something is removed
 //! images/HEX               what is known of an image; HEX.lock is held shared by who uses it, its time is the last use
 //! names/HEX                which image a name meant
+//! pins/HEX                 who wants an image to stay
 //! layers/HEX/root          an unpacked layer, by the digest of its tar; beside it layer.json
 //! layers/HEX-above/root    the same where it leans on what is below: by the digest of the chain
 //! loads/00 ... ff          held exclusively by who makes layers whose digests begin so
@@ -13,10 +14,10 @@
 //! ```
 //! `layers-user` is `layers` as an ordinary user unpacks them.
 
-use super::{Name, Record};
-use crate::image::unpack::{Report, Rights, remove, whiteout};
+use super::{Name, Pin, Record};
+use crate::image::unpack::{Report, Rights, remove};
 use crate::image::{Digest, ImageError};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, XattrFlags};
+use rustix::fs::{FileType, FlockOperation, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -25,6 +26,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// Far more than listing and renaming take.
+const STORE_LOCK_WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Folder {
@@ -57,6 +61,14 @@ pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
     }
 }
 
+/// Takes the store's own lock, which nobody holds for long unless somebody stopped them.
+pub(super) async fn lock_store(path: &Path, exclusive: bool) -> Result<File, ImageError> {
+    match tokio::time::timeout(STORE_LOCK_WAIT, lock(path, exclusive)).await {
+        Ok(locked) => locked,
+        Err(_) => Err(ImageError::store("waiting for", path, io::Error::from(io::ErrorKind::TimedOut))),
+    }
+}
+
 /// Waits for a lock; the caller bounds that.
 pub(super) async fn lock(path: &Path, exclusive: bool) -> Result<File, ImageError> {
     let file = open_lock(path)?;
@@ -80,7 +92,7 @@ impl Folder {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).map_err(failed)?;
-        let parts = ["images", "names", "layers", "layers-user", "loads", "partial", "tmp", "empty"];
+        let parts = ["images", "names", "pins", "layers", "layers-user", "loads", "partial", "tmp", "empty"];
         for part in parts {
             let part = path.join(part);
             std::fs::create_dir_all(&part).map_err(|error| ImageError::store("making", &part, error))?;
@@ -141,6 +153,18 @@ impl Folder {
         }
     }
 
+    /// Whether this process can hide files of lower layers here: an ordinary user needs Linux 5.8.
+    pub(super) fn try_hiding(&self) -> Result<(), ImageError> {
+        let tmp = self.new_tmp();
+        let failed = |error: Errno| {
+            ImageError::store("making a device 0:0, which needs Linux 5.8, as", &tmp.path, error)
+        };
+        let parent = open_folder(&self.tmp).map_err(failed)?;
+        let name = tmp.path.file_name().unwrap_or_default();
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(&parent, name, FileType::CharacterDevice, mode, 0).map_err(failed)
+    }
+
     /// Opens and locks what says that an image is used, and notes the time. Under the global lock.
     pub(super) fn hold(&self, digest: &Digest) -> Result<File, ImageError> {
         let path = self.hold_path(digest);
@@ -163,6 +187,22 @@ impl Folder {
 
     pub(super) fn name_path(&self, name: &str, platform: &str) -> PathBuf {
         self.path.join("names").join(Digest::of(format!("{platform} {name}").as_bytes()).hex())
+    }
+
+    fn pin_path(&self, owner: &str) -> PathBuf {
+        self.path.join("pins").join(Digest::of(owner.as_bytes()).hex())
+    }
+
+    pub(super) fn write_pin(&self, pin: &Pin) -> Result<(), ImageError> {
+        self.write_json(&self.pin_path(&pin.owner), pin)
+    }
+
+    pub(super) fn remove_pin(&self, owner: &str) -> Result<(), ImageError> {
+        let path = self.pin_path(owner);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done.map_err(|error| ImageError::store("removing", &path, error)),
+        }
     }
 
     pub(super) fn read_name(&self, name: &str, platform: &str) -> Result<Option<Name>, ImageError> {
@@ -204,7 +244,7 @@ impl Folder {
         Ok(())
     }
 
-    pub(super) fn write_json(&self, path: &Path, value: &impl serde::Serialize) -> Result<(), ImageError> {
+    fn write_json(&self, path: &Path, value: &impl serde::Serialize) -> Result<(), ImageError> {
         let tmp = self.new_tmp();
         let write = || -> io::Result<()> {
             let bytes = serde_json::to_vec(value)?;
@@ -301,16 +341,4 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, I
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(ImageError::store("reading", path, error)),
     }
-}
-
-/// Whether this process can hide files of lower layers there: an ordinary user needs Linux 5.8.
-pub(super) fn can_hide(folder: &Path) -> Result<(), ImageError> {
-    let failed =
-        |error: Errno| ImageError::store("making a device 0:0, which needs Linux 5.8, in", folder, error);
-    let fd = open_folder(folder).map_err(failed)?;
-    let made = rustix::fs::mknodat(&fd, ".hide", FileType::CharacterDevice, Mode::empty(), 0);
-    let stat = rustix::fs::statat(&fd, ".hide", AtFlags::SYMLINK_NOFOLLOW);
-    let _ = rustix::fs::unlinkat(&fd, ".hide", AtFlags::empty());
-    made.map_err(failed)?;
-    if stat.is_ok_and(|stat| whiteout(&stat)) { Ok(()) } else { Err(failed(Errno::OPNOTSUPP)) }
 }

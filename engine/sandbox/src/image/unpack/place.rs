@@ -16,6 +16,8 @@ const NAME_MAX: usize = 255;
 const PATH_MAX: usize = 4096;
 /// Folders inside each other.
 const DEPTH_MAX: usize = 256;
+/// Bytes of the names and attributes of folders, which are kept until the end.
+const KEPT_BYTES_MAX: usize = 256 << 20;
 /// Symbolic links on the way of one name, as the kernel has it.
 const FOLLOWS_MAX: usize = 40;
 
@@ -73,6 +75,11 @@ pub(super) struct Tree<'a> {
     below: Option<&'a Merged>,
     /// Set last, since making a file in a folder changes it. By path.
     folders: BTreeMap<Vec<u8>, Meta>,
+    /// Bytes in `folders`, those that were replaced too.
+    kept_bytes: usize,
+    /// Folders made so far, and how many may be.
+    made: u64,
+    made_max: u64,
     /// Folders that nothing described.
     implied: BTreeSet<Vec<u8>>,
     /// Folders through which nothing of the layers below shows.
@@ -82,8 +89,11 @@ pub(super) struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    pub(super) fn new(root: OwnedFd, rights: Rights, below: Option<&'a Merged>) -> Tree<'a> {
+    pub(super) fn new(root: OwnedFd, rights: Rights, made_max: u64, below: Option<&'a Merged>) -> Tree<'a> {
         Tree {
+            kept_bytes: 0,
+            made: 0,
+            made_max,
             root: Rc::new(root),
             rights,
             below,
@@ -233,6 +243,10 @@ impl<'a> Tree<'a> {
         like: Option<&std::path::Path>,
     ) -> Result<Rc<OwnedFd>, Fault> {
         rustix::fs::mkdirat(here, name, Mode::from_raw_mode(0o700)).map_err(Fault::write("making", path))?;
+        self.made += 1;
+        if self.made > self.made_max {
+            return Err(Fault::Large(format!("{} folders", self.made_max)));
+        }
         let meta = match like {
             Some(like) => meta::of(like, self.rights, path)?,
             None => {
@@ -240,14 +254,24 @@ impl<'a> Tree<'a> {
                 Meta { mode: 0o755, ..Meta::default() }
             }
         };
-        self.folders.insert(path.to_vec(), meta);
+        self.keep(path, meta)?;
         open(here, name, path)
     }
 
-    /// Says what a folder shall look like; it is made so at the end.
-    pub(super) fn describe(&mut self, path: &[u8], meta: Meta) {
-        self.implied.remove(path);
+    fn keep(&mut self, path: &[u8], meta: Meta) -> Result<(), Fault> {
+        let attributes = meta.xattrs.iter().map(|(name, value)| name.len() + value.len());
+        self.kept_bytes += path.len() + attributes.sum::<usize>() + size_of::<Meta>();
+        if self.kept_bytes > KEPT_BYTES_MAX {
+            return Err(Fault::Large(format!("{KEPT_BYTES_MAX} bytes of folders' names and attributes")));
+        }
         self.folders.insert(path.to_vec(), meta);
+        Ok(())
+    }
+
+    /// Says what a folder shall look like; it is made so at the end.
+    pub(super) fn describe(&mut self, path: &[u8], meta: Meta) -> Result<(), Fault> {
+        self.implied.remove(path);
+        self.keep(path, meta)
     }
 
     /// An entry that is a folder. One that is there keeps what it holds.
@@ -266,8 +290,7 @@ impl<'a> Tree<'a> {
                 self.opaque(&Place { fd, path: path.clone() })?;
             }
         }
-        self.describe(&path, meta);
-        Ok(())
+        self.describe(&path, meta)
     }
 
     /// Hides all that lower layers hold in this folder.
