@@ -257,6 +257,7 @@ impl ImageStore {
             && (reference.digest().is_some() || options.pull == Pull::Missing)
             && let Some(image) = self.known(name).await?
         {
+            progress.send_modify(|progress| progress.phase = Phase::Done);
             return Ok(image);
         }
         let origin = match source {
@@ -287,7 +288,10 @@ impl ImageStore {
         blocking(move || shared.folder.write_name(&written)).await?;
         let image = self.image(record, layers, held);
         if options.size_max.is_some() {
-            self.prune().await?;
+            // The image is there all the same.
+            if let Err(error) = self.prune().await {
+                tracing::warn!(%error, "nothing was made room of");
+            }
         }
         Ok(image)
     }
