@@ -254,10 +254,9 @@ async fn bash_agent_plays_by_calls_in_one_shell() {
     let told = rollout.told();
     assert_eq!(told[0], "tool bash");
     assert_eq!(told[3], "c0 false <returncode>0</returncode>\n<output>\n</output>");
-    assert_eq!(
-        told[4],
-        "c1 false <returncode>4</returncode>\n<output>\n/usr\n1\n(the shell has ended: the next command gets a new one)\n</output>"
-    );
+    // bash itself says `exit` on its standard error.
+    assert!(told[4].starts_with("c1 false <returncode>4</returncode>\n<output>\n/usr\n1\n"), "{}", told[4]);
+    assert!(told[4].contains("(the shell has ended: the next command gets a new one)"), "{}", told[4]);
     assert_eq!(told[5], "c2 true There is no tool `python`. Call the tool `bash` with one command.");
     assert_eq!(told[6], "c0 true The argument `command` is missing. Call the tool `bash` with one command.");
     assert!(told[7].starts_with("Your answer called no tool."), "{}", told[7]);
