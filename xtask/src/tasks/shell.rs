@@ -53,7 +53,8 @@ impl ShellTask {
     fn line(&self) -> Result<String, String> {
         let files: BTreeMap<String, &String> =
             self.files.iter().map(|(name, text)| (format!("{WORKDIR}/{name}"), text)).collect();
-        let setup = format!("set -e\nmkdir -p {WORKDIR}\ncd {WORKDIR}\n{}", self.setup.as_deref().unwrap_or(""));
+        let setup =
+            format!("set -e\nmkdir -p {WORKDIR}\ncd {WORKDIR}\n{}", self.setup.as_deref().unwrap_or(""));
         let mut tests = json!({ "script": format!("set -e\n{}", self.tests), "timeout": TESTS_TIMEOUT });
         if let Some(ground) = &self.ground {
             tests["in"] = Value::from(ground.as_str());

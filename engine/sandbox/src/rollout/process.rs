@@ -117,14 +117,22 @@ impl Process for Started {
             Channel::Stderr => Stream::Stderr,
         };
         let from = |asked: Stream| if asked == stream { offset } else { u64::MAX };
-        let request = PollRequest {
-            stdout_from: from(Stream::Stdout),
-            stderr_from: from(Stream::Stderr),
-            bytes_max: length.max(1),
-            wait_ms: u64::try_from(wait.min(POLL_WAIT_MAX).as_millis()).unwrap_or(u64::MAX),
-            ..PollRequest::default()
+        let deadline = Instant::now() + wait;
+        let answer = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let request = PollRequest {
+                stdout_from: from(Stream::Stdout),
+                stderr_from: from(Stream::Stderr),
+                bytes_max: length.max(1),
+                wait_ms: u64::try_from(left.min(POLL_WAIT_MAX).as_millis()).unwrap_or(u64::MAX),
+                ..PollRequest::default()
+            };
+            let answer = self.ask(request).await?;
+            let news = !answer.outputs.is_empty() || !answer.gaps.is_empty() || answer.ended.is_some();
+            if news || Instant::now() >= deadline {
+                break answer;
+            }
         };
-        let answer = self.ask(request).await?;
         let total = match stream {
             Stream::Stdout => answer.stdout_total,
             Stream::Stderr => answer.stderr_total,
