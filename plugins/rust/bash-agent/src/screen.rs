@@ -31,10 +31,8 @@ impl Screen {
     /// What the model is told.
     pub fn told(&self, settings: &Settings) -> String {
         let mut output = self.output(settings);
-        for more in [&self.note] {
-            if !more.is_empty() {
-                output = format!("{output}{more}\n");
-            }
+        if !self.note.is_empty() {
+            output = format!("{output}{}\n", self.note);
         }
         if self.timed_out {
             let timeout = settings.timeout_s.to_string();
