@@ -1,7 +1,7 @@
 //! What leaves the store: groups for trainers, conversations for fine-tuning, trajectories for other tools.
 //!
 //! Groups are read, checked and written one at a time, so memory is bounded by the largest group. A file appears under
-//! its name when it is whole: until then it lies beside it. Nothing here changes the store.
+//! its name when it is whole: until then it lies beside it. What is no regular file is written into as it is. Nothing here changes the store.
 
 mod atif;
 mod chat;
@@ -10,6 +10,7 @@ mod output;
 
 pub use group::GroupContent;
 
+use crate::blobs::blocking;
 use crate::error::StoreError;
 use crate::store::Store;
 use espalier_core::samples::check::{self, Violation};
@@ -142,19 +143,16 @@ fn violations_text(violations: &[Violation]) -> String {
 }
 
 impl Store {
-    /// Writes the groups of a run to `path`; `-` is standard output.
+    /// Writes the groups of a run to `path`; `-` is standard output. Whatever is at the path and is no regular file is
+    /// written straight into; a regular file is replaced when the export is whole. Dropping the future, like an error,
+    /// removes what was written so far.
     pub async fn export(&self, options: &ExportOptions, path: &Path) -> Result<ExportSummary, ExportError> {
-        let mut output = Output::open(path, options.format)?;
-        match self.export_to(options, &mut output).await {
-            Ok(mut summary) => {
-                summary.bytes = output.finish()?;
-                Ok(summary)
-            }
-            Err(error) => {
-                output.discard();
-                Err(error)
-            }
-        }
+        let (place, format) = (path.to_owned(), options.format);
+        // A named pipe without a reader keeps its opener waiting.
+        let mut output = blocking(move || Ok(Output::open(&place, format))).await??;
+        let mut summary = self.export_to(options, &mut output).await?;
+        summary.bytes = output.finish()?;
+        Ok(summary)
     }
 
     async fn export_to(

@@ -1,4 +1,5 @@
-//! Where an export goes: a file or folder that appears whole, or standard output.
+//! Where an export goes: a file or folder that appears whole, or what takes bytes as they come: standard output, a pipe,
+//! a device. Only a regular file is ever replaced.
 
 use super::{ExportError, Format};
 use serde::Serialize;
@@ -8,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// Gathered before the file is written to, bytes.
 const BUFFER_BYTES: usize = 1 << 18;
+/// Links that are followed, as many as the kernel follows.
+const LINKS_MAX: usize = 40;
 
 pub(super) struct Output {
     path: PathBuf,
@@ -16,28 +19,68 @@ pub(super) struct Output {
 }
 
 enum Target {
-    Stdout(BufWriter<io::Stdout>),
-    File { unfinished: PathBuf, file: BufWriter<File> },
-    Folder { unfinished: PathBuf },
+    /// Takes bytes as they come: standard output, or something at the path that is no regular file.
+    Stream(BufWriter<Box<dyn Write + Send>>),
+    // Fields drop in order: the file is closed before its name goes.
+    File {
+        file: BufWriter<File>,
+        unfinished: Unfinished,
+        place: PathBuf,
+    },
+    Folder {
+        unfinished: Unfinished,
+        place: PathBuf,
+    },
+}
+
+/// What lies beside its place until it is whole. Removed when it is dropped, however that comes about.
+struct Unfinished(PathBuf);
+
+impl Unfinished {
+    /// Gives it its name.
+    fn finish(self, place: &Path) -> io::Result<()> {
+        // The name is gone then, so there is nothing to remove.
+        fs::rename(&self.0, place)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let _ = match fs::symlink_metadata(&self.0) {
+            Ok(there) if there.is_dir() => fs::remove_dir_all(&self.0),
+            Ok(_) => fs::remove_file(&self.0),
+            Err(_) => Ok(()),
+        };
+    }
 }
 
 impl Output {
+    /// Waits for a reader where the path is a named pipe.
     pub(super) fn open(path: &Path, format: Format) -> Result<Output, ExportError> {
         let failed = |source| ExportError::Output { path: path.to_owned(), source };
         let lines = path.extension().is_some_and(|extension| extension == "jsonl");
+        let folder = format == Format::Atif && !lines;
+        let there = fs::metadata(path).ok();
         let target = if path.as_os_str() == "-" {
-            Target::Stdout(BufWriter::with_capacity(BUFFER_BYTES, io::stdout()))
-        } else if format == Format::Atif && !lines {
-            if path.exists() {
+            stream(io::stdout())
+        } else if folder {
+            if there.is_some() {
                 return Err(ExportError::Exists(path.to_owned()));
             }
-            let unfinished = beside(path).map_err(failed)?;
+            let place = resolve(path).map_err(failed)?;
+            let unfinished = beside(&place).map_err(failed)?;
             fs::create_dir(&unfinished).map_err(failed)?;
-            Target::Folder { unfinished }
+            Target::Folder { unfinished: Unfinished(unfinished), place }
+        } else if there.as_ref().is_some_and(fs::Metadata::is_dir) {
+            return Err(failed(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder")));
+        } else if there.is_some_and(|there| !there.is_file() || is_open_file(path)) {
+            stream(File::options().write(true).open(path).map_err(failed)?)
         } else {
-            let unfinished = beside(path).map_err(failed)?;
+            let place = resolve(path).map_err(failed)?;
+            let unfinished = beside(&place).map_err(failed)?;
             let file = File::create_new(&unfinished).map_err(failed)?;
-            Target::File { unfinished, file: BufWriter::with_capacity(BUFFER_BYTES, file) }
+            let file = BufWriter::with_capacity(BUFFER_BYTES, file);
+            Target::File { file, unfinished: Unfinished(unfinished), place }
         };
         Ok(Output { path: path.to_owned(), target, bytes: 0 })
     }
@@ -60,8 +103,8 @@ impl Output {
 
     /// One document: a file of its own in a folder, else a line.
     pub(super) fn document(&mut self, name: &str, value: &impl Serialize) -> Result<(), ExportError> {
-        let Target::Folder { unfinished } = &self.target else { return self.line(value) };
-        let file = unfinished.join(format!("{name}.json"));
+        let Target::Folder { unfinished, .. } = &self.target else { return self.line(value) };
+        let file = unfinished.0.join(format!("{name}.json"));
         let mut text = serde_json::to_vec_pretty(value).map_err(|error| self.failed(error.into()))?;
         text.push(b'\n');
         fs::write(&file, &text).map_err(|source| ExportError::Output { path: file, source })?;
@@ -69,34 +112,25 @@ impl Output {
         Ok(())
     }
 
-    /// Gives it its name. Returns the bytes written.
+    /// Gives it its name. Returns the bytes written. Without this, what was written is removed.
     pub(super) fn finish(self) -> Result<u64, ExportError> {
         let Output { path, target, bytes } = self;
         let finish = || match target {
-            Target::Stdout(mut out) => out.flush(),
-            Target::File { unfinished, file } => {
+            Target::Stream(mut out) => out.flush(),
+            Target::File { file, unfinished, place } => {
                 let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
                 file.sync_all()?;
-                fs::rename(unfinished, &path)
+                unfinished.finish(&place)
             }
-            Target::Folder { unfinished } => fs::rename(unfinished, &path),
+            Target::Folder { unfinished, place } => unfinished.finish(&place),
         };
         let finished = finish();
         finished.map(|()| bytes).map_err(|source| ExportError::Output { path, source })
     }
 
-    /// Removes what was written.
-    pub(super) fn discard(self) {
-        let _ = match self.target {
-            Target::Stdout(_) => Ok(()),
-            Target::File { unfinished, .. } => fs::remove_file(unfinished),
-            Target::Folder { unfinished } => fs::remove_dir_all(unfinished),
-        };
-    }
-
     fn write(&mut self, bytes: &[u8]) -> Result<(), ExportError> {
         let written = match &mut self.target {
-            Target::Stdout(out) => out.write_all(bytes),
+            Target::Stream(out) => out.write_all(bytes),
             Target::File { file, .. } => file.write_all(bytes),
             Target::Folder { .. } => Err(io::Error::other("a folder takes documents, not bytes")),
         };
@@ -110,6 +144,30 @@ impl Output {
     }
 }
 
+fn stream(out: impl Write + Send + 'static) -> Target {
+    Target::Stream(BufWriter::with_capacity(BUFFER_BYTES, Box::new(out)))
+}
+
+/// Whether the path means what a process has open: `/dev/stdout` is a regular file where a shell sends it to one, and
+/// must not be replaced under the shell.
+fn is_open_file(path: &Path) -> bool {
+    ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"].iter().any(|place| path.starts_with(place))
+}
+
+/// The place that a path means: a link is followed, also to where nothing is yet, so that it stays.
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut place = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        if !fs::symlink_metadata(&place).is_ok_and(|there| there.is_symlink()) {
+            return Ok(place);
+        }
+        let target = fs::read_link(&place)?;
+        // Relative to the folder of the link; an absolute one stands alone.
+        place = place.parent().unwrap_or(Path::new("")).join(target);
+    }
+    Err(io::Error::other(format!("more than {LINKS_MAX} links in a row")))
+}
+
 /// `.NAME.PID.unfinished`, in the same folder, so that a rename suffices.
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let name =
@@ -118,4 +176,35 @@ fn beside(path: &Path) -> io::Result<PathBuf> {
     hidden.push(name);
     hidden.push(format!(".{}.unfinished", std::process::id()));
     Ok(path.with_file_name(hidden))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_not_finished_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, format) in [("g.jsonl", Format::GroupJsonl), ("atif", Format::Atif)] {
+            let path = folder.path().join(name);
+            let mut given_up = Output::open(&path, format).unwrap();
+            given_up.document("one", &1).unwrap();
+            assert_eq!(names(folder.path()).len(), 1);
+            drop(given_up);
+            assert_eq!(names(folder.path()), [""; 0]);
+        }
+        // The last step fails: a folder has taken the name meanwhile.
+        let path = folder.path().join("g.jsonl");
+        let output = Output::open(&path, Format::GroupJsonl).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(output.finish().is_err());
+        assert_eq!(names(folder.path()), ["g.jsonl"]);
+        let Err(refused) = Output::open(&path, Format::GroupJsonl) else { panic!("a folder takes no lines") };
+        assert!(refused.to_string().contains("g.jsonl"), "{refused}");
+    }
 }

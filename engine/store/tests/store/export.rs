@@ -111,6 +111,34 @@ on_both! {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "an older export\n");
     }
 
+    async fn only_a_regular_file_is_replaced(backend: Backend) {
+        let store = backend.open().await;
+        let run = played(&store).await;
+        let out = tempfile::tempdir().unwrap();
+        let at = |name: &str| out.path().join(name);
+        let options = ExportOptions::new(run.run_id(), Format::GroupJsonl);
+        store.export(&options, &at("plain.jsonl")).await.unwrap();
+        let expect = std::fs::read(at("plain.jsonl")).unwrap();
+        // A named pipe is written into, and stays one.
+        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        let pipe = at("pipe");
+        let reader = tokio::task::spawn_blocking(move || std::fs::read(pipe).unwrap());
+        store.export(&options, &at("pipe")).await.unwrap();
+        assert_eq!(reader.await.unwrap(), expect);
+        assert!(std::os::unix::fs::FileTypeExt::is_fifo(&std::fs::symlink_metadata(at("pipe")).unwrap().file_type()));
+        // A link stays a link: what it means is replaced, or made.
+        std::fs::create_dir(at("elsewhere")).unwrap();
+        std::fs::write(at("elsewhere/old.jsonl"), "an older export, longer than nothing\n").unwrap();
+        for (link, target) in [("old", "elsewhere/old.jsonl"), ("new", "elsewhere/new.jsonl")] {
+            std::os::unix::fs::symlink(target, at(link)).unwrap();
+            store.export(&options, &at(link)).await.unwrap();
+            assert!(at(link).is_symlink(), "{link}");
+            assert_eq!(std::fs::read(at(target)).unwrap(), expect, "{link}");
+        }
+        assert_eq!(names(out.path()), ["elsewhere", "new", "old", "pipe", "plain.jsonl"]);
+        assert_eq!(names(&at("elsewhere")), ["new.jsonl", "old.jsonl"]);
+    }
+
     async fn conversations_of_scored_rollouts(backend: Backend) {
         let store = backend.open().await;
         let run = played(&store).await;
