@@ -7,7 +7,7 @@ use crate::samples::{ErrorNote, RewardPart};
 use crate::trajectory::Score;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the score that `weight` applies to.
 pub const REWARD: &str = "reward";
@@ -117,15 +117,23 @@ pub struct Signal {
 
 /// Combines the scores of all rewards of a rollout with `turns` turns.
 ///
-/// Two rewards with the same alias are told apart as `alias` and `alias#2`.
+/// Rewards with the same alias are told apart as `alias`, `alias#2` ..., whichever of these is free.
 pub fn combine(rewards: &[Scored<'_>], turns: u32) -> Signal {
     let mut signal = Signal::default();
     let mut by_turn: Vec<Option<f64>> = vec![None; turns as usize];
     let mut sum = (!rewards.is_empty()).then_some(0.0);
-    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    // An alias of its own may look like the second of another: all of them are taken before any is numbered.
+    let mut free: BTreeSet<String> = rewards.iter().map(|reward| reward.alias.to_owned()).collect();
+    let mut taken: BTreeSet<String> = BTreeSet::new();
     for reward in rewards {
-        let nth = seen.entry(reward.alias).and_modify(|n| *n += 1).or_insert(1);
-        let alias = if *nth == 1 { reward.alias.to_owned() } else { format!("{}#{nth}", reward.alias) };
+        let numbered = (2u32..).map(|n| format!("{}#{n}", reward.alias));
+        let first = free.take(reward.alias);
+        let alias = first
+            .into_iter()
+            .chain(numbered)
+            .find(|alias| !taken.contains(alias) && !free.contains(alias))
+            .expect("there is always a further number");
+        taken.insert(alias.clone());
         let scores = match &reward.result {
             Ok(scores) => *scores,
             Err(error) => {
@@ -155,7 +163,13 @@ pub fn combine(rewards: &[Scored<'_>], turns: u32) -> Signal {
             }
         }
     }
-    signal.reward = sum.filter(|sum| sum.is_finite());
+    let overflown = |sum: &f64| !sum.is_finite();
+    if let Some(sum) = sum.iter().chain(by_turn.iter().flatten()).copied().find(overflown) {
+        let text = format!("the weighted scores sum to {sum}, must be finite");
+        signal.errors.push(note("reward-failure", text));
+        return signal;
+    }
+    signal.reward = sum;
     signal.turn_rewards = by_turn.iter().any(Option::is_some).then_some(by_turn);
     signal
 }
@@ -233,6 +247,37 @@ mod tests {
         assert_eq!(parts, expect);
         assert_eq!(signal.turn_rewards, None);
         assert_eq!(signal.errors, []);
+    }
+
+    #[test]
+    fn parts_of_equal_names_stand_side_by_side_and_sum_to_the_reward() {
+        let configs = [config(1.0, &[]), config(2.0, &[]), config(4.0, &[]), config(8.0, &[])];
+        let scores = [score("reward", 1.0, None)];
+        for aliases in [["x", "x", "x#2", "x"], ["x#2", "x", "x", "x#2"], ["x", "x", "x", "x"]] {
+            let rewards: Vec<_> = configs
+                .iter()
+                .zip(aliases)
+                .map(|(config, alias)| Scored { config, alias, result: Ok(&scores) })
+                .collect();
+            let signal = combine(&rewards, 1);
+            assert_eq!(signal.reward_parts.len(), 4, "{:?}", signal.reward_parts);
+            let sum: f64 = signal.reward_parts.values().map(|part| part.score * part.weight).sum();
+            assert_eq!((signal.reward, sum), (Some(15.0), 15.0));
+        }
+    }
+
+    #[test]
+    fn a_sum_beyond_any_number_is_null_and_says_so() {
+        let config = config(1e300, &[("step", 1e300)]);
+        for turn in [None, Some(0)] {
+            let name = if turn.is_none() { "reward" } else { "step" };
+            let scores = [score("reward", 0.0, None), score("step", 0.0, Some(0)), score(name, 1e300, turn)];
+            let scores = &scores[usize::from(turn.is_none())..];
+            let signal = combine(&[Scored { config: &config, alias: "a", result: Ok(scores) }], 1);
+            assert_eq!((signal.reward, signal.turn_rewards.as_ref()), (None, None));
+            let errors: Vec<&str> = signal.errors.iter().map(|error| error.text.as_str()).collect();
+            assert_eq!(errors, ["the weighted scores sum to inf, must be finite"]);
+        }
     }
 
     #[test]
