@@ -3,6 +3,7 @@
 use crate::error::{SettingProblem, SettingsError};
 use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
 /// Problems told at most.
 const PROBLEMS_MAX: usize = 20;
@@ -24,8 +25,11 @@ pub(crate) fn check(
     let mut problems: Vec<SettingProblem> = validator
         .iter_errors(&filled)
         .take(PROBLEMS_MAX)
-        .flat_map(|error| problems_of(schema, &error))
+        .flat_map(|error| problems_of(schema, &filled, &error))
         .collect();
+    // A place may break the schema in several ways that read alike.
+    let mut told = HashSet::new();
+    problems.retain(|problem| told.insert((problem.key.clone(), problem.text.clone())));
     if !filled.is_object() && problems.is_empty() {
         problems.push(SettingProblem { key: ".".to_owned(), text: "settings are an object".to_owned() });
     }
@@ -82,7 +86,11 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
         .unwrap_or(schema)
 }
 
-fn problems_of(schema: &Value, error: &jsonschema::ValidationError<'_>) -> Vec<SettingProblem> {
+fn problems_of(
+    schema: &Value,
+    settings: &Value,
+    error: &jsonschema::ValidationError<'_>,
+) -> Vec<SettingProblem> {
     let place = error.instance_path().as_str().trim_start_matches('/').replace('/', ".");
     let inside = |name: &str| if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
     match error.kind() {
@@ -90,6 +98,14 @@ fn problems_of(schema: &Value, error: &jsonschema::ValidationError<'_>) -> Vec<S
             .iter()
             .map(|name| SettingProblem { key: inside(name), text: unknown_key(schema, name) })
             .collect(),
+        // What a schema without properties says of any key.
+        ValidationErrorKind::FalseSchema
+            if error.schema_path().as_str().ends_with("/additionalProperties") =>
+        {
+            let object = settings.pointer(error.instance_path().as_str()).and_then(Value::as_object);
+            let names = object.into_iter().flat_map(Map::keys);
+            names.map(|name| SettingProblem { key: inside(name), text: unknown_key(schema, name) }).collect()
+        }
         ValidationErrorKind::Required { property } => {
             let name = property.as_str().unwrap_or_default();
             vec![SettingProblem { key: inside(name), text: "is missing; the plugin needs it".to_owned() }]
@@ -200,6 +216,24 @@ mod tests {
             told.push(check_against(&settings).unwrap_err().to_string());
         }
         insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn a_plugin_without_settings_names_the_key_that_it_does_not_have() {
+        for schema in [
+            json!({ "type": "object", "additionalProperties": false }),
+            json!({ "type": "object", "additionalProperties": false, "properties": {} }),
+        ] {
+            let validator = compile(&schema).unwrap();
+            let error = check("once", &schema, &validator, &json!({ "turns": 1, "words": 2 })).unwrap_err();
+            let keys: Vec<&str> = error.problems.iter().map(|problem| problem.key.as_str()).collect();
+            assert_eq!(keys, ["turns", "words"]);
+            assert_eq!(
+                error.to_string(),
+                "settings of plugin once: `turns`: is no setting of this plugin; it has none; \
+                 `words`: is no setting of this plugin; it has none"
+            );
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub enum World {
     Environment,
     /// Scores one rollout.
     Reward,
-    /// Scores the rollouts of a group together.
+    /// Scores the rollouts of a group together. The host runs it; no experiment can name one yet.
     GroupReward,
     /// Scores by a model. Recognised, not run by this engine yet.
     Judge,
@@ -89,9 +89,9 @@ impl World {
         }
     }
 
-    /// Whether this engine runs it.
+    /// Whether runs of this engine drive it. Of the others it says what they are, and nothing more.
     pub fn is_run(self) -> bool {
-        !matches!(self, World::Judge | World::TaskGenerator)
+        !matches!(self, World::GroupReward | World::Judge | World::TaskGenerator)
     }
 }
 
