@@ -395,6 +395,13 @@ impl ModelConfig {
             ));
         }
         self.sampling.validate(self.kind)?;
+        if self.kind == ModelKind::OpenAiChat && self.model.is_none() {
+            return Err(problem(
+                "model",
+                "is missing".to_owned(),
+                "kind = \"openai-chat\" needs the name under which the server has the model",
+            ));
+        }
         if let Some(in_flight) = self.in_flight {
             range("in_flight", f64::from(in_flight), 1.0, f64::from(IN_FLIGHT_MAX))?;
         }

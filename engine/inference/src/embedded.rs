@@ -262,6 +262,8 @@ async fn launch(options: &EmbeddedOptions, log: &Log) -> Result<Running, Embedde
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
+        // Out of the terminal's group: ctrl-c asks the engine to end in order, and it needs its model for that.
+        .process_group(0)
         .spawn()
         .map_err(|e| EmbeddedError::Spawn { reason: format!("{}: {e}", python.display()) })?;
     let stdin = child.stdin.take().expect("stdin is piped");

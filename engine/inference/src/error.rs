@@ -76,6 +76,20 @@ pub enum EndpointError {
     Embedded(#[from] crate::embedded::EmbeddedError),
 }
 
+impl EndpointError {
+    /// The message with its causes, which say what the server did, in one line.
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
 /// What one attempt met. Every one is worth another attempt.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -6,8 +6,10 @@
 //!
 //! One lock guards what an attempt has recorded; it is never held while anything is awaited. Next: `conversation.rs`.
 
+mod health;
 mod open;
 
+pub use health::Gone;
 pub use open::OpenError;
 
 use crate::config::{History, ModelConfig, TemplateSource};
@@ -55,6 +57,8 @@ pub struct Model {
     pub exact: Option<Exact>,
     /// Tokens that end an answer besides the model's own end of sequence.
     pub(crate) stop_ids: Arc<[u32]>,
+    /// Written by every call, read when a rollout has lost the model.
+    pub(crate) health: health::Health,
 }
 
 impl Model {
@@ -73,7 +77,8 @@ impl Model {
             let end = exact.tokenizer.encode(exact.template.end_of_turn(), true).await?;
             stop_ids.extend(end.ids.into_iter().take(1).filter(|id| exact.tokenizer.special(*id).is_some()));
         }
-        Ok(Arc::new(Model { name: name.into(), config, endpoint, info, exact, stop_ids: stop_ids.into() }))
+        let (name, stop_ids, health) = (name.into(), stop_ids.into(), health::Health::default());
+        Ok(Arc::new(Model { name, config, endpoint, info, exact, stop_ids, health }))
     }
 
     /// Tokens of one conversation: what the experiment says, else what the server says.
@@ -131,6 +136,8 @@ pub(crate) struct Record {
     pub(crate) transcript: Transcript,
     pub(crate) model_time: Duration,
     pub(crate) lost: Option<String>,
+    /// A model that was asked for and is not there.
+    missing: Option<String>,
     /// Answers of the policy.
     pub(crate) policy_turns: u32,
     next_call: u64,
@@ -170,6 +177,11 @@ impl RolloutModels {
         RolloutModels { models, shared: Arc::new(Shared { context, record: Mutex::default() }) }
     }
 
+    #[cfg(test)]
+    pub(crate) fn model(&self, name: &str) -> &Model {
+        &self.models[name]
+    }
+
     /// What was said so far.
     pub fn transcript(&self) -> Transcript {
         self.shared.record().transcript.clone()
@@ -206,6 +218,11 @@ impl RolloutModels {
         self.shared.record().lost.clone().map(Lost::Infrastructure)
     }
 
+    /// The first model that was asked for and that the experiment does not have.
+    pub fn missing(&self) -> Option<String> {
+        self.shared.record().missing.clone()
+    }
+
     /// Answers of the policy so far.
     pub fn policy_turns(&self) -> u32 {
         self.shared.record().policy_turns
@@ -221,11 +238,10 @@ impl Models for RolloutModels {
         tools: Vec<Tool>,
     ) -> Result<Box<dyn Conversation>, Failure> {
         let Some(found) = self.models.get(model) else {
+            self.shared.record().missing.get_or_insert_with(|| model.to_owned());
             let names: Vec<&str> = self.models.keys().map(String::as_str).collect();
-            let names = names.join(", ");
-            return Err(Failure::Invalid(format!(
-                "no model is called {model:?}; the experiment has {names}"
-            )));
+            let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(Failure::Invalid(format!("no model is called {model:?}; the experiment has {has}")));
         };
         let talk = Talk::open(self.shared.clone(), found.clone(), messages, tools).await?;
         Ok(Box::new(talk))

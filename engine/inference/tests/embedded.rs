@@ -149,6 +149,32 @@ async fn it_ends_with_an_engine_that_is_killed() {
     assert!(ends(server).await, "the server outlived the engine");
 }
 
+/// A virtual environment whose interpreter serves nothing: it says an address and waits for the end of its input.
+fn stand_in(script: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("bin")).unwrap();
+    let python = folder.path().join("bin/python");
+    std::fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&python, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    folder
+}
+
+#[tokio::test]
+async fn ctrl_c_on_a_terminal_does_not_reach_it() {
+    let folder = stand_in("echo '{\"url\":\"http://127.0.0.1:9\"}'\ncat > /dev/null");
+    let options = EmbeddedOptions { folder: folder.path().to_owned(), ..options() };
+    let embedded = Embedded::start(options).await.unwrap();
+    let group = |process: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        let fields = stat.rsplit_once(") ").unwrap().1.to_owned();
+        fields.split(' ').nth(2).unwrap().to_owned()
+    };
+    let process = embedded.process_id().await.unwrap();
+    assert_ne!(group(process), group(std::process::id()), "a terminal signals whole groups");
+    embedded.stop().await;
+    assert!(!runs(process));
+}
+
 #[tokio::test]
 async fn what_is_missing_is_named_with_its_remedy() {
     let folder = PathBuf::from("/nonexistent/model-env");

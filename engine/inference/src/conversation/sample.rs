@@ -229,6 +229,7 @@ impl Talk {
             deadline: None,
         };
         let generated = self.model.endpoint.generate(request).await.map_err(|error| self.failed(&error))?;
+        self.model.health.answered();
         let Generated { ids, logprobs, token_bytes, finish, versions, logprob_kind, .. } = generated;
         context.meter.add_sampled_tokens(ids.len() as u64);
         let call = Call {
@@ -291,6 +292,7 @@ impl Talk {
             deadline: None,
         };
         let answer = self.model.endpoint.chat(request).await.map_err(|error| self.failed(&error))?;
+        self.model.health.answered();
         context.meter.add_sampled_tokens(u64::from(answer.sampled_tokens));
         let finish = finish_of(&answer.finish, false, !answer.tool_calls.is_empty());
         let call = Call {
@@ -334,22 +336,11 @@ impl Talk {
     }
 
     fn failed(&self, error: &EndpointError) -> Failure {
+        self.model.health.failed(error);
         match error {
             EndpointError::ContextOverflow { .. } => Failure::Budget(BudgetKind::Tokens),
             EndpointError::Unsupported { .. } => Failure::Invalid(error.to_string()),
-            _ => self.lose(with_cause(error)),
+            _ => self.lose(error.with_causes()),
         }
     }
-}
-
-/// The error with what lies behind it, in one line.
-fn with_cause(error: &EndpointError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }

@@ -3,7 +3,7 @@
 mod fake;
 mod random;
 
-use crate::models::RolloutModels;
+use crate::models::{Gone, RolloutModels};
 use espalier_core::chat::{CompleteOptions, Finish, Message, Part, Role, Tool, ToolResult};
 use espalier_core::failure::{BudgetKind, Failure};
 use espalier_core::host::{Conversation, Models};
@@ -191,6 +191,26 @@ async fn a_policy_that_stays_away_is_lost_until_it_answers_again() {
     talk.complete(options()).await.unwrap();
     assert_eq!(setup.models.lost(), None);
     setup.check_everything();
+}
+
+#[tokio::test]
+async fn a_model_is_gone_when_its_server_says_so_and_not_for_one_bad_call() {
+    let setup =
+        Setup::chatml(Limits::default(), [Reply::Gone, said("x"), Reply::Refused(404), Reply::Refused(401)]);
+    let mut talk = opened(&setup.models, "go").await;
+    let policy = setup.models.model("policy");
+    talk.complete(options()).await.unwrap_err();
+    assert_eq!(policy.gone().await, None, "the server is there");
+    talk.complete(options()).await.unwrap();
+    talk.complete(options()).await.unwrap_err();
+    assert_eq!(policy.gone().await, None, "it answered others: it was this prompt");
+    talk.complete(options()).await.unwrap_err();
+    assert!(matches!(policy.gone().await, Some(Gone::ForGood(why)) if why.contains("401")));
+
+    let setup = Setup::chatml(Limits::default(), [Reply::Refused(404)]);
+    opened(&setup.models, "go").await.complete(options()).await.unwrap_err();
+    let gone = setup.models.model("policy").gone().await;
+    assert!(matches!(gone, Some(Gone::ForGood(why)) if why.contains("404")), "it never answered anything");
 }
 
 #[tokio::test]

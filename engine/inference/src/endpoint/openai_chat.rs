@@ -39,14 +39,42 @@ impl OpenAiChat {
     }
 }
 
+impl OpenAiChat {
+    /// Asks for the list of models; a server without that route answers one word instead. What stands in the list is
+    /// not held against the experiment: many servers take names that they do not list.
+    async fn try_out(&self, model: &str) -> Result<(), EndpointError> {
+        let list = Request { route: "/v1/models", body: None, session_id: None, deadline: None };
+        let any = |_: &[u8]| Ok(());
+        match self.client.call(&list, &general_refusal, any).await {
+            Ok(_) => return Ok(()),
+            Err(EndpointError::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let body = serde_json::json!({
+            "model": model,
+            "messages": [{ "role": "user", "content": "." }],
+            "max_tokens": 1,
+        });
+        let word = Request {
+            route: "/v1/chat/completions",
+            body: Some(json_body(&body)),
+            session_id: None,
+            deadline: None,
+        };
+        self.client.call(&word, &general_refusal, any).await.map(drop)
+    }
+}
+
 const WHAT: &str = "sample token ids";
 
 #[async_trait]
 impl Endpoint for OpenAiChat {
     async fn describe(&self) -> Result<EndpointInfo, EndpointError> {
+        let model = self.model()?.to_owned();
+        self.try_out(&model).await?;
         Ok(EndpointInfo {
             kind: ModelKind::OpenAiChat,
-            model: Some(self.model()?.to_owned()),
+            model: Some(model),
             context_tokens: self.context_tokens,
             slots: None,
             template: None,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The server cannot be reached, refuses, or is not what the experiment says.
-    #[error("{}", with_causes(.0))]
+    #[error("{}", .0.with_causes())]
     Endpoint(#[from] EndpointError),
     /// Text cannot become token ids.
     #[error(transparent)]
@@ -44,6 +44,9 @@ impl OpenError {
         match self {
             OpenError::Endpoint(EndpointError::Embedded(error)) => error.hint(),
             OpenError::Endpoint(EndpointError::Config(error)) => Some(error.hint.clone()),
+            OpenError::Endpoint(EndpointError::Denied { .. }) => {
+                Some("name the variable that holds the key with `api_key_env`, and export it".to_owned())
+            }
             OpenError::Endpoint(_) => None,
             OpenError::Tokenizer(_) => Some("name a tokenizer.json with `tokenizer`".to_owned()),
             OpenError::Template(TemplateError::Refused { hint, .. }) => Some((*hint).to_owned()),
@@ -56,18 +59,6 @@ impl OpenError {
             ),
         }
     }
-}
-
-/// The message with its causes, which say what the server did.
-fn with_causes(error: &EndpointError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 impl Model {

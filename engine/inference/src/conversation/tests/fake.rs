@@ -43,6 +43,8 @@ pub(super) enum Reply {
     Never,
     /// Fails after all its attempts.
     Gone,
+    /// Refuses with this status.
+    Refused(u16),
 }
 
 /// An answer that ends by itself.
@@ -68,6 +70,12 @@ impl Fake {
         match reply {
             Reply::Said { text, ended } => Ok((text, ended)),
             Reply::Never => std::future::pending().await,
+            Reply::Refused(status @ (401 | 403)) => {
+                Err(EndpointError::Denied { endpoint: "fake".into(), status })
+            }
+            Reply::Refused(status) => {
+                Err(EndpointError::Refused { endpoint: "fake".into(), status, body: String::new() })
+            }
             Reply::Gone => Err(EndpointError::Unavailable {
                 endpoint: "fake".into(),
                 attempts: 8,
