@@ -25,6 +25,17 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
+    /// Takes an alias away; whether it was there.
+    pub async fn remove_alias(&self, alias: &str) -> Result<bool, StoreError> {
+        let mut transaction = self.database().begin().await?;
+        let removed = sqlx::query("DELETE FROM aliases WHERE alias = $1")
+            .bind(alias)
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(removed.rows_affected() > 0)
+    }
+
     /// The digest an alias points at.
     pub async fn alias(&self, alias: &str) -> Result<Option<String>, StoreError> {
         let query = sqlx::query_scalar("SELECT digest FROM aliases WHERE alias = $1").bind(alias);

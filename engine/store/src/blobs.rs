@@ -42,6 +42,11 @@ impl BlobFolder {
         Ok(folder)
     }
 
+    /// As it lies there, unchanged: `put` will fail.
+    pub(crate) fn to_read(root: &Path) -> BlobFolder {
+        BlobFolder { root: Arc::new(root.to_owned()) }
+    }
+
     /// Keeps bytes; returns their blake3 hash, hex. The same bytes are kept once.
     pub async fn put(&self, bytes: Vec<u8>) -> Result<String, StoreError> {
         let folder = self.clone();

@@ -62,8 +62,7 @@ impl Database {
             StoreUrl::Postgres { database, .. } => (Dialect::Postgres, database.clone()),
         };
         let place = url.to_string();
-        let failed =
-            |source: sqlx::Error| StoreError::Failed { place: place.clone(), source: Box::new(source) };
+        let failed = |source: sqlx::Error| failed(&place, source.into());
         let options = AnyConnectOptions::from_str(&database).map_err(failed)?.disable_statement_logging();
         let pool = |size: u32| {
             AnyPoolOptions::new()
@@ -81,11 +80,51 @@ impl Database {
         Ok(database)
     }
 
+    /// Opens the file of a folder for reading alone, and checks that its tables are the ones known here.
+    pub(crate) async fn open_to_read(folder: &Path) -> Result<Database, StoreError> {
+        sqlx::any::install_default_drivers();
+        let file = folder.join("store.sqlite");
+        let place = file.display().to_string();
+        let failed = |source: sqlx::Error| failed(&place, source.into());
+        // Without its log the file is all there is, and SQLite need not make the files that go with one.
+        let log = std::fs::metadata(folder.join("store.sqlite-wal")).map_or(0, |log| log.len());
+        let mode = if log == 0 { "mode=ro&immutable=true" } else { "mode=ro" };
+        let url = sqlite_url(&file).replace("mode=rwc", mode);
+        let options = AnyConnectOptions::from_str(&url).map_err(failed)?.disable_statement_logging();
+        let pool = |size: u32| {
+            AnyPoolOptions::new()
+                .max_connections(size)
+                .acquire_timeout(BUSY)
+                .connect_lazy_with(options.clone())
+        };
+        let mut connection = AnyConnection::connect_with(&options).await.map_err(failed)?;
+        let database = Database {
+            dialect: Dialect::Sqlite,
+            readers: pool(READERS),
+            writer: pool(1),
+            place: place.clone(),
+        };
+        let found: i64 = sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations")
+            .fetch_one(&mut connection)
+            .await
+            .map_err(failed)?;
+        let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default();
+        if found > known {
+            return Err(StoreError::Newer { place, found, known });
+        }
+        if found < known {
+            let text = format!("is of version {found}, and cannot be brought to {known}: it is not writable");
+            return Err(StoreError::Damaged { place, text });
+        }
+        connection.close().await.map_err(failed)?;
+        Ok(database)
+    }
+
     async fn migrate(&self, connection: &mut AnyConnection) -> Result<(), StoreError> {
         match MIGRATIONS.run_direct(None, connection, false).await {
             Ok(()) => Ok(()),
             Err(MigrateError::VersionMissing(_)) => Err(self.newer(connection).await?),
-            Err(error) => Err(StoreError::Failed { place: self.place.clone(), source: error.into() }),
+            Err(error) => Err(failed(&self.place, error.into())),
         }
     }
 
@@ -111,6 +150,10 @@ impl Database {
         self.readers.close().await;
         self.writer.close().await;
     }
+}
+
+fn failed(place: &str, source: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
+    StoreError::Failed { place: format!("store {place}"), source }
 }
 
 async fn prepare(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), sqlx::Error> {
@@ -150,7 +193,7 @@ fn sqlite_url(file: &Path) -> String {
 
 impl From<sqlx::Error> for StoreError {
     fn from(source: sqlx::Error) -> Self {
-        StoreError::Failed { place: "its database".into(), source: Box::new(source) }
+        StoreError::Failed { place: "the store's database".into(), source: Box::new(source) }
     }
 }
 

@@ -78,6 +78,14 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
+    /// Another process makes or changes the store's tables, and does not come to an end.
+    #[error("{place} has been held by another process for {} s", waited.as_secs())]
+    Locked {
+        /// File.
+        place: String,
+        /// How long it was waited for.
+        waited: std::time::Duration,
+    },
     /// A URL or path that names no store.
     #[error("`{url}` names no store: {reason}")]
     Url {
@@ -98,9 +106,9 @@ pub enum StoreError {
     #[error("{0}")]
     Invalid(String),
     /// The database or the folder failed. Trying again later may help.
-    #[error("store {place} failed")]
+    #[error("{place} failed")]
     Failed {
-        /// The store.
+        /// The store, its database, or a file of it.
         place: String,
         /// Why.
         #[source]
@@ -121,6 +129,9 @@ impl StoreError {
             StoreError::Newer { .. } => Some("use the newer engine, or another store with --store".into()),
             StoreError::NotWritable { .. } => {
                 Some("check owner and permissions, or name another store with --store".into())
+            }
+            StoreError::Locked { place, .. } => {
+                Some(format!("`fuser {place}` says which; it may be stopped, and must go on or be ended"))
             }
             StoreError::Ambiguous { .. } => Some("give more of the id".into()),
             StoreError::NotFound { what: "run", .. } => Some("`espalier list` shows the runs".into()),

@@ -234,12 +234,18 @@ impl Store {
         Ok((row.try_get("experiment")?, words::json(row.try_get("meaning")?)?))
     }
 
-    /// The run that `text` names: its id, its name (then the latest of that name), or the beginning of its id.
+    /// The run that `text` names: its id, its name (then the latest of that name that has a group), or the beginning of
+    /// its id.
     pub async fn resolve_run(&self, text: &str) -> Result<String, StoreError> {
+        if text.is_empty() {
+            return Err(self.not_found("run", text));
+        }
         let readers = self.database().readers();
         let exact: Option<String> = sqlx::query_scalar(
-            "SELECT run_id FROM runs WHERE run_id = $1 OR name = $1 \
-             ORDER BY CASE WHEN run_id = $1 THEN 0 ELSE 1 END, serial DESC LIMIT 1",
+            "SELECT run_id FROM runs r WHERE run_id = $1 OR name = $1 \
+             ORDER BY CASE WHEN run_id = $1 THEN 0 ELSE 1 END, \
+             CASE WHEN EXISTS (SELECT 1 FROM groups g WHERE g.run_id = r.run_id) THEN 0 ELSE 1 END, \
+             serial DESC LIMIT 1",
         )
         .bind(text)
         .fetch_optional(readers)

@@ -9,6 +9,7 @@ use crate::{ids, record};
 use espalier_core::meter::Meter;
 use espalier_core::samples::{GroupKind, GroupParent, GroupStatus};
 use espalier_core::trajectory::Record;
+use sqlx::Row;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -209,6 +210,42 @@ impl RunWriter {
     /// Closes a group.
     pub async fn close_group(&self, group: GroupClosed) -> Result<(), StoreError> {
         self.write(Write::CloseGroup(Box::new(group))).await
+    }
+
+    /// Opens a failed group again, for these rollouts, which infrastructure ended: their results become attempts that
+    /// others follow.
+    pub async fn reopen_group(&self, group_index: u64, rollouts: Vec<u32>) -> Result<(), StoreError> {
+        self.write(Write::ReopenGroup { group_index, rollouts }).await
+    }
+
+    /// Removes the run where it never opened a group; whether it did. Nothing may be written to it behind this.
+    pub async fn discard(&self) -> Result<bool, StoreError> {
+        let database = self.store.database();
+        let mut transaction = database.begin().await?;
+        let lock = sqlx::query(database.dialect.lock_row())
+            .bind(self.run_id())
+            .fetch_optional(&mut *transaction)
+            .await?;
+        let Some(lock) = lock else { return Ok(false) };
+        let now = lock.try_get::<i64, _>("fence")? as u64;
+        if now != self.fence {
+            return Err(StoreError::Fenced { run_id: self.run_id().to_owned(), fence: self.fence, now });
+        }
+        let groups: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM groups WHERE run_id = $1")
+            .bind(self.run_id())
+            .fetch_one(&mut *transaction)
+            .await?;
+        if groups > 0 {
+            return Ok(false);
+        }
+        for table in ["locks", "runs"] {
+            sqlx::query(sqlx::AssertSqlSafe(format!("DELETE FROM {table} WHERE run_id = $1")))
+                .bind(self.run_id())
+                .execute(&mut *transaction)
+                .await?;
+        }
+        transaction.commit().await?;
+        Ok(true)
     }
 
     /// The blobs of one attempt.

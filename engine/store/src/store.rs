@@ -5,11 +5,13 @@ use crate::database::Database;
 use crate::error::StoreError;
 use crate::url::StoreUrl;
 use crate::write::{self, Job, Write};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep};
 
 /// A store. Cheap to clone; all clones share its connections and its writer.
 #[derive(Clone, Debug)]
@@ -34,19 +36,20 @@ impl Store {
             StoreUrl::Folder(folder) => (folder.clone(), folder.join("blobs")),
             StoreUrl::Postgres { blobs, .. } => (blobs.clone(), blobs.clone()),
         };
-        let (blobs, lock) = blocking(move || {
+        let (lock_folder, blobs) = blocking(move || {
             let blobs = BlobFolder::open(&blobs)?;
-            let lock = lock_for_migration(&folder)?;
-            Ok((blobs, lock))
+            Ok((folder, blobs))
         })
         .await?;
+        let lock = lock_for_migration(&lock_folder).await?;
         let database = Arc::new(Database::open(url).await?);
         drop(lock);
         let writer = write::spawn(Arc::clone(&database));
         Ok(Store { inner: Arc::new(Inner { url: url.clone(), database, blobs, writer }) })
     }
 
-    /// Opens a store that must be there: for commands that only look.
+    /// Opens a store that must be there: for commands that only look. One that cannot be written is opened for reading
+    /// alone.
     pub async fn open_existing(url: &StoreUrl) -> Result<Store, StoreError> {
         if let StoreUrl::Folder(folder) = url {
             let file = folder.join("store.sqlite");
@@ -55,7 +58,27 @@ impl Store {
                 return Err(StoreError::NotFound { what: "store", id: "store.sqlite".into(), place });
             }
         }
-        Store::open(url).await
+        match (Store::open(url).await, url) {
+            (Err(StoreError::NotWritable { source, .. }), StoreUrl::Folder(folder))
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                Store::open_to_read(folder).await
+            }
+            (result, _) => result,
+        }
+    }
+
+    /// Opens a folder that must hold a store, and changes nothing in it: every write fails. Of a run that an engine works
+    /// on meanwhile, what is not in the database's own file yet is seen only where SQLite can read it beside that.
+    pub async fn open_to_read(folder: &Path) -> Result<Store, StoreError> {
+        let database = Arc::new(Database::open_to_read(folder).await?);
+        let blobs = BlobFolder::to_read(&folder.join("blobs"));
+        let writer = write::spawn(Arc::clone(&database));
+        let url = StoreUrl::Folder(folder.to_owned());
+        Ok(Store { inner: Arc::new(Inner { url, database, blobs, writer }) })
     }
 
     /// Where it lies.
@@ -79,21 +102,36 @@ impl Store {
 
     /// Waits for a place in the queue, then for the commit.
     pub(crate) async fn write(&self, run_id: Arc<str>, fence: u64, write: Write) -> Result<(), StoreError> {
-        let gone =
-            || StoreError::Failed { place: self.inner.url.to_string(), source: "its writer is gone".into() };
+        let gone = || StoreError::Failed {
+            place: format!("store {}", self.inner.url),
+            source: "its writer is gone".into(),
+        };
         let (reply, answer) = oneshot::channel();
         self.inner.writer.send(Job { run_id, fence, write, reply }).await.map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 }
 
+/// How long another process may take to make the tables.
+const LOCK_WITHIN: Duration = Duration::from_secs(30);
+const LOCK_ASKED_EVERY: Duration = Duration::from_millis(50);
+
 /// Held by one process at a time while tables are made; the kernel lets go of it with the process.
-fn lock_for_migration(folder: &Path) -> Result<File, StoreError> {
+async fn lock_for_migration(folder: &Path) -> Result<File, StoreError> {
     let path = folder.join("migration.lock");
     let not_writable =
         |source: io::Error| StoreError::NotWritable { place: path.display().to_string(), source };
     let file =
         fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(not_writable)?;
-    file.lock().map_err(not_writable)?;
-    Ok(file)
+    let until = Instant::now() + LOCK_WITHIN;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => sleep(LOCK_ASKED_EVERY).await,
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::Locked { place: path.display().to_string(), waited: LOCK_WITHIN });
+            }
+            Err(TryLockError::Error(error)) => return Err(not_writable(error)),
+        }
+    }
 }

@@ -33,6 +33,7 @@ pub(crate) enum Write {
     AttemptStarted(Box<AttemptStarted>),
     AttemptEnded(Box<Ended>),
     CloseGroup(Box<GroupClosed>),
+    ReopenGroup { group_index: u64, rollouts: Vec<u32> },
 }
 
 /// The columns of an attempt that is over.

@@ -113,9 +113,10 @@ impl From<StoreError> for Problem {
             | StoreError::Ambiguous { .. }
             | StoreError::Url { .. }
             | StoreError::Invalid(_) => Exit::Input,
-            StoreError::Newer { .. } | StoreError::NotWritable { .. } | StoreError::Failed { .. } => {
-                Exit::Unavailable
-            }
+            StoreError::Newer { .. }
+            | StoreError::NotWritable { .. }
+            | StoreError::Locked { .. }
+            | StoreError::Failed { .. } => Exit::Unavailable,
             StoreError::Damaged { .. } => Exit::Internal,
         };
         Problem::of(exit, &error).hint_if(error.hint())

@@ -68,6 +68,19 @@ impl Store {
         if text.is_empty() {
             return Err(self.not_found("rollout", text));
         }
+        match (self.resolve_attempt_id(text).await, split_place(text)) {
+            (Err(StoreError::NotFound { .. }), Some((run, place))) => {
+                let run_id = self.resolve_run(run).await.map_err(|error| match error {
+                    StoreError::NotFound { .. } => self.not_found("rollout", text),
+                    other => other,
+                })?;
+                self.resolve_attempt_id(&format!("{run_id}{place}")).await
+            }
+            (result, _) => result,
+        }
+    }
+
+    async fn resolve_attempt_id(&self, text: &str) -> Result<String, StoreError> {
         let rows = sqlx::query(
             "SELECT traj_id, state, attempt FROM attempts WHERE substr(traj_id, 1, length($1)) = $1 \
              ORDER BY run_id, group_index, rollout_index, attempt",
@@ -143,7 +156,16 @@ impl Store {
     /// The record of an attempt; `None` while it runs, and where it was cut.
     pub async fn record(&self, attempt: &AttemptRow) -> Result<Option<Record>, StoreError> {
         let Some(hash) = &attempt.record else { return Ok(None) };
-        let bytes = self.blobs().read_whole(hash).await?;
+        let bytes = self.blobs().read_whole(hash).await.map_err(|error| match error {
+            StoreError::NotFound { what: "blob", id, place } => StoreError::Damaged {
+                place: format!("the record of {}", attempt.traj_id),
+                text: format!("its blob {id} is not in {place}"),
+            },
+            StoreError::Damaged { place, text } => {
+                StoreError::Damaged { place: format!("the record of {} ({place})", attempt.traj_id), text }
+            }
+            other => other,
+        })?;
         record::read(&attempt.traj_id, &bytes).map(Some)
     }
 
@@ -161,6 +183,14 @@ impl Store {
             })
             .collect()
     }
+}
+
+/// `NAME.g4.r1` in two: the run as somebody names it, and the place in it.
+fn split_place(text: &str) -> Option<(&str, &str)> {
+    let at = text.rfind(".g")?;
+    let (run, place) = text.split_at(at);
+    let digit = place[2..].starts_with(|c: char| c.is_ascii_digit());
+    (digit && !run.is_empty()).then_some((run, place))
 }
 
 fn group_row(row: &AnyRow) -> Result<GroupRow, StoreError> {

@@ -50,6 +50,9 @@ pub(super) async fn apply(
         Write::AttemptStarted(attempt) => attempt_started(connection, run_id, fence, attempt).await,
         Write::AttemptEnded(ended) => attempt_ended(connection, run_id, fence, ended).await,
         Write::CloseGroup(group) => close_group(connection, run_id, group).await,
+        Write::ReopenGroup { group_index, rollouts } => {
+            reopen_group(connection, run_id, *group_index, rollouts).await
+        }
     }
 }
 
@@ -315,6 +318,52 @@ async fn close_group(
     .bind(group.drop_reason.as_deref())
     .bind(i64::from(group.n_ready))
     .bind(group.closed_ms as i64)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+async fn reopen_group(
+    connection: &mut AnyConnection,
+    run_id: &str,
+    group_index: u64,
+    rollouts: &[u32],
+) -> Result<(), StoreError> {
+    let group_id = ids::group_id(run_id, group_index);
+    let refuse = |why: String| Err(StoreError::Invalid(format!("group {group_id} opens again, but {why}")));
+    let row = sqlx::query("SELECT status FROM groups WHERE run_id = $1 AND group_index = $2")
+        .bind(run_id)
+        .bind(group_index as i64)
+        .fetch_optional(&mut *connection)
+        .await?;
+    let Some(row) = row else { return refuse("it never opened".into()) };
+    match row.try_get::<Option<&str>, _>("status")? {
+        None => return Ok(()),
+        Some("failed") => {}
+        Some(status) => return refuse(format!("it is {status}")),
+    }
+    for index in rollouts {
+        sqlx::query(
+            "UPDATE attempts SET state = 'abandoned' WHERE run_id = $1 AND group_index = $2 \
+             AND rollout_index = $3 AND state = 'final' AND stop_reason = 'infrastructure'",
+        )
+        .bind(run_id)
+        .bind(group_index as i64)
+        .bind(i64::from(*index))
+        .execute(&mut *connection)
+        .await?;
+    }
+    sqlx::query("UPDATE attempts SET replaced = 0 WHERE run_id = $1 AND group_index = $2")
+        .bind(run_id)
+        .bind(group_index as i64)
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query(
+        "UPDATE groups SET status = NULL, drop_reason = NULL, n_ready = NULL, closed_ms = NULL \
+         WHERE run_id = $1 AND group_index = $2",
+    )
+    .bind(run_id)
+    .bind(group_index as i64)
     .execute(connection)
     .await?;
     Ok(())

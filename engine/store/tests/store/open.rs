@@ -1,9 +1,14 @@
 //! Opening a store, and what a run is.
 
 use crate::backend::Backend;
+use crate::export::played;
 use crate::on_both;
 use crate::sample::{NOW, spec, stranger};
+use espalier_store::export::{ExportOptions, Format};
 use espalier_store::{Start, Store, StoreError, StoreUrl};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 on_both! {
     async fn a_run_is_its_name_and_its_meaning(backend: Backend) {
@@ -65,6 +70,25 @@ on_both! {
         assert!(error.hint().is_some());
     }
 
+    async fn a_run_that_came_to_nothing_does_not_stand_before_one_that_did(backend: Backend) {
+        let store = backend.open().await;
+        let good = played(&store).await;
+        let claim = async |start, pid| store.claim_run(&spec("a", 1), &stranger(pid), start, NOW).await.unwrap().run;
+        let empty = claim(Start::New, 2).await;
+        assert_ne!(empty.run_id(), good.run_id());
+        assert_eq!(store.resolve_run("a").await.unwrap(), good.run_id(), "it has no group yet");
+        assert!(empty.discard().await.unwrap());
+        assert!(!good.discard().await.unwrap(), "it has groups");
+        assert_eq!(store.runs().await.unwrap().len(), 1);
+        assert!(matches!(store.resolve_run("").await, Err(StoreError::NotFound { .. })));
+        // A rollout may be named by the name of its run.
+        assert_eq!(store.resolve_attempt("a.g0.r0").await.unwrap(), format!("{}.g0.r0.a0", good.run_id()));
+        for nothing in ["a.g9.r0", "b.g0.r0", ".g0.r0"] {
+            let error = store.resolve_attempt(nothing).await.unwrap_err();
+            assert!(matches!(&error, StoreError::NotFound { id, .. } if id.contains(".g")), "{nothing}: {error}");
+        }
+    }
+
     async fn aliases_point_at_digests(backend: Backend) {
         let store = backend.open().await;
         assert_eq!(store.alias("react").await.unwrap(), None);
@@ -73,6 +97,9 @@ on_both! {
         assert_eq!(store.alias("react").await.unwrap(), Some("cd".repeat(32)));
         assert_eq!(store.aliases().await.unwrap(), [("react".to_owned(), "cd".repeat(32))]);
         assert!(matches!(store.set_alias("react", "short", NOW).await, Err(StoreError::Invalid(_))));
+        assert!(store.remove_alias("react").await.unwrap());
+        assert_eq!(store.alias("react").await.unwrap(), None);
+        assert!(!store.remove_alias("react").await.unwrap());
     }
 }
 
@@ -92,6 +119,67 @@ async fn looking_does_not_make_a_store() {
     let error = Store::open_existing(&backend.url).await.unwrap_err();
     assert_eq!(error.to_string(), format!("no store `store.sqlite` in {}", backend.url));
     assert_eq!(std::fs::read_dir(backend.folder.path()).unwrap().count(), 0);
+}
+
+/// All files below with their lengths and times.
+fn files(folder: &Path) -> Vec<(PathBuf, u64, SystemTime)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let metadata = entry.metadata().unwrap();
+        found.push((entry.path(), metadata.len(), metadata.modified().unwrap()));
+        if metadata.is_dir() {
+            found.extend(files(&entry.path()));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_written_can_be_looked_at() {
+    let backend = Backend::sqlite();
+    let store = backend.open().await;
+    let run_id = played(&store).await.run_id().to_owned();
+    store.close().await;
+    let StoreUrl::Folder(folder) = &backend.url else { panic!("it is a folder") };
+    let before = files(folder);
+    let store = Store::open_to_read(folder).await.unwrap();
+    assert_eq!(store.resolve_run("a").await.unwrap(), run_id);
+    let attempts = store.attempts(&run_id, 0).await.unwrap();
+    assert!(store.record(&attempts[0]).await.unwrap().is_some());
+    let out = tempfile::tempdir().unwrap();
+    let options = ExportOptions::new(&run_id, Format::GroupJsonl);
+    assert_eq!(store.export(&options, &out.path().join("g.jsonl")).await.unwrap().groups, 2);
+    assert!(store.set_alias("x", &"ab".repeat(32), NOW).await.is_err());
+    store.close().await;
+    assert_eq!(files(folder), before, "looking changes nothing");
+    // The way a command takes: permissions do not hold root back.
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let set = |mode| std::fs::set_permissions(folder, PermissionsExt::from_mode(mode)).unwrap();
+    let blobs = folder.join("blobs/unfinished");
+    std::fs::set_permissions(&blobs, PermissionsExt::from_mode(0o555)).unwrap();
+    set(0o555);
+    let opened = Store::open_existing(&backend.url).await;
+    set(0o755);
+    std::fs::set_permissions(&blobs, PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(opened.unwrap().runs().await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_holds_the_tables_for_ever_is_told_of() {
+    let backend = Backend::sqlite();
+    backend.open().await.close().await;
+    let StoreUrl::Folder(folder) = &backend.url else { panic!("it is a folder") };
+    let lock = std::fs::File::open(folder.join("migration.lock")).unwrap();
+    lock.lock().unwrap();
+    let error = Store::open(&backend.url).await.unwrap_err();
+    let place = folder.join("migration.lock").display().to_string();
+    assert_eq!(error.to_string(), format!("{place} has been held by another process for 30 s"));
+    assert!(error.hint().unwrap().contains(&place));
+    drop(lock);
+    Store::open(&backend.url).await.unwrap().close().await;
 }
 
 #[tokio::test]

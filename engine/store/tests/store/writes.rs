@@ -2,6 +2,7 @@
 
 use crate::on_both;
 use crate::sample::{NOW, closed, ended, opened, play, record, spec, started, stranger};
+use espalier_core::ending::StopReason;
 use espalier_core::samples::GroupStatus;
 use espalier_store::{Fate, RunWriter, Start, Store, StoreError};
 
@@ -42,6 +43,33 @@ on_both! {
         run.close_group(closed(0, GroupStatus::Short, 1, &[])).await.unwrap();
         refused(run.close_group(closed(0, GroupStatus::Failed, 0, &[])).await, "it is short");
         refused(run.attempt_started(started(0, 1, 0)).await, "starts in a group that is not open");
+    }
+
+    async fn a_failed_group_opens_again_for_what_infrastructure_took(backend: Backend) {
+        let store = backend.open().await;
+        let run = run(&store).await;
+        run.open_group(opened(0)).await.unwrap();
+        play(&run, 0, 0, 0, Some(1.0), Fate::Final).await.unwrap();
+        for (index, reason) in [(1, StopReason::Infrastructure), (2, StopReason::GuestTrap)] {
+            run.attempt_started(started(0, index, 0)).await.unwrap();
+            let mut lost = record(run.run_id(), 0, index, 0, None);
+            lost.trajectory.stop_reason = reason;
+            lost.trajectory.status = reason.row().status;
+            run.attempt_ended(ended(lost, Fate::Final)).await.unwrap();
+        }
+        refused(run.reopen_group(3, vec![0]).await, "it never opened");
+        run.close_group(closed(0, GroupStatus::Failed, 1, &[1])).await.unwrap();
+        for _ in 0..2 {
+            run.reopen_group(0, vec![0, 1, 2]).await.unwrap();
+        }
+        let progress = &run.progress().await.unwrap()[0];
+        assert_eq!(progress.status, None);
+        let again: Vec<u32> = progress.rollouts.iter().filter(|(_, one)| one.result().is_none()).map(|(at, _)| *at).collect();
+        assert_eq!(again, [1], "results of any other kind stay");
+        play(&run, 0, 1, 1, Some(0.5), Fate::Final).await.unwrap();
+        run.close_group(closed(0, GroupStatus::Short, 2, &[])).await.unwrap();
+        refused(run.reopen_group(0, vec![1]).await, "it is short");
+        assert!(store.run_totals(run.run_id()).await.unwrap().tokens.close());
     }
 
     async fn a_write_that_is_repeated_changes_nothing(backend: Backend) {
