@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
+/// Levels that `data` and `private` may nest; readers of JSON stop at 128, the task itself included.
+pub const FREE_DEPTH_MAX: usize = 120;
+
 /// Longest id, in bytes.
 pub const TASK_ID_BYTES_MAX: usize = 200;
 /// Longest name of a sandbox.
@@ -126,6 +129,14 @@ pub enum TaskError {
     /// A sandbox that cannot be.
     #[error("{0}")]
     Sandbox(String),
+    /// `data` or another free part holds what not every JSON reader takes.
+    #[error("`{part}`: {problem}")]
+    Unreadable {
+        /// The key.
+        part: String,
+        /// What is wrong there.
+        problem: String,
+    },
     /// A capability this engine lacks.
     #[error("asks for a {0}, which this engine does not have yet")]
     Capability(&'static str),
@@ -134,7 +145,11 @@ pub enum TaskError {
 impl Task {
     /// Reads one line.
     pub fn parse(line: &str) -> Result<Task, TaskError> {
-        let task: Task = serde_json::from_str(line).map_err(|error| TaskError::Form(form_message(&error)))?;
+        if line.trim_start().starts_with('[') {
+            return Err(TaskError::Form("a task is an object, this is an array".to_owned()));
+        }
+        let task: Task =
+            serde_json::from_str(line).map_err(|error| TaskError::Form(form_message(&error, line)))?;
         if task.instruction.trim().is_empty() {
             return Err(TaskError::NoInstruction);
         }
@@ -147,6 +162,7 @@ impl Task {
         if task.browser.is_some() {
             return Err(TaskError::Capability("browser"));
         }
+        task.check_free_parts()?;
         task.reference()?;
         Ok(task)
     }
@@ -176,6 +192,21 @@ impl Task {
         Ok(())
     }
 
+    /// Parts that are kept as written are read once: half a surrogate pair, a number beyond a double and deep nesting
+    /// are text of the right form that plugins, and the hash, cannot read.
+    fn check_free_parts(&self) -> Result<(), TaskError> {
+        for (part, text) in [("data", &self.data), ("private", &self.private)] {
+            let Some(text) = text else { continue };
+            let unreadable = |problem| TaskError::Unreadable { part: part.to_owned(), problem };
+            let value: serde_json::Value =
+                serde_json::from_str(text.get()).map_err(|error| unreadable(plain_message(&error)))?;
+            if depth(&value) > FREE_DEPTH_MAX {
+                return Err(unreadable(format!("nests deeper than {FREE_DEPTH_MAX} levels")));
+            }
+        }
+        Ok(())
+    }
+
     /// `private.reference`, where there is one.
     pub fn reference(&self) -> Result<Option<Reference>, TaskError> {
         #[derive(Deserialize)]
@@ -185,7 +216,7 @@ impl Task {
         }
         let Some(private) = &self.private else { return Ok(None) };
         let private: Private = serde_json::from_str(private.get())
-            .map_err(|error| TaskError::Reference(form_message(&error)))?;
+            .map_err(|error| TaskError::Reference(plain_message(&error)))?;
         Ok(private.reference)
     }
 
@@ -196,18 +227,45 @@ impl Task {
 
     /// Hash of all that the task means, hex; independent of the order of keys in the file.
     pub fn hash(&self) -> String {
-        let value = serde_json::to_value(self).expect("a task that was read can be written");
+        let value = serde_json::to_value(self).expect("its free parts were read when the task was");
         let mut canonical = String::new();
         write_canonical(&value, &mut canonical);
         blake3::hash(canonical.as_bytes()).to_hex().to_string()
     }
 }
 
-/// serde's message without its "at line 1 column n" (a task is one line; the column is kept).
-fn form_message(error: &serde_json::Error) -> String {
+/// Levels of arrays and objects in a value.
+fn depth(value: &serde_json::Value) -> usize {
+    use serde_json::Value;
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+/// serde's message without its "at line 1 column n" (a task is one line); the column is kept, counted in characters.
+fn form_message(error: &serde_json::Error, line: &str) -> String {
+    let message = plain_message(error);
+    match error.column() {
+        0 => message,
+        bytes => {
+            let before = line.char_indices().take_while(|(at, _)| *at < bytes).count();
+            format!("{message} (column {before})")
+        }
+    }
+}
+
+/// Without its place, which is one inside a part of the line.
+fn plain_message(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let message = text.split(" at line ").next().unwrap_or(&text).to_owned();
-    if error.column() == 0 { message } else { format!("{message} (column {})", error.column()) }
+    match text.split(" at line ").next().unwrap_or(&text) {
+        // What serde says of `\ud83d` without the other half of its pair.
+        "unexpected end of hex escape" | "lone leading surrogate in hex escape" => {
+            "an escape \\uD800 to \\uDFFF without the other half of its pair".to_owned()
+        }
+        message => message.to_owned(),
+    }
 }
 
 /// JSON with sorted keys and no spaces.
@@ -292,6 +350,11 @@ mod tests {
             r#"{"id":"","instruction":"x"}"#,
             "id \"\" must have 1 to 200 bytes and no control characters (column 8)",
         );
+        check(r#"["a","x"]"#, "a task is an object, this is an array");
+        check(
+            r#"{"id":"ä","colour":1}"#,
+            "unknown field `colour`, expected one of `id`, `instruction`, `environment`, `seed`, `tags`, `limits`, `data`, `sandbox`, `sandboxes`, `browser`, `private` (column 18)",
+        );
         check(r#"{"id":"a","instruction":" "}"#, "instruction is empty");
         check(
             r#"{"id":"a","instruction":"x","seed":9007199254740992}"#,
@@ -327,6 +390,28 @@ mod tests {
                 .to_string()
                 .starts_with("unknown field `colour`")
         );
+    }
+
+    #[test]
+    fn a_part_that_not_every_reader_takes_is_refused_by_name() {
+        let deep = format!("{}{}", "[".repeat(128), "]".repeat(128));
+        for part in ["data", "private"] {
+            let line = |value: &str| format!(r#"{{"id":"a","instruction":"x","{part}":{value}}}"#);
+            for (value, expect) in [
+                (r#"{"n":"\ud83d"}"#, "an escape \\uD800 to \\uDFFF without the other half of its pair"),
+                (r#"{"n":1e400}"#, "number out of range"),
+                (deep.as_str(), "recursion limit exceeded"),
+                (&deep[4..252], "nests deeper than 120 levels"),
+            ] {
+                let error = Task::parse(&line(value)).unwrap_err().to_string();
+                assert_eq!(error, format!("`{part}`: {expect}"));
+            }
+            // What passes can be hashed.
+            let most = format!("{{\"a\":{}{}}}", "[".repeat(119), "]".repeat(119));
+            for fine in [most.as_str(), r#"{"n":"\ud83d\ude00","m":1e300}"#] {
+                assert_eq!(Task::parse(&line(fine)).unwrap().hash().len(), 64);
+            }
+        }
     }
 
     #[test]

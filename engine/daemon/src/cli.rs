@@ -9,6 +9,7 @@ mod plugins;
 mod run;
 mod schema;
 mod show;
+mod signals;
 mod task_check;
 mod token_text;
 
@@ -18,7 +19,7 @@ use crate::output::{Look, Out};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use exit::Exit;
 use logging::Screen;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -173,7 +174,7 @@ pub enum ExportFormat {
     SftChat,
     /// ShareGPT conversations.
     Sharegpt,
-    /// ATIF 1.8, one trajectory a line.
+    /// ATIF 1.8: a folder with one file a trajectory; where PATH ends in `.jsonl` or is `-`, one trajectory a line.
     Atif,
 }
 
@@ -232,7 +233,8 @@ pub enum PluginCommand {
     /// Point a name of the store at a component. Runs that name it take it for every group that they open from then on.
     #[command(after_help = "Examples:
   espalier plugin alias agent react-text
-  espalier plugin alias agent build/my-harness.wasm     # groups open now keep what they began with")]
+  espalier plugin alias agent build/my-harness.wasm     # groups open now keep what they began with
+  espalier plugin alias agent --remove")]
     Alias(PluginAliasArgs),
 }
 
@@ -242,7 +244,11 @@ pub struct PluginAliasArgs {
     /// The name that an experiment uses, as `plugin = "NAME"`.
     pub alias: String,
     /// A component file, the name of a plugin, or a digest.
-    pub plugin: String,
+    #[arg(required_unless_present = "remove")]
+    pub plugin: Option<String>,
+    /// Takes the alias away: the name means the plugin of that name again.
+    #[arg(long, conflicts_with = "plugin")]
+    pub remove: bool,
 }
 
 /// `espalier plugin check`
@@ -278,7 +284,10 @@ struct Context {
 
 /// Parses the arguments, carries the command out, prints what went wrong.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let screen = logging::start();
     let json = cli.common.json;
     let mut context = Context { common: cli.common, out: Out::stdout(), screen };
@@ -300,14 +309,32 @@ pub fn main() -> ExitCode {
         Err(problem) => {
             // What was printed before the problem stands before it.
             let _ = context.out.flush();
-            if json {
-                eprintln!("{}", problem.json());
-            } else {
-                eprint!("{}", problem.text(&Look::of_stderr()));
-            }
+            let text = if json { format!("{}\n", problem.json()) } else { problem.text(&Look::of_stderr()) };
+            // Nobody may be left to read it; the exit code still says it.
+            let _ = io::stderr().write_all(text.as_bytes());
             problem.exit.into()
         }
     }
+}
+
+/// Help, the version, or what is wrong with the arguments: JSON where `--json` is among them.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A reader that is gone misses nothing.
+        let _ = error.print();
+        return Exit::Done.into();
+    }
+    if std::env::args_os().any(|argument| argument == "--json") {
+        let text = error.to_string();
+        let mut parts = text.trim().splitn(2, "\n\n");
+        let message = parts.next().unwrap_or_default().trim_start_matches("error: ");
+        let mut problem = Problem::new(Exit::Input, message);
+        problem.hint = parts.next().map(str::to_owned);
+        let _ = writeln!(io::stderr(), "{}", problem.json());
+    } else {
+        let _ = error.print();
+    }
+    Exit::Input.into()
 }
 
 async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Problem> {

@@ -9,14 +9,20 @@ mod plan;
 mod plugins;
 mod world;
 
+pub(crate) use plan::task_lines;
+
 use crate::experiment::{Experiment, ExperimentError, POLICY};
 use crate::progress::{Counts, ProgressSender, Stage};
 use crate::runner::{Runner, now_ms};
-use crate::scheduler::{self, Fatal, Resume, Schedule};
+use crate::scheduler::{self, Fatal, Hopeless, Lack, Resume, Schedule};
 use crate::shutdown::{Stop, StopSignal};
+use espalier_core::ending::StopReason;
+use espalier_core::group;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::samples::GroupStatus;
+use espalier_inference::error::EndpointError;
 use espalier_inference::models::{Model, OpenError};
+use espalier_inference::tokenizer::TokenizerError;
 use espalier_plugin::{PluginError, PluginHost, PluginHostConfig};
 use espalier_store::{
     AttemptState, Claim, GroupOpened, Holder, RunSpec, RunState, RunWriter, Start, Store, StoreError,
@@ -58,8 +64,10 @@ pub struct RunSummary {
     pub run_id: String,
     /// The experiment's name.
     pub name: String,
-    /// Whether it is finished.
+    /// How this session ended.
     pub state: RunEnd,
+    /// Whether the whole run is done, beyond what `--limit` asked for.
+    pub whole: bool,
     /// Tasks that were read.
     pub tasks: u64,
     /// Lines of the task file that were rejected.
@@ -108,13 +116,18 @@ pub async fn run(
         progress.tasks_rejected = plan.rejected.len() as u64;
         progress.groups_wanted = wanted(&plan, &options);
     });
+    experiment.check_files()?;
     stage(Stage::Store);
     let url: StoreUrl = options.store.parse()?;
-    let store = Store::open(&url).await?;
+    let mut stop = options.stop.clone();
+    let store = tokio::select! {
+        store = Store::open(&url) => store?,
+        _ = stop.harder_than(Stop::Never) => return Err(EngineError::StoppedEarly),
+    };
     let spec = RunSpec {
         name: experiment.file.name.clone(),
         meaning: experiment.meaning(&plan.file_hash),
-        experiment: experiment.text().to_owned(),
+        experiment: experiment.record(),
         engine: env!("CARGO_PKG_VERSION").to_owned(),
         groups_planned: Some(plan.wanted()),
     };
@@ -126,12 +139,21 @@ pub async fn run(
     let result = Box::pin(session.play(&lease)).await;
     // Whoever lost the lock writes nothing more; all others give it back, so the next command need not wait.
     let state = match &result {
-        Ok((summary, _)) if summary.state == RunEnd::Interrupted => Some(RunState::Stopped),
-        Ok((_, whole)) => Some(if *whole { RunState::Finished } else { RunState::Stopped }),
+        Ok(summary) => Some(if summary.whole { RunState::Finished } else { RunState::Stopped }),
         Err(EngineError::Store(StoreError::Fenced { .. }) | EngineError::Fenced(_)) => None,
+        Err(EngineError::Gone { .. }) => Some(RunState::Stopped),
         Err(_) => Some(RunState::Failed),
     };
     drop(lease);
+    // A run that was made just now and came to no group would only stand before the one that people mean by its name.
+    let discarded = match (&result, claim.resumed) {
+        (Err(_), None) if state.is_some() => {
+            let discarded = tokio::time::timeout(RELEASE_DEADLINE, session.run.discard()).await;
+            matches!(discarded, Ok(Ok(true)))
+        }
+        _ => false,
+    };
+    let state = state.filter(|_| !discarded);
     if let Some(state) = state {
         let released = tokio::time::timeout(RELEASE_DEADLINE, session.run.release(state, now_ms())).await;
         if let (Ok(_), Ok(Err(error))) = (&result, released) {
@@ -139,15 +161,15 @@ pub async fn run(
         }
     }
     session.progress.send_modify(|progress| progress.stage = Stage::Done);
-    result.map(|(summary, _)| summary)
+    result
 }
 
-/// Takes the run's lock. A run that never opened a group means nothing yet: a typing error mended after the first try
-/// starts the run that was meant, and is no change of one.
+/// Takes the run's lock. A run in which no rollout ended means nothing yet: a typing error mended after the first try starts
+/// the run that was meant, and is no change of one.
 async fn claim(store: &Store, spec: &RunSpec, start: Start) -> Result<Claim, StoreError> {
     let here = Holder::this_process();
     match store.claim_run(spec, &here, start, now_ms()).await {
-        Err(StoreError::ChangedMeaning { run_id, .. }) if store.groups(&run_id).await?.is_empty() => {
+        Err(StoreError::ChangedMeaning { run_id, .. }) if store.run(&run_id).await?.rollouts.ended == 0 => {
             store.claim_run(spec, &here, Start::New, now_ms()).await
         }
         other => other,
@@ -160,6 +182,16 @@ const INSTANCES_SPARE: u32 = 16;
 /// How long giving the lock back may take. It runs out by itself otherwise.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(5);
 
+/// What earlier sessions left.
+struct Earlier {
+    /// For the scheduler.
+    resume: Resume,
+    /// How each group that is open, or opens again, was opened.
+    opened: BTreeMap<u64, GroupOpened>,
+    /// Groups that infrastructure alone has failed, with the rollouts to be run again.
+    lost: BTreeMap<u64, Vec<u32>>,
+}
+
 struct Session {
     experiment: Arc<Experiment>,
     options: RunOptions,
@@ -170,27 +202,37 @@ struct Session {
 }
 
 impl Session {
-    /// The summary, and whether the whole run is done, beyond what `--limit` asked for.
-    async fn play(&self, lease: &lease::Lease) -> Result<(RunSummary, bool), EngineError> {
-        let (resume, opened) = self.resume().await?;
+    async fn play(&self, lease: &lease::Lease) -> Result<RunSummary, EngineError> {
+        let Earlier { mut resume, opened, lost } = self.resume().await?;
         let wanted = wanted(&self.plan, &self.options);
-        let groups = &self.experiment.file.groups;
+        // What `--limit` leaves for later is no reserve: only the whole run replenishes.
+        let mut groups = self.experiment.file.groups.clone();
+        groups.replenish &= wanted >= self.plan.wanted();
         let filtered = resume.counts.groups_closed.get(&GroupStatus::Filtered).copied().unwrap_or(0);
         let target = if groups.replenish { wanted + filtered } else { wanted }.min(self.plan.available());
-        if resume.open.is_empty() && (0..target).all(|index| resume.closed.contains(&index)) {
+        let again: Vec<_> = lost.into_iter().filter(|(index, _)| *index < target).collect();
+        let nothing_left = resume.open.is_empty() && (0..target).all(|index| resume.closed.contains(&index));
+        if nothing_left && again.is_empty() {
             self.progress.send_modify(|progress| progress.counts.clone_from(&resume.counts));
             let whole = resume.closed.len() as u64 >= self.plan.wanted();
-            return Ok((self.summary(RunEnd::Finished, resume.counts, Duration::ZERO), whole));
+            return Ok(self.summary(RunEnd::Finished, whole, resume.counts, Duration::ZERO));
         }
         let world = tokio::select! {
             world = self.world(opened) => Arc::new(world?),
             stop = async { self.options.stop.clone().harder_than(Stop::Never).await } => {
                 tracing::debug!(?stop, "stopped before the first rollout");
-                return Ok((self.summary(RunEnd::Interrupted, resume.counts, Duration::ZERO), false));
+                return Ok(self.summary(RunEnd::Interrupted, false, resume.counts, Duration::ZERO));
             }
         };
+        if !again.is_empty() {
+            tracing::info!(groups = again.len(), "groups that infrastructure alone has failed are run again");
+            for (group_index, rollouts) in again {
+                self.run.reopen_group(group_index, rollouts).await?;
+            }
+            resume = self.resume().await?.resume;
+        }
         let schedule = Schedule {
-            groups: groups.clone(),
+            groups,
             available: self.plan.available(),
             wanted,
             resume,
@@ -198,18 +240,22 @@ impl Session {
             drain: self.options.drain,
         };
         let stop = self.options.stop.clone();
-        let outcome =
-            Box::pin(scheduler::run(world, schedule, stop, lease.lost(), self.progress.clone())).await?;
+        let run = Box::pin(scheduler::run(world, schedule, stop, lease.lost(), self.progress.clone()));
+        let outcome = run.await.map_err(|fatal| match fatal {
+            Fatal::Hopeless(hopeless) => self.explain(hopeless),
+            other => other.into(),
+        })?;
         let end = if outcome.finished { RunEnd::Finished } else { RunEnd::Interrupted };
         let whole = outcome.finished && wanted >= self.plan.wanted();
-        Ok((self.summary(end, outcome.counts, outcome.lag.quantile(0.99)), whole))
+        Ok(self.summary(end, whole, outcome.counts, outcome.lag.quantile(0.99)))
     }
 
-    fn summary(&self, state: RunEnd, counts: Counts, scheduler_lag_p99: Duration) -> RunSummary {
+    fn summary(&self, state: RunEnd, whole: bool, counts: Counts, scheduler_lag_p99: Duration) -> RunSummary {
         RunSummary {
             run_id: self.run.run_id().to_owned(),
             name: self.experiment.file.name.clone(),
             state,
+            whole,
             tasks: self.plan.tasks(),
             rejected: self.plan.rejected.clone(),
             counts,
@@ -218,22 +264,43 @@ impl Session {
         }
     }
 
-    /// What earlier sessions left: for the scheduler, and how each open group was opened.
-    async fn resume(&self) -> Result<(Resume, BTreeMap<u64, GroupOpened>), EngineError> {
+    /// What earlier sessions left.
+    async fn resume(&self) -> Result<Earlier, EngineError> {
         let mut resume = Resume::default();
         let mut opened = BTreeMap::new();
+        let mut lost = BTreeMap::new();
         for group in self.run.progress().await? {
             let index = group.opened.group_index;
             if let Some(status) = group.status {
                 resume.closed.insert(index);
                 *resume.counts.groups_closed.entry(status).or_default() += 1;
+                if status == GroupStatus::Failed {
+                    let attempts = self.run.store().attempts(self.run.run_id(), index).await?;
+                    let ends = attempts.iter().filter_map(|attempt| match attempt.state {
+                        AttemptState::Final(end) => {
+                            Some((attempt.rollout_index, end.stop_reason, end.reward.is_some()))
+                        }
+                        _ => None,
+                    });
+                    let again = group::reopened(group.opened.n_requested, &ends.collect::<Vec<_>>());
+                    if !again.is_empty() {
+                        lost.insert(index, again);
+                        opened.insert(index, group.opened);
+                    }
+                }
                 continue;
             }
             let attempts = group.rollouts.into_iter().map(|(rollout_index, rollout)| {
                 let durable = rollout.attempts.iter().filter_map(|attempt| match attempt.state {
-                    AttemptState::Abandoned(result) | AttemptState::Final(result) => {
+                    AttemptState::Final(result) => {
                         let (stop_reason, reward) = (result.stop_reason, result.reward);
                         Some((attempt.attempt, AttemptOutcome { stop_reason, reward }))
+                    }
+                    // Each session has its own patience with the infrastructure: what an earlier one has abandoned
+                    // counts against no bound, as if it had been cut.
+                    AttemptState::Abandoned(_) => {
+                        let stop_reason = StopReason::Cancelled;
+                        Some((attempt.attempt, AttemptOutcome { stop_reason, reward: None }))
                     }
                     AttemptState::Running | AttemptState::Cut => None,
                 });
@@ -254,7 +321,33 @@ impl Session {
         counts.resumed_rollouts = counts.ended();
         counts.resumed_tokens = counts.tokens.sampled;
         counts.attempts = counts.ended() + row.rollouts.attempts_abandoned;
-        Ok((resume, opened))
+        Ok(Earlier { resume, opened, lost })
+    }
+
+    /// Why the run cannot go on, in the words of the experiment.
+    fn explain(&self, hopeless: Hopeless) -> EngineError {
+        let file = &self.experiment.file;
+        let harness = &file.harness.plugin;
+        match hopeless {
+            Hopeless::Away { model, why } => EngineError::Gone { name: model, problem: why, for_good: false },
+            Hopeless::Unusable { model, why } => {
+                EngineError::Gone { name: model, problem: why, for_good: true }
+            }
+            Hopeless::Lacks(Lack::Environment) => {
+                let problem =
+                    format!("harness `{harness}` asks for an environment, and the experiment has none");
+                let hint = "add a section `[environment]` with its `plugin`, or name another harness";
+                self.experiment.refuse("harness.plugin", problem, hint).into()
+            }
+            Hopeless::Lacks(Lack::Model(model)) => {
+                let names: Vec<&str> = file.models.keys().map(String::as_str).collect();
+                let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                let problem =
+                    format!("harness `{harness}` asks for the model `{model}`, and the experiment has {has}");
+                let hint = format!("add a section `[models.{model}]`, or name another harness");
+                self.experiment.refuse("harness.plugin", problem, &hint).into()
+            }
+        }
     }
 
     /// Loads plugins, reaches models. Everything that can be wrong with them is found here.
@@ -300,7 +393,23 @@ impl Session {
         Ok(EngineWorld::new(experiment, plan, plugins, runner, opened))
     }
 
+    /// What the experiment says wrongly is refused at its place; what its server does is not the file's matter.
     fn refuse_model(&self, name: &str, error: &OpenError) -> EngineError {
+        let key = match error {
+            OpenError::Endpoint(EndpointError::Config(error)) => Some(error.key),
+            OpenError::Template(_) | OpenError::NoTemplate | OpenError::TemplateFile { .. } => {
+                Some("template")
+            }
+            OpenError::Tokenizer(TokenizerError::File { .. } | TokenizerError::Unsuited(_)) => {
+                Some("tokenizer")
+            }
+            OpenError::Endpoint(_) | OpenError::Tokenizer(_) => None,
+        };
+        if let Some(key) = key {
+            let hint = error.hint().unwrap_or_default();
+            let problem = format!("`models.{name}`: {error}");
+            return self.experiment.refuse(&format!("models.{name}.{key}"), problem, &hint).into();
+        }
         let hint = error.hint().unwrap_or_else(|| "is the server running, and is `url` right?".to_owned());
         EngineError::Model { name: name.to_owned(), problem: error.to_string(), hint }
     }
@@ -349,6 +458,15 @@ pub enum EngineError {
     /// A plugin cannot be used.
     #[error(transparent)]
     Plugin(#[from] PluginError),
+    /// The folder of compiled plugins cannot be written.
+    #[error("cannot write {} in the plugin cache", path.display())]
+    PluginCache {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// A model cannot be reached or used.
     #[error("models.{name}: {problem}")]
     Model {
@@ -359,6 +477,19 @@ pub enum EngineError {
         /// What to do.
         hint: String,
     },
+    /// A model went away in the middle of the run. What was finished is kept, the rest is open.
+    #[error("models.{name} went away: {problem}")]
+    Gone {
+        /// The experiment's name of it.
+        name: String,
+        /// What its server did last.
+        problem: String,
+        /// Whether it will not come back by itself.
+        for_good: bool,
+    },
+    /// It was told to stop before there was a run.
+    #[error("stopped before the run began")]
+    StoppedEarly,
     /// Another engine has taken the run over; this one wrote nothing more.
     #[error("another engine has taken this run over: {0}")]
     Fenced(String),
@@ -373,6 +504,7 @@ impl From<Fatal> for EngineError {
             Fatal::Fenced(reason) => EngineError::Fenced(reason),
             Fatal::Store(error) => EngineError::Store(error),
             Fatal::Opening(error) => *error,
+            Fatal::Hopeless(hopeless) => EngineError::Engine(format!("{hopeless:?}")),
             Fatal::Engine(text) => EngineError::Engine(text),
         }
     }
@@ -386,11 +518,21 @@ impl EngineError {
                 Some("mend the lines, or add --skip-bad-tasks to go on without them".to_owned())
             }
             EngineError::Store(error) => error.hint(),
+            EngineError::PluginCache { .. } => {
+                Some("name a folder that can be written in ESPALIER_CACHE".to_owned())
+            }
             EngineError::Model { hint, .. } => Some(hint.clone()),
+            EngineError::Gone { for_good: false, .. } => {
+                Some("what was finished is kept; the same command goes on when the server is back".to_owned())
+            }
+            EngineError::Gone { for_good: true, .. } => {
+                Some("what was finished is kept; mend this, and the same command goes on".to_owned())
+            }
             EngineError::Engine(_) => Some("the same command resumes the run".to_owned()),
             EngineError::Experiment(_)
             | EngineError::Tasks { .. }
             | EngineError::Plugin(_)
+            | EngineError::StoppedEarly
             | EngineError::Fenced(_) => None,
         }
     }

@@ -12,11 +12,12 @@ pub use source::{ExperimentError, Place};
 pub use espalier_core::group::{Filter, GroupsConfig};
 use espalier_core::limits::LimitsFile;
 pub use espalier_core::signal::RewardConfig;
-use espalier_inference::config::ModelConfig;
+use espalier_inference::config::{ModelConfig, TemplateSource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use source::Source;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,7 +34,12 @@ pub struct Experiment {
     /// What the file says, `--set` applied.
     pub file: ExperimentFile,
     source: Arc<Source>,
+    /// The arguments of `--set`, in order.
+    sets: Vec<String>,
 }
+
+/// Begins the line behind a kept experiment that says how it was read; a comment in TOML.
+const RECORD: &str = "# espalier run ";
 
 /// The keys of an experiment file.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -188,7 +194,54 @@ impl Experiment {
         let file: ExperimentFile = source.parse()?;
         check(&file, &source)?;
         let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-        Ok(Experiment { path: path.to_path_buf(), folder, file, source })
+        Ok(Experiment { path: path.to_path_buf(), folder, file, source, sets: sets.to_vec() })
+    }
+
+    /// What a run keeps of its experiment: the file as written, and behind it how it was read.
+    pub fn record(&self) -> String {
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        let how = serde_json::json!({ "file": path.to_string_lossy(), "set": self.sets });
+        format!("{}\n{RECORD}{how}\n", self.text().trim_end())
+    }
+
+    /// The models of an experiment that a run has kept, with `--set` applied and paths seen from its folder; none where
+    /// it cannot be read any more.
+    pub fn recorded_models(record: &str) -> BTreeMap<String, ModelConfig> {
+        #[derive(Deserialize)]
+        struct How {
+            file: PathBuf,
+            set: Vec<String>,
+        }
+        let how = record.lines().last().and_then(|line| line.strip_prefix(RECORD));
+        let how: Option<How> = how.and_then(|how| serde_json::from_str(how).ok());
+        let How { file: path, set } = how.unwrap_or(How { file: PathBuf::new(), set: Vec::new() });
+        let file: Option<ExperimentFile> =
+            Source::from_text(&path, record.to_owned(), &set).and_then(|source| source.parse()).ok();
+        let mut models = file.map(|file| file.models).unwrap_or_default();
+        for model in models.values_mut() {
+            model.resolve_paths(path.parent().unwrap_or(Path::new("")));
+        }
+        models
+    }
+
+    /// Refuses files of templates and tokenizers that cannot be read: what they hold is part of what a run is.
+    pub fn check_files(&self) -> Result<(), ExperimentError> {
+        for (name, model) in &self.file.models {
+            let template = match model.template_source() {
+                TemplateSource::File(path) => Some(("template", path)),
+                TemplateSource::Chat | TemplateSource::Plain => None,
+            };
+            let tokenizer = model.tokenizer.clone().map(|path| ("tokenizer", path));
+            for (key, path) in template.into_iter().chain(tokenizer) {
+                let path = self.resolve(&path);
+                if let Err(error) = std::fs::File::open(&path).and_then(|mut file| file.read(&mut [0])) {
+                    let problem = format!("{key} {} cannot be read: {error}", path.display());
+                    let hint = "a path is relative to this file";
+                    return Err(self.refuse(&format!("models.{name}.{key}"), problem, hint));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A path of the file, made relative to the process's own folder.

@@ -4,10 +4,11 @@
 //! blobs, and decides nothing about groups. What it returns is the one event that the scheduler is sent. How an attempt
 //! ended is [`classify`]'s word alone.
 
+mod absent;
 mod record;
 mod score;
 
-use crate::scheduler::AttemptStart;
+use crate::scheduler::{AttemptStart, Lack};
 use espalier_core::ending::{Ending, Evidence, HarnessEnd, Lost, Scored, StopReason, classify};
 use espalier_core::failure::Failure;
 use espalier_core::group::GroupsConfig;
@@ -94,6 +95,8 @@ pub struct Finished {
     pub outcome: AttemptOutcome,
     /// When it ended, ms since 1970.
     pub ended_ms: u64,
+    /// What the harness asked for and the experiment does not have.
+    pub lacks: Option<Lack>,
 }
 
 /// The names and seeds of one attempt.
@@ -134,7 +137,8 @@ impl Runner {
                 meter: Arc::clone(&meter),
             })
         });
-        let run = HarnessRun {
+        let absent = Arc::new(absent::NoEnvironment::default());
+        let mut run = HarnessRun {
             plugin: Arc::clone(&group.harness.plugin),
             alias: group.harness.alias.clone(),
             task: group.task.view(self.private_task),
@@ -148,6 +152,7 @@ impl Runner {
             start_ms: now_ms(),
             cancel: start.cancel.clone(),
         };
+        run.environments.get_or_insert_with(|| Arc::clone(&absent) as Arc<dyn Environments>);
         let boot = began.elapsed();
         let harness: HarnessOutcome = Box::pin(self.host.run_harness(run)).await;
         let cancelled = start.cancel.is_cancelled();
@@ -186,7 +191,8 @@ impl Runner {
             self.score(group, start, &names, &mut draft, &models, &blobs).await;
             draft.score = scoring.elapsed();
         }
-        self.finish(group, start, &names, draft, &models, &blobs)
+        let finished = self.finish(group, start, &names, draft, &models, &blobs);
+        Finished { lacks: absent.lack(&models), ..finished }
     }
 
     fn is_scored(&self, stop_reason: StopReason) -> bool {
@@ -258,7 +264,7 @@ impl Runner {
         let ended_ms = draft.ended_ms;
         let record = draft.into_record(group, start, names, models.finish(trainability), trainable);
         let outcome = AttemptOutcome { stop_reason, reward };
-        Finished { record, blobs: blobs.issued(), outcome, ended_ms }
+        Finished { record, blobs: blobs.issued(), outcome, ended_ms, lacks: None }
     }
 
     /// What is kept of an attempt that left nothing: a panic of the engine, or no word by its deadline.
@@ -275,7 +281,7 @@ impl Runner {
         let draft = record::Draft::empty(ending);
         let ended_ms = draft.ended_ms;
         let record = draft.into_record(group, start, &names, output, false);
-        Finished { record, blobs: Vec::new(), outcome, ended_ms }
+        Finished { record, blobs: Vec::new(), outcome, ended_ms, lacks: None }
     }
 
     /// Notes that an attempt started, where that may not have been done.

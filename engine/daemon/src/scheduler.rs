@@ -19,7 +19,7 @@ mod timers;
 mod world;
 
 pub use lag::LagMeter;
-pub use world::{AttemptEnded, AttemptStart, Fatal, Outbox, RolloutKey, World};
+pub use world::{AttemptEnded, AttemptStart, Fatal, Hopeless, Lack, Outbox, RolloutKey, World};
 
 use crate::progress::{Counts, Progress, ProgressSender, Stage};
 use crate::shutdown::{CANCEL_GRACE, Stop, StopSignal};
@@ -84,7 +84,9 @@ pub struct Outcome {
 
 /// Runs a schedule to its end, or until it is told to stop.
 ///
-/// `fenced` becomes `Some(reason)` when the run's lock is lost. Dropping the future aborts all tasks.
+/// `fenced` becomes `Some(reason)` when the run's lock is lost. Dropping the future aborts all tasks. A run in which no
+/// attempt can come to anything ([`Hopeless`]) cancels what runs, closes no further group and fails: what it lost is run
+/// again when it is resumed.
 pub async fn run<W: World>(
     world: Arc<W>,
     schedule: Schedule,
@@ -97,8 +99,13 @@ pub async fn run<W: World>(
     let mut deadline: Option<Instant> = None;
     scheduler.advance();
     loop {
+        if scheduler.hopeless.is_some() && told == Stop::Never {
+            told = Stop::Drain;
+            deadline = Some(Instant::now());
+            scheduler.begin_drain();
+        }
         if scheduler.is_over(told) {
-            return Ok(scheduler.outcome());
+            return scheduler.outcome();
         }
         tokio::select! {
             biased;
@@ -106,7 +113,7 @@ pub async fn run<W: World>(
             stop = stop.harder_than(told) => {
                 told = stop;
                 match stop {
-                    Stop::Now => return Ok(scheduler.outcome()),
+                    Stop::Now => return scheduler.outcome(),
                     _ => {
                         deadline = Some(Instant::now() + scheduler.drain);
                         scheduler.begin_drain();
@@ -115,7 +122,7 @@ pub async fn run<W: World>(
             }
             () = until(deadline) => {
                 if scheduler.cancel.is_cancelled() {
-                    return Ok(scheduler.outcome());
+                    return scheduler.outcome();
                 }
                 scheduler.cancel.cancel();
                 deadline = Some(Instant::now() + CANCEL_GRACE);
@@ -172,6 +179,8 @@ struct Scheduler<W: World> {
     operations: JoinSet<Result<Done<W>, Fatal>>,
     cancel: CancelToken,
     draining: bool,
+    /// Set once, by the attempt that found out.
+    hopeless: Option<Hopeless>,
     counts: Counts,
     lag: LagMeter,
     progress: ProgressSender,
@@ -225,6 +234,7 @@ impl<W: World> Scheduler<W> {
             operations: JoinSet::new(),
             cancel: CancelToken::new(),
             draining: false,
+            hopeless: None,
             counts,
             lag: LagMeter::default(),
             progress,
@@ -383,7 +393,8 @@ impl<W: World> Scheduler<W> {
             let Some(group) = self.groups.get_mut(&group_index) else { return };
             match effect {
                 GroupEffect::Add { rollout_index } => {
-                    group.rollouts.insert(rollout_index, Rollout::new());
+                    // One that ran in an earlier session goes on with its numbers.
+                    group.rollouts.entry(rollout_index).or_default();
                     self.counts.replacements += 1;
                     self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
                 }
@@ -401,9 +412,16 @@ impl<W: World> Scheduler<W> {
     }
 
     /// A runner's word. Believed once, while its attempt runs; then written before anything follows from it.
-    fn attempt_ended(&mut self, ended: AttemptEnded<W::Record>) {
+    fn attempt_ended(&mut self, mut ended: AttemptEnded<W::Record>) {
         self.lag.record(ended.sent_at.elapsed());
         let (rollout, key) = (ended.rollout, ended.key);
+        if let Some(hopeless) = ended.hopeless.take()
+            && (self.hopeless.is_some() || self.is_believed(&hopeless, rollout))
+        {
+            self.hopeless.get_or_insert(hopeless);
+            // It counts as cut by the engine's own end: it says nothing of the rollout, which goes on when the run does.
+            ended.outcome = AttemptOutcome { stop_reason: StopReason::Cancelled, reward: None };
+        }
         let draw = self.rng.random();
         let event = Event::AttemptEnded { key, outcome: ended.outcome, draw };
         let fate = match self.rollout_effects(rollout, event).as_deref() {
@@ -417,6 +435,18 @@ impl<W: World> Scheduler<W> {
             let tokens = world.store_attempt(shared, ended, fate).await?;
             Ok(Done::Stored { rollout, key, tokens })
         });
+    }
+
+    /// Whether one attempt is enough to end the run by.
+    fn is_believed(&self, hopeless: &Hopeless, rollout: RolloutKey) -> bool {
+        match hopeless {
+            Hopeless::Unusable { .. } | Hopeless::Lacks(_) => true,
+            Hopeless::Away { .. } => {
+                let group = self.groups.get(&rollout.group_index);
+                let rollout = group.and_then(|group| group.rollouts.get(&rollout.rollout_index));
+                rollout.is_some_and(|rollout| rollout.failures + 1 >= self.policy.attempts)
+            }
+        }
     }
 
     fn phase(&self, rollout: RolloutKey) -> Option<Phase> {
@@ -451,6 +481,7 @@ impl<W: World> Scheduler<W> {
             outcome: AttemptOutcome { stop_reason, reward: None },
             record: None,
             lost: Some(why),
+            hopeless: None,
             sent_at: Instant::now(),
         });
     }
@@ -523,13 +554,16 @@ impl<W: World> Scheduler<W> {
         self.counts.stale_events += 1;
     }
 
-    fn outcome(&mut self) -> Outcome {
+    fn outcome(&mut self) -> Result<Outcome, Fatal> {
         let finished = self.groups.is_empty()
             && self.reopen.is_empty()
             && self.opening.is_empty()
             && self.next_group >= self.target();
         self.publish();
-        Outcome { finished, counts: self.counts.clone(), lag: std::mem::take(&mut self.lag) }
+        match self.hopeless.take() {
+            Some(hopeless) if !finished => Err(Fatal::Hopeless(hopeless)),
+            _ => Ok(Outcome { finished, counts: self.counts.clone(), lag: std::mem::take(&mut self.lag) }),
+        }
     }
 
     fn publish(&mut self) {

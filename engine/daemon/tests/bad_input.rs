@@ -62,22 +62,21 @@ impl Desk {
         path
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
+    fn command(&self, arguments: &[&str]) -> Command {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let output = Command::new(env!("CARGO_BIN_EXE_espalier"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_espalier"));
+        command
             .args(arguments)
             .current_dir(self.folder.path())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("HOME", std::env::var_os("HOME").unwrap())
-            .env("ESPALIER_PLUGINS", repository.join("plugins/dist"))
-            .output()
-            .unwrap();
-        Ran {
-            code: output.status.code().unwrap(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+            .env("ESPALIER_PLUGINS", repository.join("plugins/dist"));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        ran(&self.command(arguments).output().unwrap())
     }
 
     /// The message of `espalier run craft.toml` with its exit code; nothing may stand on standard output.
@@ -85,6 +84,14 @@ impl Desk {
         let ran = self.run(arguments);
         assert_eq!(ran.stdout, "", "{}", ran.stderr);
         format!("{}exit {}", ran.stderr, ran.code)
+    }
+}
+
+fn ran(output: &std::process::Output) -> Ran {
+    Ran {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout.clone()).unwrap(),
+        stderr: String::from_utf8(output.stderr.clone()).unwrap(),
     }
 }
 
@@ -226,6 +233,118 @@ fn settings_against_the_schema() {
 }
 
 #[test]
+fn a_setting_of_a_plugin_without_settings() {
+    let desk = Desk::with("\"idle\"", "\"idle\"\nsettings = { turns = 1 }");
+    assert_message!(desk, desk.refused(RUN));
+}
+
+#[test]
+fn a_part_that_the_harness_needs() {
+    let environment = "[environment]\nplugin = \"textcraft\"\n";
+    let desk = Desk::with(environment, "");
+    let reference = "harness={plugin=\"reference\", grants=[\"private-task\"]}";
+    assert_message!(desk, desk.refused(&["run", "craft.toml", "--set", reference]));
+    let listed: serde_json::Value = serde_json::from_str(&desk.run(&["list", "--json"]).stdout).unwrap();
+    assert_eq!((&listed[0]["state"], &listed[0]["rollouts"]), (&"failed".into(), &0.into()));
+    // Mended, the same command does what was meant.
+    desk.write("craft.toml", EXPERIMENT);
+    assert_eq!(desk.run(&["run", "craft.toml", "--set", reference]).code, 0);
+    let desk = Desk::with("\"idle\"", "\"react-text\"");
+    assert_message!(desk, desk.refused(RUN));
+}
+
+#[test]
+fn files_of_a_model_that_cannot_be_read() {
+    for key in ["template = \"none.jinja\"", "tokenizer = \"none.json\""] {
+        let models = format!(
+            "[models.policy]\nkind = \"llama-cpp\"\nurl = \"http://127.0.0.1:9\"\n{key}\n\n[harness]"
+        );
+        let desk = Desk::with("[harness]", &models);
+        assert_message!(desk, desk.refused(RUN));
+    }
+}
+
+#[test]
+fn a_chat_model_without_its_name() {
+    let models = "[models.policy]\nkind = \"openai-chat\"\nurl = \"http://127.0.0.1:9\"\n\n[harness]";
+    let desk = Desk::with("[harness]", models);
+    assert_message!(desk, desk.refused(RUN));
+}
+
+#[test]
+fn plugin_cache_not_writable() {
+    let desk = Desk::with("size = 2", "size = 2");
+    let taken = desk.write("taken", "");
+    let output = desk.command(RUN).env("ESPALIER_CACHE", taken.join("cache")).output().unwrap();
+    let ran = ran(&output);
+    assert_message!(desk, format!("{}exit {}", ran.stderr, ran.code));
+}
+
+#[test]
+fn a_new_run_that_fails_its_checks_does_not_stand_before_the_old_one() {
+    let desk = Desk::with("size = 2", "size = 2");
+    assert_eq!(desk.run(RUN).code, 0);
+    assert_eq!(desk.run(&["run", "craft.toml", "--new", "--set", "harness.plugin=idel"]).code, 2);
+    let listed: serde_json::Value = serde_json::from_str(&desk.run(&["list", "--json"]).stdout).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    assert_eq!(desk.run(&["show", "craft"]).code, 0);
+    assert_eq!(desk.run(&["show", "craft.g0.r0"]).code, 0);
+    assert_eq!(desk.run(&["show", ""]).code, 2);
+}
+
+#[test]
+fn task_lines_that_not_every_reader_takes() {
+    let desk = Desk::with("size = 2", "size = 2");
+    let mut lines = b"\xEF\xBB\xBF".to_vec();
+    lines.extend_from_slice(task_lines().as_bytes());
+    lines.extend_from_slice(b"{\"id\":\"a\xFF\"}\n[\"b\",\"x\"]\n");
+    let half = "{\"id\":\"c\",\"instruction\":\"x\",\"data\":{\"n\":\"\\ud83d\"}}\n";
+    lines.extend_from_slice(half.as_bytes());
+    fs::write(desk.folder.path().join("tasks.jsonl"), lines).unwrap();
+    assert_message!(desk, desk.refused(RUN));
+    let ran = desk.run(&["task", "check", "tasks.jsonl"]);
+    assert_eq!(ran.code, 1);
+    assert_message!(desk, ran.stdout);
+    let ran = desk.run(&["run", "craft.toml", "--skip-bad-tasks"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+#[test]
+fn a_check_that_is_stopped_leaves_nothing() {
+    let desk = Desk::with("size = 2", "size = 2");
+    let many: String =
+        (0..3000).map(|n| TASK.replace("\"stick\",\"ins", &format!("\"t{n}\",\"ins")) + "\n").collect();
+    desk.write("tasks.jsonl", &many);
+    let temporary = desk.folder.path().join("tmp");
+    fs::create_dir(&temporary).unwrap();
+    for (signal, code) in [("-INT", 130), ("-TERM", 130)] {
+        let mut check = desk
+            .command(&["task", "check", "craft.toml"])
+            .env("TMPDIR", &temporary)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        while fs::read_dir(&temporary).unwrap().next().is_none() {
+            assert_eq!(check.try_wait().unwrap(), None, "it runs");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(Command::new("kill").args([signal, &check.id().to_string()]).status().unwrap().success());
+        assert_eq!(check.wait().unwrap().code(), Some(code), "{signal}");
+        assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "{signal}");
+    }
+}
+
+#[test]
+fn a_reader_of_messages_that_is_gone_changes_no_exit_code() {
+    let desk = Desk::with("size = 2", "sise = 2");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = desk.command(RUN).stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
 fn broken_task_line() {
     let desk = Desk::with("size = 2", "size = 2");
     desk.write(
@@ -325,6 +444,11 @@ fn errors_for_programs() {
     assert_eq!(error["error"]["line"], 8);
     assert_eq!(error["error"]["exit"], 2);
     assert!(error["error"]["hint"].as_str().unwrap().contains("size"));
+    let ran = desk.run(&["run", "--json", "--limit", "none", "craft.toml"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
+    let error: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert_eq!(error["error"]["exit"], 2);
+    assert!(error["error"]["message"].as_str().unwrap().contains("'none'"), "{error}");
 }
 
 #[test]

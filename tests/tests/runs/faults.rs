@@ -3,9 +3,10 @@
 use crate::setting::{Parts, Setting, plain_tasks};
 use espalier_core::ending::StopReason;
 use espalier_core::samples::GroupStatus;
+use espalier_core::trajectory::Record;
 use espalier_daemon::engine::{EngineError, RunEnd};
 use espalier_daemon::shutdown::StopSignal;
-use espalier_scripted::{Faults, Options, Rules, Scripted};
+use espalier_scripted::{Fault, Faults, Options, Rules, Scripted};
 use std::time::Duration;
 
 const WORLD: &str = r#"
@@ -75,24 +76,68 @@ fn left_tokens(left: &crate::setting::Left) -> espalier_core::samples::TokenSums
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_goes_away_for_good_ends_the_run_in_time() {
-    let server = server(Faults::none()).await;
-    let setting = setting(&server, 6);
+async fn a_server_that_goes_away_stops_the_run_which_goes_on_when_it_is_back() {
+    let first = server(Faults::none()).await;
+    let port = first.url().rsplit(':').next().unwrap().parse().unwrap();
+    let setting = setting(&first, 6);
     let run = setting.run_with(setting.options(StopSignal::never()));
     let leaver = async {
-        while server.counts().answered < 20 {
+        while first.counts().answered < 20 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        server.go_away();
+        first.go_away();
     };
-    let (summary, ()) = tokio::join!(run, leaver);
-    let summary = summary.unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(summary.state, RunEnd::Finished);
+    let (result, ()) = tokio::join!(run, leaver);
+    let error = result.unwrap_err();
+    assert!(matches!(&error, EngineError::Gone { name, for_good: false, .. } if name == "policy"), "{error}");
+    assert!(error.hint().unwrap().contains("the same command"));
     let left = setting.left().await;
-    assert_eq!(left.groups.len(), 6, "every group is closed");
-    assert!(left.groups.contains(&Some(GroupStatus::Failed)));
-    for (_, record) in left.finals().filter(|(_, record)| record.trajectory.reward.is_none()) {
-        assert_eq!(record.trajectory.stop_reason, StopReason::Infrastructure);
+    assert!(left.groups.contains(&None) && !left.groups.contains(&Some(GroupStatus::Failed)));
+    let lost = |record: &Record| record.trajectory.stop_reason == StopReason::Infrastructure;
+    assert!(!left.finals().any(|(_, record)| lost(record)), "nothing is lost for good");
+    let kept = left.finals().count();
+    drop(first);
+
+    let again = Scripted::start(Options { port, ..Options::new(rules()) }).await.unwrap();
+    let summary = setting.run().await;
+    assert_eq!((summary.state, summary.counts.resumed_rollouts), (RunEnd::Finished, kept as u64));
+    let left = setting.left().await;
+    assert_eq!(left.groups, vec![Some(GroupStatus::Ready); 6]);
+    assert_eq!(left.finals().count(), 24);
+    drop(again);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_that_an_outage_failed_are_run_again_by_the_same_command() {
+    // The server is there, and says so, but samples nothing.
+    let server = server(Faults::always(Fault::Status(503))).await;
+    let setting = setting(&server, 2);
+    let summary = setting.run().await;
+    assert_eq!(summary.state, RunEnd::Finished);
+    let failed = setting.left().await;
+    assert_eq!(failed.groups, [Some(GroupStatus::Failed); 2]);
+    server.set_faults(&Faults::none());
+    setting.run().await;
+    let left = setting.left().await;
+    assert_eq!(left.groups, [Some(GroupStatus::Ready); 2]);
+    assert_eq!(left.finals().count(), 8);
+    let before: usize = failed.finals().chain(failed.abandoned()).count();
+    assert_eq!(left.abandoned().count(), before, "what was tried stays on the books");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_that_is_no_matter_of_one_prompt_ends_the_run_at_once() {
+    for status in [401, 404] {
+        let server = server(Faults::always(Fault::Status(status))).await;
+        let setting = setting(&server, 6);
+        let error = setting.run_with(setting.options(StopSignal::never())).await.unwrap_err();
+        assert!(matches!(&error, EngineError::Gone { for_good: true, .. }), "{status}: {error}");
+        assert!(error.to_string().contains(&status.to_string()), "{error}");
+        assert!(server.counts().requests <= 32, "{status}: {} requests", server.counts().requests);
+        assert_eq!(setting.left().await.finals().count(), 0);
+        server.set_faults(&Faults::none());
+        setting.run().await;
+        assert_eq!(setting.left().await.groups, [Some(GroupStatus::Ready); 6]);
     }
 }
 
@@ -105,5 +150,5 @@ async fn a_server_that_is_not_there_is_told_before_the_first_rollout() {
     let error = setting.run_with(setting.options(StopSignal::never())).await.unwrap_err();
     assert!(matches!(&error, EngineError::Model { name, .. } if name == "policy"), "{error}");
     assert!(error.hint().is_some());
-    assert!(setting.left().await.attempts.is_empty());
+    assert_eq!(setting.store().await.runs().await.unwrap(), [], "a run of no rollout is none");
 }

@@ -1,6 +1,7 @@
 //! `espalier export`: groups for trainers, conversations for fine-tuning.
 
 use super::list::open_existing;
+use super::signals::{LET_GO, Signals};
 use super::{Context, ExportArgs, ExportFormat, StatusArg};
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
@@ -9,6 +10,7 @@ use espalier_core::samples::GroupStatus;
 use espalier_store::export::{ExportError, ExportOptions, Format};
 use serde_json::json;
 use std::path::Path;
+use tokio::time::timeout;
 
 pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Exit, Problem> {
     let to_stdout = args.out == Path::new("-");
@@ -24,7 +26,20 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
         status: args.status.iter().map(|status| GroupStatus::from(*status)).collect(),
         model: Some(args.model.clone()),
     };
-    let summary = store.export(&options, &args.out).await?;
+    let mut signals = Signals::new()?;
+    // A task of its own: it may be held up in a write to a pipe that nobody reads. Owner: this; a signal aborts it, and
+    // what it wrote beside its place goes with it.
+    let (of_store, path, asked) = (store.clone(), args.out.clone(), options.clone());
+    let mut work = tokio::spawn(async move { of_store.export(&asked, &path).await });
+    let result = tokio::select! {
+        result = &mut work => result,
+        () = signals.next() => {
+            work.abort();
+            let _ = timeout(LET_GO, work).await;
+            return Err(Problem::new(Exit::Interrupted, "stopped; nothing was written"));
+        }
+    };
+    let summary = result.map_err(|error| Problem::of(Exit::Internal, &error))??;
     if context.common.json {
         context.out.json(&json!({
             "run_id": run_id,

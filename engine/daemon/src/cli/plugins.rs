@@ -1,6 +1,6 @@
 //! `espalier plugin list`, `plugin check` and `plugin alias`.
 
-use super::list::now_ms;
+use super::list::{now_ms, open_existing};
 use super::{Context, PluginAliasArgs, PluginCheckArgs, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
@@ -130,7 +130,8 @@ pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Resul
 
 /// Keeps the component in the store, which is made where there is none, and points the alias at it.
 pub(super) async fn alias(context: &mut Context, args: PluginAliasArgs) -> Result<Exit, Problem> {
-    let PluginAliasArgs { alias, plugin } = args;
+    let PluginAliasArgs { alias, plugin, remove: _ } = args;
+    let Some(plugin) = plugin else { return remove_alias(context, &alias).await };
     let named = !alias.is_empty() && alias.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     if !named || alias.ends_with(".wasm") {
         return Err(Problem::new(Exit::Input, format!("alias {alias:?} could be taken for a path"))
@@ -157,6 +158,22 @@ pub(super) async fn alias(context: &mut Context, args: PluginAliasArgs) -> Resul
             _ => String::new(),
         };
         context.out.line(&format!("alias {alias} -> {} ({}{was})", short(&digest), plugin.world()))?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn remove_alias(context: &mut Context, alias: &str) -> Result<Exit, Problem> {
+    let store = open_existing(&context.common.store).await?;
+    let before = store.alias(alias).await?;
+    if !store.remove_alias(alias).await? {
+        return Err(Problem::new(Exit::Input, format!("no alias `{alias}` in {}", context.common.store))
+            .hint("`espalier plugin list` shows the aliases of the store"));
+    }
+    store.close().await;
+    if context.common.json {
+        context.out.json(&json!({ "alias": alias, "digest": null, "before": before }))?;
+    } else {
+        context.out.line(&format!("alias {alias} removed"))?;
     }
     Ok(Exit::Done)
 }
@@ -241,6 +258,9 @@ impl From<PluginError> for Problem {
         };
         let hint = match &error {
             PluginError::Unknown(_) => Some("`espalier plugin list` shows what there is"),
+            PluginError::Host(text) if text.starts_with("cache folder") => {
+                Some("name a folder that can be written in ESPALIER_CACHE")
+            }
             PluginError::Host(_) => Some("`espalier doctor` says what this machine lacks"),
             PluginError::Settings(_) => Some("`espalier plugin check NAME` shows the settings of a plugin"),
             _ => None,

@@ -1,5 +1,6 @@
 //! `espalier run`: progress on standard error, the table on standard output.
 
+use super::signals::{LET_GO, Signals};
 use super::{Context, RunArgs, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
 use crate::engine::{self, RunEnd, RunOptions, RunSummary};
@@ -14,12 +15,7 @@ use crate::shutdown::{DRAIN, Stop, stop_channel};
 use espalier_core::samples::GroupStatus;
 use serde_json::json;
 use std::pin::pin;
-use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
-
-/// How long the engine may take to let go of everything after the second signal.
-const LET_GO: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Problem> {
     let experiment = Experiment::read(&args.file, &args.set)?;
@@ -118,7 +114,9 @@ fn figures(summary: &RunSummary) -> RunFigures {
         run_id: summary.run_id.clone(),
         name: summary.name.clone(),
         state: match summary.state {
-            RunEnd::Finished => "finished",
+            RunEnd::Finished if summary.whole => "finished",
+            // As `list` says: `--limit` left something for later.
+            RunEnd::Finished => "stopped",
             RunEnd::Interrupted => "interrupted",
         }
         .to_owned(),
@@ -133,35 +131,5 @@ fn figures(summary: &RunSummary) -> RunFigures {
         mean_reward: counts.mean_reward(),
         tokens: counts.tokens,
         elapsed: Some(summary.elapsed),
-    }
-}
-
-/// Ctrl-c and the polite kill: both mean stop.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Signals, Problem> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Problem::new(Exit::Internal, format!("cannot listen for signals: {error}")))
-        };
-        Ok(Signals {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    /// The next one. Cancel-safe.
-    async fn next(&mut self) {
-        let closed = tokio::select! {
-            signal = self.interrupt.recv() => signal.is_none(),
-            signal = self.terminate.recv() => signal.is_none(),
-        };
-        if closed {
-            std::future::pending::<()>().await;
-        }
     }
 }

@@ -2,6 +2,7 @@
 //! the same engine that runs experiments; of a task file, the form of each line.
 
 use super::list::open_existing;
+use super::signals::{LET_GO, Signals};
 use super::{Context, TaskCheckArgs, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
 use crate::engine::{self, RunOptions};
@@ -12,14 +13,15 @@ use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::{count, counted, duration, harmless, score};
 use crate::progress;
-use crate::shutdown::{DRAIN, StopSignal};
+use crate::shutdown::{DRAIN, Stop, stop_channel};
 use espalier_core::task::Task;
 use espalier_store::AttemptState;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
-use tokio::time::{Instant, interval};
+use tempfile::TempDir;
+use tokio::time::{Instant, interval, sleep, timeout};
 
 /// Bad tasks shown; the rest is counted. `--json` has them all.
 const SHOWN: usize = 20;
@@ -42,23 +44,22 @@ pub(super) async fn check(context: &mut Context, args: TaskCheckArgs) -> Result<
 
 /// One line that is no good.
 struct BadLine {
-    line: usize,
+    line: u64,
     reason: String,
 }
 
 fn check_form(context: &mut Context, args: &TaskCheckArgs) -> Result<Exit, Problem> {
-    let text = std::fs::read_to_string(&args.file).map_err(|error| {
+    let bytes = std::fs::read(&args.file).map_err(|error| {
         Problem::new(Exit::Input, format!("cannot read task file {}: {error}", args.file.display()))
             .hint("name a file of tasks, one JSON object a line (`espalier schema task`)")
     })?;
     let mut bad = Vec::new();
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     let (mut tasks, mut references) = (0u64, 0u64);
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    for (index, line) in lines.take(args.limit.map_or(usize::MAX, |limit| limit as usize)) {
-        let line_number = index + 1;
-        match Task::parse(line) {
-            Err(error) => bad.push(BadLine { line: line_number, reason: error.to_string() }),
+    let lines = engine::task_lines(&bytes).take(args.limit.map_or(usize::MAX, |limit| limit as usize));
+    for (line_number, line) in lines {
+        match line.and_then(|line| Task::parse(line).map_err(|error| error.to_string())) {
+            Err(reason) => bad.push(BadLine { line: line_number, reason }),
             Ok(task) => match seen.get(task.id.as_str()) {
                 Some(first) => bad.push(BadLine {
                     line: line_number,
@@ -195,6 +196,7 @@ async fn score_all(
     harness: &str,
     grants: Vec<Grant>,
 ) -> Result<BTreeMap<String, Scored>, Problem> {
+    let mut signals = Signals::new()?;
     let folder = tempfile::Builder::new().prefix("espalier-check-").tempdir().map_err(|error| {
         Problem::new(Exit::Unavailable, format!("cannot make a temporary folder: {error}"))
             .hint("name a writable folder in TMPDIR")
@@ -207,6 +209,7 @@ async fn score_all(
     (groups.size, groups.min_size, groups.replacements) = (1, Some(1), Some(0));
     (groups.filters, groups.replenish) = (Vec::new(), false);
     experiment.file.tasks.repeat = 1;
+    let (stop_sender, stop) = stop_channel();
     let store = folder.path().join("store").to_string_lossy().into_owned();
     let options = RunOptions {
         store: store.clone(),
@@ -215,7 +218,7 @@ async fn score_all(
         limit: args.limit,
         new: true,
         skip_bad_tasks: false,
-        stop: StopSignal::never(),
+        stop,
         drain: DRAIN,
     };
     let (sender, receiver) = progress::channel();
@@ -227,6 +230,14 @@ async fn score_all(
     let summary = loop {
         tokio::select! {
             result = &mut run => break result?,
+            () = signals.next() => {
+                screen.clear();
+                // At once: nothing of the check is kept. The folder goes when nobody writes to it any more.
+                while stop_sender.escalate() != Stop::Now {}
+                let _ = timeout(LET_GO, &mut run).await;
+                remove(folder).await;
+                return Err(Problem::new(Exit::Interrupted, "stopped; nothing of a check is kept"));
+            }
             _ = ticks.tick() => {
                 let text = line.line(&receiver.borrow().clone(), started.elapsed(), &screen.look);
                 if screen.look.terminal || started.elapsed() > Duration::from_secs(2) {
@@ -237,6 +248,20 @@ async fn score_all(
     };
     screen.clear();
     read_scores(&store, &summary.run_id).await
+}
+
+/// Removes the folder for good: a thread of the store may be about to make a file there.
+async fn remove(folder: TempDir) {
+    let path = folder.keep();
+    let until = Instant::now() + LET_GO;
+    loop {
+        // What cannot be removed now is tried again.
+        let _ = std::fs::remove_dir_all(&path);
+        sleep(Duration::from_millis(50)).await;
+        if !path.exists() || Instant::now() >= until {
+            return;
+        }
+    }
 }
 
 async fn read_scores(store: &str, run_id: &str) -> Result<BTreeMap<String, Scored>, Problem> {
@@ -252,6 +277,8 @@ async fn read_scores(store: &str, run_id: &str) -> Result<BTreeMap<String, Score
             last.map_or(Scored { reward: None, why: "did not end".to_owned() }, |(attempt, result)| Scored {
                 reward: result.reward,
                 why: match attempt.error {
+                    // An error of the ending itself begins with its word already.
+                    Some(error) if error.starts_with(result.stop_reason.as_str()) => error,
                     Some(error) => format!("{}: {error}", result.stop_reason.as_str()),
                     None => result.stop_reason.as_str().to_owned(),
                 },

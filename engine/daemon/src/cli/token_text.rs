@@ -1,21 +1,19 @@
 //! The text of tokens for `show --tokens`: from the model's `tokenizer.json` where the run names one, else what the
 //! transcript says was said there. The store keeps ids; text is looked up when somebody looks.
 
-use crate::experiment::ExperimentFile;
+use crate::experiment::Experiment;
 use crate::output::tokens_view::{Piece, SegmentText, pieces};
 use espalier_core::chat::Message;
 use espalier_core::samples::Origin;
 use espalier_core::trajectory::{Record, Turn};
 use espalier_inference::tokenizer::Tokenizer;
 use espalier_inference::tokenizer::local::LocalTokenizer;
-use std::path::Path;
 
-/// The text of every piece of every row. `experiment` is the run's file as written, `model` the group's.
+/// The text of every piece of every row. `experiment` is what the run kept of its own, `model` the group's.
 pub(super) async fn of_record(record: &Record, experiment: &str, model: &str) -> Vec<SegmentText> {
-    let tokenizer = toml::from_str::<ExperimentFile>(experiment).ok().and_then(|file| {
-        let path = file.models.get(model)?.tokenizer.clone()?;
-        LocalTokenizer::from_file(Path::new(&path)).ok()
-    });
+    let models = Experiment::recorded_models(experiment);
+    let path = models.get(model).and_then(|model| model.tokenizer.as_deref());
+    let tokenizer = path.and_then(|path| LocalTokenizer::from_file(path).ok());
     let mut rows = Vec::new();
     for segment in &record.trajectory.segments {
         let pieces = pieces(segment);

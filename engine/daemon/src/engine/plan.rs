@@ -89,10 +89,7 @@ fn parse(bytes: &[u8], limits: &LimitsFile) -> (Vec<Arc<Task>>, Vec<RejectedTask
     let mut rejected = Vec::new();
     let mut lines = 0;
     let mut seen: HashMap<TaskId, u64> = HashMap::new();
-    for (number, line) in (1u64..).zip(bytes.split(|byte| *byte == b'\n')) {
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
+    for (number, line) in task_lines(bytes) {
         lines += 1;
         match task(line, limits) {
             Ok(task) => match seen.get(&task.id) {
@@ -111,9 +108,20 @@ fn parse(bytes: &[u8], limits: &LimitsFile) -> (Vec<Arc<Task>>, Vec<RejectedTask
     (tasks, rejected, lines)
 }
 
-fn task(line: &[u8], limits: &LimitsFile) -> Result<Task, String> {
-    let line = std::str::from_utf8(line).map_err(|error| format!("no UTF-8: {error}"))?;
-    let task = Task::parse(line).map_err(|error| error.to_string())?;
+/// The lines of a task file that are not empty, by their numbers from 1. A mark that says "UTF-8" is no part of the first;
+/// a line that is none spoils itself alone.
+pub(crate) fn task_lines(bytes: &[u8]) -> impl Iterator<Item = (u64, Result<&str, String>)> {
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+    (1u64..).zip(bytes.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.trim_ascii().is_empty()).map(
+        |(number, line)| {
+            let text = std::str::from_utf8(line);
+            (number, text.map_err(|error| format!("no UTF-8 behind byte {}", error.valid_up_to())))
+        },
+    )
+}
+
+fn task(line: Result<&str, String>, limits: &LimitsFile) -> Result<Task, String> {
+    let task = Task::parse(line?).map_err(|error| error.to_string())?;
     Limits::resolve(limits, &task.limits).map_err(|error| error.to_string())?;
     Ok(task)
 }
@@ -188,6 +196,19 @@ mod tests {
         };
         let owned = |ids: Vec<&str>| ids.into_iter().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(sorted(owned(pass(0))), sorted(owned(pass(1))));
+    }
+
+    #[test]
+    fn a_line_that_is_no_text_spoils_itself_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tasks.jsonl");
+        let mut bytes = b"\xEF\xBB\xBF".to_vec();
+        bytes.extend(lines(1).bytes().chain(*b"ab\xFF\n"));
+        std::fs::write(&path, bytes).unwrap();
+        let all = config(None, TaskOrder::File, 1);
+        let plan = super::Plan::read(&path, &all, &LimitsFile::default(), 7, true).unwrap();
+        assert_eq!(plan.tasks(), 1);
+        assert_eq!(plan.rejected, [RejectedTask { line: 2, reason: "no UTF-8 behind byte 2".to_owned() }]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::runner::Loaded;
 use espalier_plugin::{Plugin, PluginError, PluginHost, Registry, World};
 use espalier_store::Store;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -124,7 +125,9 @@ impl Plugins {
         };
         if plugin.world() != reference.world {
             let (is, wanted) = (plugin.world().as_str(), reference.world.as_str());
-            let problem = format!("plugin `{}` is of world {is}, here {wanted} is wanted", reference.plugin);
+            let idle = if plugin.world().is_run() { "" } else { ", which no experiment can name yet" };
+            let problem =
+                format!("plugin `{}` is of world {is}{idle}, here {wanted} is wanted", reference.plugin);
             return Err(experiment
                 .refuse(
                     &key,
@@ -171,12 +174,24 @@ impl Plugins {
             return Ok(plugin);
         }
         let file = self.components.join(format!("{digest}.wasm"));
-        if !file.is_file() {
-            let bytes = self.store.blobs().read_whole(digest).await?;
-            write_whole(&self.components, &file, &bytes)
-                .map_err(|error| EngineError::Engine(format!("cannot write {}: {error}", file.display())))?;
+        if file.is_file() {
+            // The folder is a cache that anybody may write to: what lies there is believed by its digest alone.
+            match self.load_file(&file).await {
+                Ok(plugin) if plugin.digest() == digest => return Ok(plugin),
+                Ok(_) | Err(_) => {
+                    tracing::warn!(file = %file.display(), "not the component of its name; written anew");
+                }
+            }
         }
-        Ok(self.load_file(&file).await?)
+        let bytes = self.store.blobs().read_whole(digest).await?;
+        write_whole(&self.components, &file, &bytes)
+            .map_err(|source| EngineError::PluginCache { path: file.clone(), source })?;
+        let plugin = self.host.load(&file).await?;
+        if plugin.digest() != digest {
+            let text = format!("{} changed while it was loaded; start again", file.display());
+            return Err(EngineError::Engine(text));
+        }
+        Ok(plugin)
     }
 
     /// Puts the components of a group's plugins into the store, so that the group can be resumed whatever happens to
@@ -244,12 +259,14 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some(Stamp { modified: data.modified().ok()?, bytes: data.len() })
 }
 
-/// Writes beside and moves into place, so that nobody reads half a component.
+/// Writes beside and moves into place, so that nobody reads half a component, not even behind a power cut.
 fn write_whole(folder: &Path, file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    let temporary = tempfile::NamedTempFile::new_in(folder)?;
-    std::fs::write(temporary.path(), bytes)?;
-    temporary.persist(file).map(drop).map_err(|error| error.error)
+    let mut temporary = tempfile::NamedTempFile::new_in(folder)?;
+    temporary.write_all(bytes)?;
+    temporary.as_file().sync_data()?;
+    temporary.persist(file).map_err(|error| error.error)?;
+    std::fs::File::open(folder)?.sync_all()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,8 +5,9 @@ use super::plan::Plan;
 use super::plugins::Plugins;
 use crate::experiment::Experiment;
 use crate::runner::{Finished, GroupContext, Runner, now_ms};
-use crate::scheduler::{AttemptEnded, AttemptStart, Fatal, Outbox, World};
+use crate::scheduler::{AttemptEnded, AttemptStart, Fatal, Hopeless, Outbox, World};
 use async_trait::async_trait;
+use espalier_core::ending::StopReason;
 use espalier_core::group::Verdict;
 use espalier_core::ledger;
 use espalier_core::limits::Limits;
@@ -113,11 +114,24 @@ impl World for EngineWorld {
         start: AttemptStart,
         outbox: Outbox<Box<Finished>>,
     ) {
-        let finished = Box::new(self.runner.run(&group, &start).await);
+        let mut finished = Box::new(self.runner.run(&group, &start).await);
+        let hopeless = match finished.outcome.stop_reason {
+            StopReason::Infrastructure => self.runner.gone().await,
+            StopReason::HarnessFailure | StopReason::GuestTrap => finished.lacks.take().map(Hopeless::Lacks),
+            _ => None,
+        };
         let (rollout, key, outcome) = (start.rollout, start.key, finished.outcome);
         let sent_at = Instant::now();
         outbox
-            .send(AttemptEnded { rollout, key, outcome, record: Some(finished), lost: None, sent_at })
+            .send(AttemptEnded {
+                rollout,
+                key,
+                outcome,
+                record: Some(finished),
+                lost: None,
+                hopeless,
+                sent_at,
+            })
             .await;
     }
 

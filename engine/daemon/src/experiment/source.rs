@@ -98,7 +98,8 @@ impl Source {
         Source::from_text(path, text, sets).map(Arc::new)
     }
 
-    fn from_text(path: &Path, text: String, sets: &[String]) -> Result<Source, ExperimentError> {
+    /// As [`Source::read`], of text that was read before.
+    pub fn from_text(path: &Path, text: String, sets: &[String]) -> Result<Source, ExperimentError> {
         let mut source = Source {
             path: path.to_path_buf(),
             text,

@@ -28,6 +28,20 @@ fn read(text: &str, sets: &[&str]) -> Result<Experiment, ExperimentError> {
     Experiment::read(&path, &sets)
 }
 
+#[test]
+fn a_run_keeps_how_its_experiment_was_read() {
+    let set = "models.policy.tokenizer=\"../tok.json\"";
+    let experiment = read(FILE, &[set, "name=later"]).unwrap();
+    let record = experiment.record();
+    assert!(record.starts_with(FILE.trim_end()));
+    let models = Experiment::recorded_models(&record);
+    let tokenizer = models["policy"].tokenizer.clone().unwrap();
+    assert!(tokenizer.is_absolute() && tokenizer.ends_with("../tok.json"), "{}", tokenizer.display());
+    // What an earlier engine kept has no such line.
+    assert_eq!(Experiment::recorded_models(FILE).len(), 1);
+    assert!(Experiment::recorded_models("nonsense").is_empty());
+}
+
 fn place(error: ExperimentError) -> (usize, usize, usize) {
     match error {
         ExperimentError::Invalid(invalid) => match invalid.place {

@@ -191,11 +191,14 @@ impl From<EngineError> for Problem {
             }
             EngineError::Tasks { .. } => Problem::of(Exit::Input, &error)
                 .hint("`tasks.source` is relative to the experiment file; `make build` makes those of this repository"),
-            EngineError::Plugin(_) => Problem::of(Exit::Input, &error),
+            EngineError::Plugin(error) => return Problem::from(error),
             EngineError::Experiment(error) => return Problem::from(error),
             EngineError::Store(error) => return Problem::from(error),
             EngineError::Fenced(_) => Problem::of(Exit::Conflict, &error),
-            EngineError::Model { .. } => Problem::of(Exit::Unavailable, &error),
+            EngineError::PluginCache { .. } | EngineError::Model { .. } | EngineError::Gone { .. } => {
+                Problem::of(Exit::Unavailable, &error)
+            }
+            EngineError::StoppedEarly => Problem::of(Exit::Interrupted, &error),
             EngineError::Engine(_) => Problem::of(Exit::Internal, &error),
         };
         problem.hint_if(hint)
@@ -207,8 +210,10 @@ const TASKS_SHOWN: usize = 4;
 
 /// A line of a task file; the column where the reason names one.
 fn task_place(path: &Path, line: u64, reason: &str) -> Option<Box<Place>> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let text = text.lines().nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
+    let bytes = std::fs::read(path).ok()?;
+    let bytes = bytes.split(|byte| *byte == b'\n').nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim_start_matches('\u{feff}').trim_end();
     let column = reason
         .rsplit_once("(column ")
         .and_then(|(_, rest)| rest.strip_suffix(')')?.parse::<usize>().ok())

@@ -2,7 +2,7 @@
 
 use super::summary::RunFigures;
 use super::table::{Align, Cell, Table};
-use super::text::{count, cut, duration, score};
+use super::text::{count, cut, duration, harmless, score};
 use super::{Look, styles};
 use espalier_core::samples::{GroupStatus, TokenSums};
 use espalier_store::{AttemptRow, AttemptState, GroupRow, RunRow, RunTotals};
@@ -33,6 +33,9 @@ pub struct RunView {
     pub groups_all: usize,
 }
 
+/// Failed groups whose reason is told; `--json` has them all.
+const FAILURES_SHOWN: usize = 5;
+
 impl RunView {
     /// Groups shown without `--all`.
     pub const GROUPS_SHOWN: usize = 20;
@@ -58,6 +61,7 @@ impl RunView {
         if !self.groups.is_empty() {
             lines.push(String::new());
             lines.extend(self.group_table(look).lines(look));
+            lines.extend(self.failures(look));
             let hidden = self.groups_all - self.groups.len();
             if hidden > 0 {
                 let more = format!("{} more: espalier show {} --all", count(hidden as u64), self.run.run_id);
@@ -166,6 +170,27 @@ impl RunView {
             }
         }
         table
+    }
+
+    /// Why the first groups failed: what the first rollout without a reward met.
+    fn failures(&self, look: &Look) -> Vec<String> {
+        let failed = self.groups.iter().filter(|line| line.group.status == Some(GroupStatus::Failed));
+        let mut lines: Vec<String> = Vec::new();
+        for line in failed.take(FAILURES_SHOWN) {
+            let error = line.attempts.iter().find_map(|attempt| match attempt.state {
+                AttemptState::Final(result) if result.reward.is_none() => attempt.error.clone(),
+                _ => None,
+            });
+            let why = error.or_else(|| line.group.drop_reason.clone()).unwrap_or_default();
+            let why = harmless(&why).replace('\n', " ");
+            let place = format!("g{} failed:", line.group.opened.group_index);
+            let room = look.width.saturating_sub(place.len() + 1).max(20);
+            lines.push(format!("{} {}", look.paint(styles::BAD, &place), cut(&why, room)));
+        }
+        if !lines.is_empty() {
+            lines.insert(0, String::new());
+        }
+        lines
     }
 
     fn group_table(&self, look: &Look) -> Table {

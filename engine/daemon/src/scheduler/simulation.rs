@@ -119,6 +119,7 @@ impl World for Simulation {
             },
             record: Some(()),
             lost: None,
+            hopeless: None,
             sent_at: Instant::now(),
         };
         tokio::select! {

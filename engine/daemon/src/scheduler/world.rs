@@ -36,6 +36,36 @@ pub struct AttemptStart {
     pub cancel: CancelToken,
 }
 
+/// Why attempts cannot come to anything now, as found out by one that did not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hopeless {
+    /// A model's server does not answer. Believed when a rollout has used up its attempts: it may come back.
+    Away {
+        /// The experiment's name of it.
+        model: String,
+        /// What its server did.
+        why: String,
+    },
+    /// A model will not answer before somebody changes something.
+    Unusable {
+        /// The experiment's name of it.
+        model: String,
+        /// What its server said.
+        why: String,
+    },
+    /// The harness failed for want of a part that the experiment does not have.
+    Lacks(Lack),
+}
+
+/// A part that a harness asked for in vain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// `[environment]`.
+    Environment,
+    /// `[models.NAME]`.
+    Model(String),
+}
+
 /// The one event that a runner sends for each attempt.
 #[derive(Debug)]
 pub struct AttemptEnded<R> {
@@ -49,6 +79,8 @@ pub struct AttemptEnded<R> {
     pub record: Option<R>,
     /// Why there is no record.
     pub lost: Option<String>,
+    /// Why the next attempts would end like this one, where they would.
+    pub hopeless: Option<Hopeless>,
     /// When it was sent: for the lag.
     pub sent_at: Instant,
 }
@@ -113,6 +145,9 @@ pub enum Fatal {
     /// A group could not be opened: a plugin could not be loaded any more.
     #[error(transparent)]
     Opening(Box<EngineError>),
+    /// No attempt can come to anything now.
+    #[error("no rollout can come to anything: {0:?}")]
+    Hopeless(Hopeless),
     /// A task of the engine panicked or did not end.
     #[error("{0}")]
     Engine(String),

@@ -1,0 +1,47 @@
+//! What an attempt was refused because the experiment does not have it: the difference between a harness that fails by
+//! itself and one that cannot work in this experiment at all.
+
+use super::Runner;
+use crate::scheduler::{Hopeless, Lack};
+use async_trait::async_trait;
+use espalier_core::failure::Failure;
+use espalier_core::host::{Environment, Environments};
+use espalier_inference::models::{Gone, RolloutModels};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Stands where the experiment names no environment; remembers that it was asked for.
+#[derive(Debug, Default)]
+pub(super) struct NoEnvironment {
+    asked: AtomicBool,
+}
+
+impl NoEnvironment {
+    /// What the harness asked for in vain.
+    pub(super) fn lack(&self, models: &RolloutModels) -> Option<Lack> {
+        let environment = self.asked.load(Ordering::Relaxed).then_some(Lack::Environment);
+        environment.or_else(|| models.missing().map(Lack::Model))
+    }
+}
+
+#[async_trait]
+impl Environments for NoEnvironment {
+    async fn open(&self) -> Result<Box<dyn Environment>, Failure> {
+        self.asked.store(true, Ordering::Relaxed);
+        Err(Failure::Invalid("the experiment names no environment".to_owned()))
+    }
+}
+
+impl Runner {
+    /// Whether a model of the experiment cannot be asked now; asks their servers, each for at most 30 s.
+    pub(crate) async fn gone(&self) -> Option<Hopeless> {
+        for (name, model) in self.models.iter() {
+            let model_name = name.clone();
+            match model.gone().await {
+                None => {}
+                Some(Gone::Away(why)) => return Some(Hopeless::Away { model: model_name, why }),
+                Some(Gone::ForGood(why)) => return Some(Hopeless::Unusable { model: model_name, why }),
+            }
+        }
+        None
+    }
+}
