@@ -168,7 +168,7 @@ impl Sandbox for Handle {
 
     async fn stat(&self, path: &[u8], follow: bool) -> Result<FileStat, Failure> {
         let machine = &self.0;
-        Ok(stat(machine.said(machine.agent.stat(machine.place(path), follow).await)?))
+        Ok(stat(&machine.said(machine.agent.stat(machine.place(path), follow).await)?))
     }
 
     async fn make_folder(&self, path: &[u8], options: WriteOptions) -> Result<(), Failure> {
@@ -209,7 +209,7 @@ impl Sandbox for Handle {
         };
         let change = machine.change();
         let answer = machine.said(machine.agent.apply_patch(&change, request).await)?;
-        Ok(answer.files.into_iter().map(patched).collect())
+        Ok(answer.files.iter().map(patched).collect())
     }
 
     async fn changes(&self, root: Option<&[u8]>, bytes_max: u64) -> Result<ChangeSet, Failure> {
@@ -260,7 +260,7 @@ impl Sandbox for Handle {
     }
 }
 
-fn stat(stat: wire::FileStat) -> FileStat {
+fn stat(stat: &wire::FileStat) -> FileStat {
     let kind = match stat.kind() {
         wire::FileKind::File => FileKind::File,
         wire::FileKind::Folder => FileKind::Folder,
@@ -286,10 +286,10 @@ fn stat(stat: wire::FileStat) -> FileStat {
 
 fn entry(entry: wire::Entry) -> Entry {
     let error = (!entry.error.is_empty()).then_some(entry.error);
-    Entry { path: entry.path.to_vec(), stat: stat(entry.stat.unwrap_or_default()), error }
+    Entry { path: entry.path.to_vec(), stat: stat(&entry.stat.unwrap_or_default()), error }
 }
 
-fn patched(file: wire::PatchedFile) -> PatchedFile {
+fn patched(file: &wire::PatchedFile) -> PatchedFile {
     let action = match file.action() {
         patched_file::Action::Modified => PatchAction::Modified,
         patched_file::Action::Created => PatchAction::Created,
