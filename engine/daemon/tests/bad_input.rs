@@ -310,6 +310,7 @@ fn task_lines_that_not_every_reader_takes() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "there is no runtime here whose thread could be blocked")]
 fn a_check_that_is_stopped_leaves_nothing() {
     let desk = Desk::with("size = 2", "size = 2");
     let many: String =
