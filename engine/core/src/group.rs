@@ -345,7 +345,8 @@ mod tests {
         use StopReason::{GuestTrap, Infrastructure, Submitted};
         let lost = |index| (index, Infrastructure, false);
         let scored = |index| (index, Submitted, true);
-        let cases: [(&[(u32, StopReason, bool)], &[u32]); 5] = [
+        type Case<'a> = (&'a [(u32, StopReason, bool)], &'a [u32]);
+        let cases: [Case<'_>; 5] = [
             (&[lost(0), scored(1), lost(2), lost(3), lost(4)], &[0, 2, 3, 4]),
             // A replacement that has a reward keeps what it replaced.
             (&[lost(0), lost(1), lost(2), lost(3), lost(4), scored(5)], &[2, 3, 4]),
