@@ -78,7 +78,7 @@ pub fn build() -> Result<(), String> {
     agent()?;
     plugins::build(&[])?;
     tasks()?;
-    setup::run(&[Part::Model])?;
+    setup::run(&[Part::Model, Part::Sandboxes])?;
     say(&format!("built {}", place::binary().display()));
     Ok(())
 }
@@ -99,17 +99,25 @@ pub fn agent() -> Result<(), String> {
     openly(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
 }
 
-/// One experiment from end to end.
+/// Text games with a small model; then shell tasks in sandboxes: by their own solutions, by doing nothing, by the model.
 pub fn demo(arguments: &[String]) -> Result<(), String> {
     build()?;
-    let experiment = "experiments/textcraft.toml";
-    let mut command = Command::new(place::binary());
-    openly(command.current_dir(root()).args(["run", experiment]).args(arguments))
+    let run = |experiment: &str| {
+        let mut command = Command::new(place::binary());
+        command.current_dir(root()).args(["run", &format!("experiments/{experiment}.toml")]);
+        command
+    };
+    openly(run("textcraft").args(arguments))?;
+    for experiment in ["shell-reference", "shell-idle", "shell"] {
+        openly(&mut run(experiment))?;
+    }
+    Ok(())
 }
 
 /// Everything that can be tested without a network or a large model; ends with what cargo says.
 pub fn test(arguments: &[String]) -> Result<(), String> {
     setup::run(&setup::ALL)?;
+    agent()?;
     plugins::build(&[])?;
     tasks()?;
     let python = python_tests()?;

@@ -16,12 +16,14 @@ pub enum Part {
     Model,
     /// Recipes and chat templates that tasks and tests are made of.
     Data,
+    /// What sandboxes' disks are made with.
+    Sandboxes,
     /// What the tests start: PostgreSQL, a registry of images, and umoci, which images are compared with.
     Tests,
 }
 
 /// Every part.
-pub const ALL: [Part; 4] = [Part::Guests, Part::Model, Part::Data, Part::Tests];
+pub const ALL: [Part; 5] = [Part::Guests, Part::Model, Part::Data, Part::Sandboxes, Part::Tests];
 
 /// Makes the parts ready. Quick when they are.
 pub fn run(parts: &[Part]) -> Result<(), String> {
@@ -41,7 +43,7 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
             }
             Part::Data => data()?,
             // Debian packages are all of it.
-            Part::Tests => {}
+            Part::Sandboxes | Part::Tests => {}
         }
     }
     Ok(())
@@ -67,6 +69,9 @@ impl Part {
             }
             Part::Guests => rust.into_iter().chain(node).chain(python()).collect(),
             Part::Model | Part::Data => python(),
+            // An ordinary user's disks are memory.
+            Part::Sandboxes if !crate::shell::is_root() => Vec::new(),
+            Part::Sandboxes => vec![Debian { file: "mkfs.btrfs", package: "btrfs-progs" }],
             Part::Tests => {
                 vec![
                     Debian { file: "/usr/lib/postgresql/*/bin/initdb", package: "postgresql" },

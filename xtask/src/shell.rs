@@ -54,8 +54,7 @@ pub fn apt(wanted: &[Debian]) -> Result<(), String> {
         return Ok(());
     }
     let packages = missing.iter().copied().collect::<Vec<_>>().join(" ");
-    let user = quietly(Command::new("id").arg("-u"))?;
-    if user.trim() != "0" {
+    if !is_root() {
         return Err(format!(
             "these Debian packages are missing. Run, then try again:\n  \
              sudo apt-get update && sudo apt-get install -y --no-install-recommends {packages}"
@@ -70,6 +69,11 @@ pub fn apt(wanted: &[Debian]) -> Result<(), String> {
             .args(missing),
     )?;
     Ok(())
+}
+
+/// Whether this is the root user.
+pub fn is_root() -> bool {
+    quietly(Command::new("id").arg("-u")).is_ok_and(|user| user.trim() == "0")
 }
 
 /// Whether a file is there; a bare name is looked for in `PATH`.

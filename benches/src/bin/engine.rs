@@ -281,6 +281,7 @@ impl Bench {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         RunOptions {
             store: self.folder.path().join("store").display().to_string(),
+            sandboxes: self.folder.path().join("store").display().to_string(),
             plugin_folders: vec![repository.join("plugins/dist")],
             plugin_cache: cache(),
             limit: None,

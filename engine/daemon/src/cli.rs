@@ -7,6 +7,7 @@ mod list;
 mod logging;
 mod plugins;
 mod run;
+mod sandbox;
 mod schema;
 mod show;
 mod signals;
@@ -94,6 +95,9 @@ The first ctrl-c lets running rollouts finish and keeps them; the second ends at
     /// List, check and name plugins.
     #[command(subcommand)]
     Plugin(PluginCommand),
+    /// Make sandboxes by hand, work in them, keep and end them.
+    #[command(subcommand)]
+    Sandbox(sandbox::SandboxCommand),
     /// Print the JSON Schema of a file that users write.
     #[command(after_help = "Example:
   espalier schema experiment > experiment.schema.json")]
@@ -284,6 +288,17 @@ struct Context {
 
 /// Parses the arguments, carries the command out, prints what went wrong.
 pub fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some(crate::sandboxes::KEEPER) {
+        // Before any thread is started: a keeper has one.
+        return match espalier_sandbox::local::keeper::main(arguments) {
+            Ok(()) => Exit::Done.into(),
+            Err(error) => {
+                eprintln!("espalier: {error}");
+                Exit::Unavailable.into()
+            }
+        };
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -347,6 +362,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Plugin(PluginCommand::List) => plugins::list(context).await,
         Command::Plugin(PluginCommand::Check(args)) => plugins::check(context, args).await,
         Command::Plugin(PluginCommand::Alias(args)) => plugins::alias(context, args).await,
+        Command::Sandbox(command) => sandbox::sandbox(context, command).await,
         Command::Schema(args) => schema::print(context, &args),
         Command::Doctor => doctor::doctor(&mut context.out, &context.common).await,
     }

@@ -13,6 +13,7 @@ pub(crate) use plan::task_lines;
 
 use crate::experiment::{Experiment, ExperimentError, POLICY};
 use crate::progress::{Counts, ProgressSender, Stage};
+use crate::runner::sandboxes::RunSandboxes;
 use crate::runner::{Runner, now_ms};
 use crate::scheduler::{self, Fatal, Hopeless, Lack, Resume, Schedule};
 use crate::shutdown::{Stop, StopSignal};
@@ -20,6 +21,7 @@ use espalier_core::ending::StopReason;
 use espalier_core::group;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::samples::GroupStatus;
+use espalier_core::sandbox::{SandboxFile, SandboxSpec};
 use espalier_inference::error::EndpointError;
 use espalier_inference::models::{Model, OpenError};
 use espalier_inference::tokenizer::TokenizerError;
@@ -41,6 +43,8 @@ use world::EngineWorld;
 pub struct RunOptions {
     /// Folder or URL of the store.
     pub store: String,
+    /// Store whose sandboxes are used; usually the same.
+    pub sandboxes: String,
     /// Folders of built plugins, searched in this order.
     pub plugin_folders: Vec<PathBuf>,
     /// Folder of compiled plugin code; safe to delete, safe to share.
@@ -240,8 +244,13 @@ impl Session {
             drain: self.options.drain,
         };
         let stop = self.options.stop.clone();
+        let sandboxes = world.sandboxes();
         let run = Box::pin(scheduler::run(world, schedule, stop, lease.lost(), self.progress.clone()));
-        let outcome = run.await.map_err(|fatal| match fatal {
+        let outcome = run.await;
+        if let Some(sandboxes) = sandboxes {
+            sandboxes.service.close().await;
+        }
+        let outcome = outcome.map_err(|fatal| match fatal {
             Fatal::Hopeless(hopeless) => self.explain(hopeless),
             other => other.into(),
         })?;
@@ -388,9 +397,55 @@ impl Session {
             groups: file.groups.clone(),
             rewards: file.rewards.clone(),
             private_task: file.harness.sees_private_task(),
+            sandboxes: self.sandboxes().await?,
         };
         let (experiment, plan) = (Arc::clone(&self.experiment), Arc::clone(&self.plan));
         Ok(EngineWorld::new(experiment, plan, plugins, runner, opened))
+    }
+
+    /// `None` where neither experiment nor tasks speak of any. What an earlier session of this run left is ended: its attempts
+    /// are made again.
+    async fn sandboxes(&self) -> Result<Option<Arc<RunSandboxes>>, EngineError> {
+        let file = &self.experiment.file;
+        if file.sandbox.is_none() && !self.plan.speaks_of_sandboxes() {
+            return Ok(None);
+        }
+        let config = file.sandbox.clone().unwrap_or_default();
+        let sandboxes = RunSandboxes {
+            service: crate::sandboxes::open(&self.options.sandboxes.parse()?)?,
+            file: file.sandbox.as_ref().map(|config| config.file(&self.experiment.folder)),
+            require: config.require,
+            warm: config.warm,
+            lease: config.lease.0,
+            run_id: self.run.run_id().to_owned(),
+        };
+        // A value that no sandbox can have, and a promise that this machine cannot keep, are told before the first rollout.
+        if let Some(file) = &sandboxes.file
+            && let Err(error) = SandboxSpec::resolve(file, &SandboxFile::default())
+        {
+            let key = format!("sandbox.{}", error.key.split('.').next().unwrap_or_default());
+            return Err(self.experiment.refuse(&key, error.to_string(), "see docs/sandboxes.md").into());
+        }
+        let promises = sandboxes.service.backend().promises().await?;
+        for promise in &sandboxes.require {
+            let problem = match promises.get(promise) {
+                Some(Ok(())) => continue,
+                Some(Err(remedy)) => format!("this machine cannot promise `{promise}`: {remedy}"),
+                None => {
+                    let known: Vec<&str> = promises.keys().map(String::as_str).collect();
+                    format!("`{promise}` is no promise; there are {}", known.join(", "))
+                }
+            };
+            return Err(self
+                .experiment
+                .refuse("sandbox.require", problem, "`espalier doctor` lists what can be promised")
+                .into());
+        }
+        let left = sandboxes.reclaim().await?;
+        if left > 0 {
+            tracing::info!(left, "ended sandboxes that an earlier session of the run left");
+        }
+        Ok(Some(Arc::new(sandboxes)))
     }
 
     /// What the experiment says wrongly is refused at its place; what its server does is not the file's matter.
@@ -431,6 +486,9 @@ fn wanted(plan: &Plan, options: &RunOptions) -> u64 {
 /// Why a run cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
+    /// Sandboxes cannot be made here, or not so.
+    #[error(transparent)]
+    Sandbox(#[from] espalier_sandbox::error::SandboxError),
     /// The experiment file is wrong, or names what is not there; it says where.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
@@ -533,6 +591,7 @@ impl EngineError {
             | EngineError::Tasks { .. }
             | EngineError::Plugin(_)
             | EngineError::StoppedEarly
+            | EngineError::Sandbox(_)
             | EngineError::Fenced(_) => None,
         }
     }

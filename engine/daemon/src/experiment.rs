@@ -5,8 +5,10 @@
 //! derived from the same types. Nothing here touches the network or loads a plugin.
 
 pub mod meaning;
+mod sandbox;
 pub mod source;
 
+pub use sandbox::SandboxConfig;
 pub use source::{ExperimentError, Place};
 
 pub use espalier_core::group::{Filter, GroupsConfig};
@@ -63,6 +65,9 @@ pub struct ExperimentFile {
     /// The simulated world, where the tasks have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<EnvironmentConfig>,
+    /// What every sandbox of the tasks is made of and bounded by; gives each task a sandbox `main`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxConfig>,
     /// What scores a finished rollout. Without any, rollouts stay unscored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewards: Vec<RewardConfig>,

@@ -13,6 +13,7 @@ pub mod experiment;
 pub mod output;
 pub mod progress;
 pub mod runner;
+pub mod sandboxes;
 pub mod scheduler;
 pub mod shutdown;
 pub mod task_schema;

@@ -6,12 +6,14 @@
 
 mod absent;
 mod record;
+pub mod sandboxes;
 mod score;
 
 use crate::scheduler::{AttemptStart, Lack};
 use espalier_core::ending::{Ending, Evidence, HarnessEnd, Lost, Scored, StopReason, classify};
 use espalier_core::failure::Failure;
 use espalier_core::group::GroupsConfig;
+use espalier_core::host::sandbox::Sandboxes as SandboxesOfRollout;
 use espalier_core::host::{Blobs, Environments, Models};
 use espalier_core::ledger::Trainability;
 use espalier_core::limits::Limits;
@@ -23,7 +25,9 @@ use espalier_core::task::{Task, TaskId, TaskView};
 use espalier_core::trajectory::{LogLine, LogSource, Record};
 use espalier_inference::models::{Model, RolloutContext, RolloutModels};
 use espalier_plugin::{EnvironmentRun, HarnessOutcome, HarnessRun, Plugin, PluginHost};
+use espalier_sandbox::rollout::RolloutSandboxes;
 use espalier_store::{AttemptStarted, IssuedBlob, RolloutBlobs, RunWriter, StoreError, ids};
+use sandboxes::{AttemptSandboxes, RunSandboxes};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -82,6 +86,8 @@ pub struct Runner {
     pub rewards: Vec<RewardConfig>,
     /// Whether the harness sees the private part of the task.
     pub private_task: bool,
+    /// Makes sandboxes, where experiment or tasks speak of any.
+    pub sandboxes: Option<Arc<RunSandboxes>>,
 }
 
 /// What an attempt left.
@@ -97,6 +103,13 @@ pub struct Finished {
     pub ended_ms: u64,
     /// What the harness asked for and the experiment does not have.
     pub lacks: Option<Lack>,
+}
+
+/// What a rollout's rewards are lent of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent<'a> {
+    pub(crate) blobs: &'a Arc<RolloutBlobs>,
+    pub(crate) sandboxes: Option<&'a Arc<RolloutSandboxes>>,
 }
 
 /// The names and seeds of one attempt.
@@ -137,6 +150,12 @@ impl Runner {
                 meter: Arc::clone(&meter),
             })
         });
+        let makers = self.sandboxes.as_ref().filter(|makers| makers.are_there_for(&group.task));
+        let sandboxes = makers.map(|makers| {
+            let provider =
+                AttemptSandboxes::new(Arc::clone(makers), Arc::clone(&group.task), names.traj_id.clone());
+            Arc::new(RolloutSandboxes::new(Arc::new(provider), Arc::clone(&blobs) as Arc<dyn Blobs>))
+        });
         let absent = Arc::new(absent::NoEnvironment::default());
         let mut run = HarnessRun {
             plugin: Arc::clone(&group.harness.plugin),
@@ -146,7 +165,7 @@ impl Runner {
             models: Arc::new(models.clone()) as Arc<dyn Models>,
             environments: environment.clone().map(|environment| environment as Arc<dyn Environments>),
             blobs: Arc::clone(&blobs) as Arc<dyn Blobs>,
-            sandboxes: None,
+            sandboxes: sandboxes.clone().map(|sandboxes| sandboxes as Arc<dyn SandboxesOfRollout>),
             meter,
             seed: self.scope(group, start).seed(Purpose::Harness, 0),
             start_ms: now_ms(),
@@ -173,7 +192,7 @@ impl Runner {
         let evidence = Evidence {
             cancelled,
             harness: harness.end,
-            lost: models.lost(),
+            lost: models.lost().or_else(|| sandboxes.as_ref().and_then(|sandboxes| sandboxes.lost())),
             environment_failure,
             wall: harness.wall,
         };
@@ -188,7 +207,15 @@ impl Runner {
         draft.ended_ms = now_ms();
         if self.is_scored(draft.ending.stop_reason) {
             let scoring = Instant::now();
-            self.score(group, start, &names, &mut draft, &models, &blobs).await;
+            self.score(
+                group,
+                start,
+                &names,
+                &mut draft,
+                &models,
+                &Lent { blobs: &blobs, sandboxes: sandboxes.as_ref() },
+            )
+            .await;
             draft.score = scoring.elapsed();
         }
         let finished = self.finish(group, start, &names, draft, &models, &blobs);

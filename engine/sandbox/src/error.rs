@@ -14,6 +14,9 @@ pub enum SandboxError {
         /// What would do.
         wanted: String,
     },
+    /// The same, in words: a patch of the request does not fit what there is.
+    #[error("{0}")]
+    Rejected(String),
     /// Infrastructure failed: a registry is out of reach, the disk is full. Another try may work.
     #[error("{0}")]
     Unavailable(String),

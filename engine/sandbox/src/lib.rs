@@ -1,6 +1,14 @@
 //! Sandboxes: where side effects happen. A backend makes them, an agent inside each carries out what is asked, images say
 //! what is in them at first.
+//!
+//! Reading order: [`error`] -> [`backend`] -> [`local`].
 
+pub mod backend;
 pub mod error;
+pub mod host;
 pub mod image;
+pub mod local;
+
+pub mod proxy;
 pub mod rollout;
+pub mod service;

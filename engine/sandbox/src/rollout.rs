@@ -127,7 +127,9 @@ impl RolloutSandboxes {
 
     fn failed(name: &str, error: &SandboxError) -> Failure {
         match error {
-            SandboxError::Invalid { .. } => Failure::Invalid(format!("sandbox {name}: {error}")),
+            SandboxError::Invalid { .. } | SandboxError::Rejected(_) => {
+                Failure::Invalid(format!("sandbox {name}: {error}"))
+            }
             SandboxError::Unavailable(_) | SandboxError::Refused { .. } | SandboxError::Lost(_) => {
                 Failure::Unavailable(format!("sandbox {name}: {error}"))
             }

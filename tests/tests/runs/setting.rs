@@ -75,6 +75,7 @@ impl Setting {
     pub(crate) fn options(&self, stop: StopSignal) -> RunOptions {
         RunOptions {
             store: self.store_folder().display().to_string(),
+            sandboxes: self.store_folder().display().to_string(),
             plugin_folders: vec![plugin_folder()],
             plugin_cache: plugin_cache(),
             limit: None,

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 mod place;
+mod whole;
 
 use espalier_core::ending::{HarnessEnd, Limit, Lost, Outcome, Report};
 use espalier_core::failure::Failure;

@@ -17,6 +17,8 @@ pub enum Exit {
     Internal,
     /// Stopped by a signal after saving what was finished.
     Interrupted,
+    /// Of a command in a sandbox: its own.
+    Command(u8),
 }
 
 impl Exit {
@@ -30,6 +32,7 @@ impl Exit {
             Exit::Unavailable => 4,
             Exit::Internal => 5,
             Exit::Interrupted => 130,
+            Exit::Command(code) => code,
         }
     }
 }

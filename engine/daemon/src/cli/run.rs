@@ -23,6 +23,7 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
     let (stop_sender, stop) = stop_channel();
     let options = RunOptions {
         store: context.common.store.clone(),
+        sandboxes: context.common.store.clone(),
         plugin_folders: plugin_folders(Some(&args.file)),
         plugin_cache: plugin_cache(),
         limit: args.limit,

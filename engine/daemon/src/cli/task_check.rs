@@ -213,6 +213,8 @@ async fn score_all(
     let store = folder.path().join("store").to_string_lossy().into_owned();
     let options = RunOptions {
         store: store.clone(),
+        // Images and disks are there already.
+        sandboxes: context.common.store.clone(),
         plugin_folders: plugin_folders(Some(&args.file)),
         plugin_cache: plugin_cache(),
         limit: args.limit,

@@ -57,6 +57,11 @@ impl Plan {
         Ok(Plan { tasks, passes, taken, file_hash, rejected })
     }
 
+    /// Whether any task names a sandbox.
+    pub(crate) fn speaks_of_sandboxes(&self) -> bool {
+        self.tasks.iter().any(|task| task.sandbox.is_some() || !task.sandboxes.is_empty())
+    }
+
     /// Tasks that were read.
     pub(crate) fn tasks(&self) -> u64 {
         self.tasks.len() as u64

@@ -4,6 +4,7 @@ use super::EngineError;
 use super::plan::Plan;
 use super::plugins::Plugins;
 use crate::experiment::Experiment;
+use crate::runner::sandboxes::RunSandboxes;
 use crate::runner::{Finished, GroupContext, Runner, now_ms};
 use crate::scheduler::{AttemptEnded, AttemptStart, Fatal, Hopeless, Outbox, World};
 use async_trait::async_trait;
@@ -40,6 +41,11 @@ impl EngineWorld {
         opened: BTreeMap<u64, GroupOpened>,
     ) -> Self {
         EngineWorld { experiment, plan, plugins, runner, opened }
+    }
+
+    /// What makes its sandboxes.
+    pub(super) fn sandboxes(&self) -> Option<Arc<RunSandboxes>> {
+        self.runner.sandboxes.clone()
     }
 
     async fn open(&self, group_index: u64) -> Result<GroupContext, EngineError> {

@@ -15,6 +15,9 @@ const MODEL_TRANSPORT: [&str; 5] = ["url", "api_key_env", "in_flight", "deadline
 /// Keys of the groups that say how fast it goes.
 const GROUPS_PACE: [&str; 3] = ["concurrent_rollouts", "retry_delay", "retry_delay_max"];
 
+/// Keys of `[sandbox]` that say how they are kept, not what they are.
+const SANDBOX_PACE: [&str; 3] = ["warm", "lease", "require"];
+
 impl Experiment {
     /// The meaning as one object. `task_file_hash` is the hash of the task file's bytes; files of templates and
     /// tokenizers count by their content, and as `null` where they cannot be read.
@@ -28,6 +31,9 @@ impl Experiment {
         }
         if let Some(groups) = file.get_mut("groups").and_then(Value::as_object_mut) {
             groups.retain(|key, _| !GROUPS_PACE.contains(&key.as_str()));
+        }
+        if let Some(sandbox) = file.get_mut("sandbox").and_then(Value::as_object_mut) {
+            sandbox.retain(|key, _| !SANDBOX_PACE.contains(&key.as_str()));
         }
         for (name, config) in &self.file.models {
             let model = file["models"][name.as_str()].as_object_mut().expect("a model is an object");

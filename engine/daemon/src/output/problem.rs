@@ -194,6 +194,7 @@ impl From<EngineError> for Problem {
             EngineError::Plugin(error) => return Problem::from(error),
             EngineError::Experiment(error) => return Problem::from(error),
             EngineError::Store(error) => return Problem::from(error),
+            EngineError::Sandbox(error) => return Problem::from(error),
             EngineError::Fenced(_) => Problem::of(Exit::Conflict, &error),
             EngineError::PluginCache { .. } | EngineError::Model { .. } | EngineError::Gone { .. } => {
                 Problem::of(Exit::Unavailable, &error)

@@ -1,17 +1,17 @@
 //! Scoring a finished attempt: each reward, with its own retries; a reward that fails makes null, never 0.
 
 use super::record::Draft;
-use super::{GroupContext, Loaded, Names, Runner};
+use super::{GroupContext, Lent, Loaded, Names, Runner};
 use crate::scheduler::AttemptStart;
 use espalier_core::ending::{Ending, StopReason};
 use espalier_core::host::Blobs;
+use espalier_core::host::sandbox::Sandboxes as SandboxesOfRollout;
 use espalier_core::rollout::RetryPolicy;
 use espalier_core::seed::Purpose;
 use espalier_core::signal::{RewardConfig, Scored, Signal, combine};
 use espalier_core::trajectory::{PluginScore, RolloutView, Score};
 use espalier_inference::models::RolloutModels;
 use espalier_plugin::{RewardRun, ScoreError};
-use espalier_store::RolloutBlobs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,15 +29,15 @@ impl Runner {
         names: &Names,
         draft: &mut Draft,
         models: &RolloutModels,
-        blobs: &Arc<RolloutBlobs>,
+        lent: &Lent<'_>,
     ) {
         let transcript = models.transcript();
         let turns = models.policy_turns();
-        let view = draft.view(group, names, transcript, &self.group_model, blobs.as_ref()).await;
+        let view = draft.view(group, names, transcript, &self.group_model, lent.blobs.as_ref()).await;
         let mut results: Vec<Result<Vec<Score>, String>> = Vec::with_capacity(group.rewards.len());
         for (loaded, config) in group.rewards.iter().zip(&self.rewards) {
             let result = match &view {
-                Ok(view) => self.score_one(group, start, loaded, config, view, draft, blobs).await,
+                Ok(view) => self.score_one(group, start, loaded, config, view, draft, lent).await,
                 Err(failure) => Err(format!("what it is shown cannot be kept: {failure}")),
             };
             results.push(result);
@@ -79,7 +79,7 @@ impl Runner {
         config: &RewardConfig,
         view: &RolloutView,
         draft: &mut Draft,
-        blobs: &Arc<RolloutBlobs>,
+        lent: &Lent<'_>,
     ) -> Result<Vec<Score>, String> {
         let policy =
             RetryPolicy { attempts: config.attempts, delay: RETRY_DELAY, delay_max: RETRY_DELAY_MAX };
@@ -93,8 +93,8 @@ impl Runner {
                 seed: self.scope(group, start).seed(Purpose::Reward, 0),
                 now_ms: draft.ended_ms,
                 limits: group.limits.clone(),
-                blobs: Arc::clone(blobs) as Arc<dyn Blobs>,
-                sandboxes: None,
+                blobs: Arc::clone(lent.blobs) as Arc<dyn Blobs>,
+                sandboxes: lent.sandboxes.cloned().map(|sandboxes| sandboxes as Arc<dyn SandboxesOfRollout>),
                 cancel: start.cancel.clone(),
             };
             let outcome = Box::pin(self.host.score(run)).await;

@@ -245,7 +245,7 @@ impl Sandbox for Handle {
         };
         use crate::error::SandboxError;
         provider.checkpoint(&machine.name).await.map_err(|error| match &error {
-            SandboxError::Invalid { .. } => Failure::Invalid(error.to_string()),
+            SandboxError::Invalid { .. } | SandboxError::Rejected(_) => Failure::Invalid(error.to_string()),
             SandboxError::Refused { .. } => {
                 Failure::Other { code: "unsupported".to_owned(), text: error.to_string() }
             }

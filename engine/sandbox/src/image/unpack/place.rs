@@ -295,8 +295,13 @@ impl<'a> Tree<'a> {
 
     /// Hides all that lower layers hold in this folder.
     pub(super) fn opaque(&mut self, folder: &Place) -> Result<(), Fault> {
-        rustix::fs::fsetxattr(&folder.fd, self.rights.opaque(), b"y", rustix::fs::XattrFlags::empty())
-            .map_err(Fault::write("marking as opaque", &folder.path))?;
+        // Overlays that are mounted in a user namespace read the user's attribute alone, whoever unpacked the layer.
+        let mut attributes = vec![self.rights.opaque(), Rights::User.opaque()];
+        attributes.dedup();
+        for attribute in attributes {
+            rustix::fs::fsetxattr(&folder.fd, attribute, b"y", rustix::fs::XattrFlags::empty())
+                .map_err(Fault::write("marking as opaque", &folder.path))?;
+        }
         self.opaque.insert(folder.path.clone());
         Ok(())
     }

@@ -1,0 +1,378 @@
+//! `espalier sandbox`: sandboxes by hand.
+
+mod copy;
+mod execute;
+
+use super::Context;
+use crate::cli::exit::Exit;
+use crate::output::problem::Problem;
+use crate::output::styles;
+use crate::output::table::{Align, Cell, Table};
+use crate::output::text::age;
+use clap::{Args, Subcommand};
+use espalier_core::limits::{DurationText, SizeText};
+use espalier_core::sandbox::{Network, SandboxFile, SandboxSpec};
+use espalier_sandbox::backend::Placed;
+use espalier_sandbox::service::{IMAGE, Purpose, Sandbox, Sandboxes, random_id};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// `espalier sandbox`
+#[derive(Debug, Subcommand)]
+pub enum SandboxCommand {
+    /// Make sandboxes and print their ids.
+    #[command(after_help = "Examples:
+  espalier sandbox create                              this machine's own programs, no network
+  espalier sandbox create debian:12 --memory 1GiB --cpu 2 --lease 2h
+  espalier sandbox create oci:./image --allow pypi.org:443 --allow files.pythonhosted.org:443
+  espalier sandbox create checkpoint:ID --count 4      four that go on from a checkpoint
+
+It ends when nothing has spoken to it for its lease.")]
+    Create(Box<CreateArgs>),
+    /// Run a command in a sandbox; its output, and its exit code.
+    #[command(after_help = "Examples:
+  espalier sandbox exec ID -- ls -l /
+  espalier sandbox exec ID --timeout 10s -- sh -c 'make test'
+  tar c src | espalier sandbox exec ID --stdin -- tar x -C /root
+
+Exits with the command's own code; 128+N: killed by signal N; 124: timed out; 137: out of memory, which is also said on
+standard error; 125: espalier itself could not.")]
+    Exec(ExecArgs),
+    /// Open a terminal in a sandbox.
+    #[command(after_help = "Example:
+  espalier sandbox shell ID")]
+    Shell(ShellArgs),
+    /// Copy files and folders into a sandbox, or out of it.
+    #[command(after_help = "Examples:
+  espalier sandbox cp src ID:/root/src
+  espalier sandbox cp ID:/root/result.txt .")]
+    Cp(CopyArgs),
+    /// List sandboxes, or checkpoints.
+    #[command(after_help = "Examples:
+  espalier sandbox list
+  espalier sandbox list --label task=7 --json")]
+    List(ListArgs),
+    /// End sandboxes; nothing of them is left.
+    #[command(after_help = "Examples:
+  espalier sandbox delete ID
+  espalier sandbox delete --all
+  espalier sandbox delete --checkpoint ID")]
+    Delete(DeleteArgs),
+    /// Keep a sandbox's file system as it is now, and print the checkpoint's id. What runs in it goes on, and is not in the copy.
+    #[command(after_help = "Example:
+  espalier sandbox checkpoint ID")]
+    Checkpoint(CheckpointArgs),
+}
+
+/// `espalier sandbox create`
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// `host`, the name of an image, oci:FOLDER, oci-archive:FILE, or checkpoint:ID.
+    #[arg(default_value = "host")]
+    pub image: String,
+    /// Cores.
+    #[arg(long)]
+    pub cpu: Option<f64>,
+    /// As 512MiB.
+    #[arg(long)]
+    pub memory: Option<SizeText>,
+    /// What it may write, as 4GiB.
+    #[arg(long)]
+    pub disk: Option<SizeText>,
+    /// Processes and threads at once.
+    #[arg(long, value_name = "N")]
+    pub processes_max: Option<u32>,
+    /// Let it reach its own 127.0.0.1.
+    #[arg(long)]
+    pub loopback: bool,
+    /// Let it reach this, through a proxy: HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT; may be repeated.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub allow: Vec<String>,
+    /// For every command; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub env: Vec<(String, String)>,
+    /// Who runs commands.
+    #[arg(long)]
+    pub user: Option<String>,
+    /// Where commands start.
+    #[arg(long, value_name = "FOLDER")]
+    pub workdir: Option<String>,
+    /// Shell text to run first.
+    #[arg(long, value_name = "SCRIPT")]
+    pub setup: Option<String>,
+    /// To find it by; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub label: Vec<(String, String)>,
+    /// Silence that ends it, 1s to 24h.
+    #[arg(long, default_value = "1h")]
+    pub lease: DurationText,
+    /// Refuse, unless this is promised (`espalier doctor` lists what can be); may be repeated.
+    #[arg(long, value_name = "PROMISE")]
+    pub require: Vec<String>,
+    /// How many.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub count: u32,
+}
+
+/// `espalier sandbox exec`
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// Which.
+    pub id: String,
+    /// Who runs it.
+    #[arg(long)]
+    pub user: Option<String>,
+    /// Where it starts.
+    #[arg(long, value_name = "FOLDER")]
+    pub workdir: Option<String>,
+    /// Added to its environment; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub env: Vec<(String, String)>,
+    /// Kills it and all it started after this long.
+    #[arg(long)]
+    pub timeout: Option<DurationText>,
+    /// Give it this command's standard input.
+    #[arg(long, short = 'i')]
+    pub stdin: bool,
+    /// Program and arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// `espalier sandbox shell`
+#[derive(Debug, Args)]
+pub struct ShellArgs {
+    /// Which.
+    pub id: String,
+    /// Who.
+    #[arg(long)]
+    pub user: Option<String>,
+}
+
+/// `espalier sandbox cp`
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    /// A path here, or ID:PATH.
+    pub from: String,
+    /// ID:PATH, or a path here.
+    pub to: String,
+}
+
+/// `espalier sandbox list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only those with this label; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub label: Vec<(String, String)>,
+    /// Checkpoints instead.
+    #[arg(long)]
+    pub checkpoints: bool,
+}
+
+/// `espalier sandbox delete`
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    /// Which.
+    #[arg(required_unless_present_any = ["all", "checkpoint"])]
+    pub ids: Vec<String>,
+    /// Every sandbox of the store.
+    #[arg(long, conflicts_with = "ids")]
+    pub all: bool,
+    /// A checkpoint; may be repeated.
+    #[arg(long, value_name = "ID")]
+    pub checkpoint: Vec<String>,
+}
+
+/// `espalier sandbox checkpoint`
+#[derive(Debug, Args)]
+pub struct CheckpointArgs {
+    /// Which.
+    pub id: String,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("wanted is NAME=VALUE")?;
+    if name.is_empty() {
+        Err("the name is empty".to_owned())
+    } else {
+        Ok((name.to_owned(), value.to_owned()))
+    }
+}
+
+pub(super) async fn sandbox(context: &mut Context, command: SandboxCommand) -> Result<Exit, Problem> {
+    let service = crate::sandboxes::open(&context.common.store.parse()?)?;
+    let result = match command {
+        SandboxCommand::Create(args) => create(context, &service, *args).await,
+        SandboxCommand::Exec(args) => Ok(execute::execute(&service, args).await),
+        SandboxCommand::Shell(args) => execute::shell(&service, args).await,
+        SandboxCommand::Cp(args) => copy::copy(&service, &args).await,
+        SandboxCommand::List(args) if args.checkpoints => checkpoints(context, &service).await,
+        SandboxCommand::List(args) => list(context, &service, &args).await,
+        SandboxCommand::Delete(args) => delete(context, &service, &args).await,
+        SandboxCommand::Checkpoint(args) => checkpoint(context, &service, &args.id).await,
+    };
+    // What could not be finished is ended before the command is.
+    service.close().await;
+    result
+}
+
+/// A sandbox of the store, for one command.
+async fn attach(service: &Sandboxes, id: &str) -> Result<Sandbox, Problem> {
+    let client = format!("cli-{}", random_id());
+    // Its lease stays what it is.
+    Ok(service.attach(id, &client, Duration::ZERO).await?)
+}
+
+async fn create(context: &mut Context, service: &Sandboxes, args: CreateArgs) -> Result<Exit, Problem> {
+    let network = match (args.loopback, args.allow.is_empty()) {
+        (_, false) => Network::Allow(args.allow),
+        (true, true) => Network::Loopback,
+        (false, true) => Network::None,
+    };
+    let file = SandboxFile {
+        image: Some(args.image),
+        cpu: args.cpu,
+        memory: args.memory,
+        disk: args.disk,
+        processes_max: args.processes_max,
+        network: Some(network),
+        env: args.env.into_iter().collect(),
+        user: args.user,
+        workdir: args.workdir,
+        setup: args.setup,
+        ..SandboxFile::default()
+    };
+    let spec = SandboxSpec::resolve(&file, &SandboxFile::default())
+        .map_err(|error| Problem::of(Exit::Input, &error))?;
+    let purpose = Purpose {
+        labels: args.label.into_iter().collect(),
+        lease: args.lease.0,
+        require: args.require,
+        client: format!("cli-{}", random_id()),
+    };
+    let mut ids = Vec::new();
+    for _ in 0..args.count {
+        let sandbox = service.create(&spec, &purpose).await?;
+        if !context.common.json {
+            context.out.line(&sandbox.placed.id)?;
+        }
+        ids.push(sandbox.placed.id);
+    }
+    if matches!(spec.network, Network::Allow(_)) {
+        context.screen.say("the way out is open while an espalier command works on the sandbox");
+    }
+    if context.common.json {
+        context.out.json(&ids)?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn list(context: &mut Context, service: &Sandboxes, args: &ListArgs) -> Result<Exit, Problem> {
+    let bears =
+        |placed: &Placed| args.label.iter().all(|(name, value)| placed.labels.get(name) == Some(value));
+    let all: Vec<Placed> = service.list().await?.into_iter().filter(bears).collect();
+    if context.common.json {
+        let values: Vec<_> = all
+            .iter()
+            .map(|placed| {
+                json!({
+                    "id": placed.id,
+                    "created_s": placed.created_s,
+                    "pid": placed.pid,
+                    "image": placed.labels.get(IMAGE),
+                    "labels": placed.labels,
+                })
+            })
+            .collect();
+        context.out.json(&values)?;
+        return Ok(Exit::Done);
+    }
+    if all.is_empty() {
+        context.screen.say("no sandboxes: `espalier sandbox create` makes one");
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&[
+        ("sandbox", Align::Whole),
+        ("image", Align::Left),
+        ("labels", Align::Left),
+        ("age", Align::Right),
+    ]);
+    let now_s = super::list::now_ms() / 1000;
+    for placed in &all {
+        table.row(vec![
+            Cell::styled(placed.id.as_str(), styles::STRONG),
+            placed.labels.get(IMAGE).map_or("", String::as_str).into(),
+            labels(&placed.labels).into(),
+            Cell::styled(age(now_s.saturating_sub(placed.created_s) * 1000), styles::FAINT),
+        ]);
+    }
+    for line in table.lines(&context.out.look) {
+        context.out.line(&line)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Without the service's own.
+fn labels(labels: &BTreeMap<String, String>) -> String {
+    let own = labels.iter().filter(|(name, _)| !name.starts_with("espalier."));
+    own.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+async fn checkpoints(context: &mut Context, service: &Sandboxes) -> Result<Exit, Problem> {
+    let all = service.backend().checkpoints().await?;
+    if context.common.json {
+        let values: Vec<_> = all
+            .iter()
+            .map(|kept| json!({ "id": kept.id, "sandbox": kept.sandbox, "created_s": kept.created_s }))
+            .collect();
+        context.out.json(&values)?;
+        return Ok(Exit::Done);
+    }
+    if all.is_empty() {
+        context.screen.say("no checkpoints: `espalier sandbox checkpoint ID` makes one");
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&[("checkpoint", Align::Whole), ("of", Align::Left), ("age", Align::Right)]);
+    let now_s = super::list::now_ms() / 1000;
+    for kept in &all {
+        table.row(vec![
+            Cell::styled(kept.id.as_str(), styles::STRONG),
+            kept.sandbox.as_str().into(),
+            Cell::styled(age(now_s.saturating_sub(kept.created_s) * 1000), styles::FAINT),
+        ]);
+    }
+    for line in table.lines(&context.out.look) {
+        context.out.line(&line)?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn delete(context: &mut Context, service: &Sandboxes, args: &DeleteArgs) -> Result<Exit, Problem> {
+    let there: Vec<String> = service.list().await?.into_iter().map(|placed| placed.id).collect();
+    let ids = if args.all { &there } else { &args.ids };
+    let mut exit = Exit::Done;
+    for id in ids {
+        if there.contains(id) {
+            service.delete(id).await?;
+        } else {
+            context.screen.say(&format!("there is no sandbox {id:?}"));
+            exit = Exit::Negative;
+        }
+    }
+    for id in &args.checkpoint {
+        service.backend().delete_checkpoint(id).await?;
+    }
+    Ok(exit)
+}
+
+async fn checkpoint(context: &mut Context, service: &Sandboxes, id: &str) -> Result<Exit, Problem> {
+    let kept = service.checkpoint(id).await?;
+    if context.common.json {
+        let frozen_ms = u64::try_from(kept.frozen.as_millis()).unwrap_or(u64::MAX);
+        context.out.json(&json!({ "id": kept.id, "sandbox": kept.sandbox, "frozen_ms": frozen_ms }))?;
+    } else {
+        context.out.line(&kept.id)?;
+    }
+    Ok(Exit::Done)
+}

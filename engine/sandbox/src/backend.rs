@@ -1,0 +1,151 @@
+//! What makes sandboxes: on this machine ([`crate::local`]), later on a cluster. Nothing above knows which.
+
+use crate::error::SandboxError;
+use async_trait::async_trait;
+use espalier_agent_client::{Endpoint, Secret};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::broadcast;
+
+/// A sandbox to make, its image unpacked and its values checked.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// New; letters, digits and dashes, up to 40.
+    pub id: String,
+    /// What its root file system is made of.
+    pub root: Root,
+    /// Cores.
+    pub cpu: f64,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes it may write.
+    pub disk: u64,
+    /// Files it may make.
+    pub files_max: u64,
+    /// Processes and threads at once.
+    pub processes_max: u32,
+    /// What it may reach.
+    pub network: Reach,
+    /// Silence of every client that ends it.
+    pub lease: Duration,
+    /// Of every command.
+    pub environment: Vec<(String, String)>,
+    /// For those who look for it: run, rollout, name.
+    pub labels: BTreeMap<String, String>,
+    /// Promises that have to hold, by name; a backend that cannot keep one refuses.
+    pub require: Vec<String>,
+}
+
+/// What a sandbox's root file system is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Folders of this machine below what is written, by where they are seen; the first at `/`. Lowest first.
+    pub overlays: Vec<(PathBuf, Vec<PathBuf>)>,
+    /// A checkpoint to start from.
+    pub checkpoint: Option<String>,
+    /// Files whose lock keeps the folders below: held, shared, as long as the sandbox is there, also without an engine.
+    pub holds: Vec<PathBuf>,
+}
+
+/// What a sandbox may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing.
+    None,
+    /// Its own 127.0.0.1.
+    Loopback,
+    /// The same, and a proxy there; see [`Backend::proxy_door`].
+    Proxy,
+}
+
+/// A sandbox that is there.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// Its id.
+    pub id: String,
+    /// Where its agent is, and what it takes to be heard by it.
+    pub address: Address,
+    /// What was ordered.
+    pub labels: BTreeMap<String, String>,
+    /// Seconds since 1970.
+    pub created_s: u64,
+    /// What it was made of.
+    pub root: Root,
+    /// Of every command.
+    pub environment: Vec<(String, String)>,
+    /// Its process 1 as this machine sees it; `None` elsewhere.
+    pub pid: Option<u32>,
+}
+
+/// Where an agent is.
+#[derive(Clone, Debug)]
+pub struct Address {
+    /// Of a Unix socket.
+    pub socket: PathBuf,
+    /// The sandbox's secret.
+    pub secret: Secret,
+}
+
+impl Address {
+    /// For the agent's client.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint::Unix(self.socket.clone())
+    }
+}
+
+/// A kept file system.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// Its id.
+    pub id: String,
+    /// The sandbox it was made from.
+    pub sandbox: String,
+    /// What lies below it; starts further sandboxes.
+    pub root: Root,
+    /// Of that sandbox.
+    pub environment: Vec<(String, String)>,
+    /// Of that sandbox.
+    pub labels: BTreeMap<String, String>,
+    /// Seconds since 1970.
+    pub created_s: u64,
+    /// How long the sandbox was stopped.
+    pub frozen: Duration,
+    /// What was written over the first overlay, readable on this machine for root alone.
+    pub folder: PathBuf,
+}
+
+/// A sandbox has ended without being asked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Which.
+    pub sandbox: String,
+    /// How, in words.
+    pub how: String,
+}
+
+/// Makes, finds and ends sandboxes. Every call is bounded in time; dropping one leaves no half-made sandbox behind for longer
+/// than its lease.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// What it promises of every sandbox, each with the remedy where it cannot. The words are those of `require`.
+    async fn promises(&self) -> Result<BTreeMap<String, Result<(), String>>, SandboxError>;
+    /// Makes a sandbox; its agent takes calls when this returns.
+    async fn create(&self, order: &Order) -> Result<Placed, SandboxError>;
+    /// Ends a sandbox; nothing of it is left when this returns. One that is not there is fine.
+    async fn delete(&self, id: &str) -> Result<(), SandboxError>;
+    /// All that are there, also those that an engine before this one made.
+    async fn list(&self) -> Result<Vec<Placed>, SandboxError>;
+    /// Adds or replaces labels.
+    async fn label(&self, id: &str, labels: BTreeMap<String, String>) -> Result<(), SandboxError>;
+    /// Keeps the file system of a sandbox, which is stopped meanwhile; its processes are not kept.
+    async fn checkpoint(&self, id: &str, checkpoint: &str) -> Result<Checkpoint, SandboxError>;
+    /// All checkpoints.
+    async fn checkpoints(&self) -> Result<Vec<Checkpoint>, SandboxError>;
+    /// Forgets a checkpoint.
+    async fn delete_checkpoint(&self, id: &str) -> Result<(), SandboxError>;
+    /// The listening socket in a sandbox that was ordered with [`Reach::Proxy`].
+    async fn proxy_door(&self, id: &str) -> Result<std::net::TcpListener, SandboxError>;
+    /// Tells of sandboxes that end by themselves, from now on. A receiver that lags loses the oldest.
+    fn ended(&self) -> broadcast::Receiver<Ended>;
+}

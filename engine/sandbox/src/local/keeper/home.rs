@@ -1,0 +1,112 @@
+//! The keeper's folder: what is written down of sandboxes and checkpoints, so that whoever comes next finds them.
+
+use crate::local::wire::{Checkpoint, Record};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Longest id of a sandbox or checkpoint.
+pub(super) const ID_BYTES_MAX: usize = 40;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Home {
+    /// Owned by the engine's user, closed to all others.
+    pub folder: PathBuf,
+}
+
+impl Home {
+    /// Makes what is missing.
+    pub(super) fn open(folder: &Path) -> io::Result<Home> {
+        use std::os::unix::fs::DirBuilderExt;
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        for part in ["sandboxes", "checkpoints"] {
+            builder.create(folder.join(part))?;
+        }
+        Ok(Home { folder: std::fs::canonicalize(folder)? })
+    }
+
+    /// What is written down of a sandbox.
+    pub(super) fn record(&self, id: &str) -> PathBuf {
+        self.folder.join("sandboxes").join(format!("{id}.json"))
+    }
+
+    /// Where its agent listens.
+    pub(super) fn socket(&self, id: &str) -> PathBuf {
+        self.folder.join("sandboxes").join(format!("{id}.sock"))
+    }
+
+    /// What is written down of a checkpoint.
+    pub(super) fn checkpoint(&self, id: &str) -> PathBuf {
+        self.folder.join("checkpoints").join(format!("{id}.json"))
+    }
+
+    /// Writes a sandbox down.
+    pub(super) fn write_record(&self, record: &Record) -> io::Result<()> {
+        write(&self.record(&record.order.id), record)
+    }
+
+    /// Writes a checkpoint down.
+    pub(super) fn write_checkpoint(&self, checkpoint: &Checkpoint) -> io::Result<()> {
+        write(&self.checkpoint(&checkpoint.id), checkpoint)
+    }
+
+    /// Forgets a sandbox.
+    pub(super) fn forget(&self, id: &str) {
+        let _ = std::fs::remove_file(self.socket(id));
+        let _ = std::fs::remove_file(self.record(id));
+    }
+
+    /// All that is written down of sandboxes.
+    pub(super) fn records(&self) -> Vec<Record> {
+        read_all(&self.folder.join("sandboxes"))
+    }
+
+    /// All that is written down of checkpoints.
+    pub(super) fn checkpoints(&self) -> Vec<Checkpoint> {
+        read_all(&self.folder.join("checkpoints"))
+    }
+}
+
+/// As a whole or not at all.
+fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let new = path.with_extension("new");
+    std::fs::write(&new, serde_json::to_vec(value)?)?;
+    std::fs::rename(&new, path)
+}
+
+/// What cannot be read was not finished, and nothing followed from it.
+fn read_all<T: DeserializeOwned>(folder: &Path) -> Vec<T> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files =
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "json"));
+    files.filter_map(|path| serde_json::from_slice(&std::fs::read(path).ok()?).ok()).collect()
+}
+
+/// Whether a text may be an id: it becomes the name of files, disks and groups.
+pub(super) fn is_id(id: &str) -> bool {
+    (1..=ID_BYTES_MAX).contains(&id.len())
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        && !id.starts_with('-')
+}
+
+/// When a process started, in clock ticks since boot; `None`: it is gone.
+pub(super) fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything; after its closing bracket come the fields from the third on.
+    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+    if fields.first() == Some(&"Z") { None } else { fields.get(19)?.parse().ok() }
+}
+
+/// Names the machine's boot.
+pub(super) fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// Seconds since 1970.
+pub(super) fn now_s() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_secs())
+}

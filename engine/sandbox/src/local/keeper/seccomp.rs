@@ -1,0 +1,276 @@
+//! The system calls of a sandbox: a filter for the kernel. Calls it knows pass, but for those that reach the kernel's own
+//! workings, other namespaces, or the agent; calls newer than this list do not exist.
+
+use libc::{
+    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
+    SECCOMP_RET_ERRNO, sock_filter,
+};
+
+/// The newest call that is known (`file_setattr`); numbers above it answer ENOSYS.
+const NEWEST: u32 = 469;
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xc000_00b7;
+
+/// Where the fields of `seccomp_data` lie.
+const NUMBER_AT: u32 = 0;
+const ARCHITECTURE_AT: u32 = 4;
+const fn argument_at(index: u32) -> u32 {
+    // The low half, on machines that store it first.
+    16 + 8 * index
+}
+
+/// Answered with EPERM whatever they are called with.
+const DENIED: &[libc::c_long] = &[
+    // Mounts and namespaces.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    // The machine's own.
+    libc::SYS_reboot,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_syslog,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_vhangup,
+    libc::SYS_nfsservctl,
+    libc::SYS_lookup_dcookie,
+    // Keys are not kept apart by namespaces.
+    libc::SYS_add_key,
+    libc::SYS_keyctl,
+    libc::SYS_request_key,
+    // Files by handle reach round every mount.
+    libc::SYS_open_by_handle_at,
+    // Parts of the kernel that have broken too often.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_fanotify_init,
+    libc::SYS_kcmp,
+    libc::SYS_move_pages,
+    libc::SYS_migrate_pages,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_uselib,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_sysfs,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS__sysctl,
+];
+
+/// Answered as if the kernel did not have them, so that programs take their other way.
+const MISSING: &[libc::c_long] =
+    &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
+/// Answered with EPERM where their first argument is process 1: the agent.
+const NOT_TO_THE_AGENT: &[libc::c_long] = &[
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_ptrace,
+];
+
+/// Kinds of socket that exist: local, IPv4, IPv6, and the kernel's own lists of interfaces.
+const FAMILIES: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// Of `clone`: any new namespace.
+const NEW_NAMESPACES: u32 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP) as u32;
+
+fn statement(code: u32, k: u32) -> sock_filter {
+    sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}
+
+fn jump(test: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt, jf, k }
+}
+
+fn load(at: u32) -> sock_filter {
+    statement(BPF_LD | BPF_W | BPF_ABS, at)
+}
+
+fn allow() -> sock_filter {
+    statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+}
+
+fn answer(errno: i32) -> sock_filter {
+    statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | errno as u32)
+}
+
+fn number(call: libc::c_long) -> u32 {
+    u32::try_from(call).expect("system calls have small positive numbers")
+}
+
+/// The filter, ready for the kernel.
+pub(super) fn filter() -> Vec<sock_filter> {
+    let equal = |k, jt, jf| jump(BPF_JEQ, k, jt, jf);
+    let mut program = vec![
+        load(ARCHITECTURE_AT),
+        equal(ARCHITECTURE, 1, 0),
+        answer(libc::ENOSYS),
+        load(NUMBER_AT),
+        // x32 calls have a bit that lies above every number.
+        jump(BPF_JGE, NEWEST + 1, 0, 1),
+        answer(libc::ENOSYS),
+    ];
+    for call in DENIED {
+        program.extend([equal(number(*call), 0, 1), answer(libc::EPERM)]);
+    }
+    for call in MISSING {
+        program.extend([equal(number(*call), 0, 1), answer(libc::ENOSYS)]);
+    }
+    // Each block below ends in an answer, so that the number needs no second load.
+    program.extend([
+        equal(number(libc::SYS_clone), 0, 5),
+        load(argument_at(0)),
+        statement(BPF_ALU | BPF_AND | BPF_K, NEW_NAMESPACES),
+        equal(0, 0, 1),
+        allow(),
+        answer(libc::EPERM),
+    ]);
+    let families = u8::try_from(FAMILIES.len()).expect("a handful");
+    for call in [libc::SYS_socket, libc::SYS_socketpair] {
+        program.extend([equal(number(call), 0, families + 3), load(argument_at(0))]);
+        for (index, family) in FAMILIES.iter().enumerate() {
+            program.push(equal(*family as u32, families - index as u8, 0));
+        }
+        program.extend([answer(libc::EAFNOSUPPORT), allow()]);
+    }
+    // Pushing characters into a terminal that others read.
+    program.extend([
+        equal(number(libc::SYS_ioctl), 0, 5),
+        load(argument_at(1)),
+        equal(libc::TIOCSTI as u32, 1, 0),
+        equal(libc::TIOCLINUX as u32, 0, 1),
+        answer(libc::EPERM),
+        allow(),
+    ]);
+    for call in NOT_TO_THE_AGENT {
+        let at = if *call == libc::SYS_ptrace { 1 } else { 0 };
+        program.extend([
+            equal(number(*call), 0, 4),
+            load(argument_at(at)),
+            equal(1, 0, 1),
+            answer(libc::EPERM),
+            allow(),
+        ]);
+    }
+    // Priorities: a process's own, by name of the process; a user's would be the agent's too.
+    for call in [libc::SYS_setpriority, libc::SYS_ioprio_set] {
+        let process = if call == libc::SYS_setpriority { 0 } else { 1 };
+        program.extend([
+            equal(number(call), 0, 6),
+            load(argument_at(0)),
+            equal(process, 0, 2),
+            load(argument_at(1)),
+            equal(1, 0, 1),
+            answer(libc::EPERM),
+            allow(),
+        ]);
+    }
+    program.push(allow());
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's machine, as far as the filter uses it.
+    fn run(program: &[sock_filter], call: libc::c_long, arguments: [u64; 6], architecture: u32) -> u32 {
+        let (mut at, mut register) = (0, 0u32);
+        loop {
+            let step = &program[at];
+            at += 1;
+            let code = u32::from(step.code);
+            if code == BPF_LD | BPF_W | BPF_ABS {
+                register = match step.k {
+                    NUMBER_AT => call as u32,
+                    ARCHITECTURE_AT => architecture,
+                    offset => arguments[(offset as usize - 16) / 8] as u32,
+                };
+            } else if code == BPF_ALU | BPF_AND | BPF_K {
+                register &= step.k;
+            } else if code == BPF_RET | BPF_K {
+                return step.k;
+            } else {
+                let taken = match code & !(BPF_JMP | BPF_K) {
+                    BPF_JEQ => register == step.k,
+                    BPF_JGE => register >= step.k,
+                    other => panic!("no such test: {other}"),
+                };
+                at += usize::from(if taken { step.jt } else { step.jf });
+            }
+        }
+    }
+
+    #[test]
+    fn calls_pass_fail_or_do_not_exist() {
+        let program = filter();
+        let check = |call: libc::c_long, arguments: &[u64], expect: Option<i32>| {
+            let mut all = [0; 6];
+            all[..arguments.len()].copy_from_slice(arguments);
+            let expect = expect.map_or(SECCOMP_RET_ALLOW, |errno| SECCOMP_RET_ERRNO | errno as u32);
+            assert_eq!(run(&program, call, all, ARCHITECTURE), expect, "call {call} {arguments:?}");
+        };
+        check(libc::SYS_read, &[], None);
+        check(libc::SYS_clone3, &[], None);
+        check(libc::SYS_execve, &[], None);
+        check(libc::SYS_mount, &[], Some(libc::EPERM));
+        check(libc::SYS_keyctl, &[], Some(libc::EPERM));
+        check(libc::SYS_io_uring_setup, &[], Some(libc::ENOSYS));
+        check(470, &[], Some(libc::ENOSYS));
+        check(0x4000_0000, &[], Some(libc::ENOSYS));
+        check(libc::SYS_clone, &[libc::SIGCHLD as u64], None);
+        check(libc::SYS_clone, &[libc::CLONE_NEWUSER as u64], Some(libc::EPERM));
+        check(libc::SYS_socket, &[libc::AF_INET as u64], None);
+        check(libc::SYS_socket, &[libc::AF_NETLINK as u64], None);
+        check(libc::SYS_socket, &[libc::AF_VSOCK as u64], Some(libc::EAFNOSUPPORT));
+        check(libc::SYS_socketpair, &[libc::AF_UNIX as u64], None);
+        check(libc::SYS_socketpair, &[libc::AF_PACKET as u64], Some(libc::EAFNOSUPPORT));
+        check(libc::SYS_ioctl, &[0, libc::TCGETS], None);
+        check(libc::SYS_ioctl, &[0, libc::TIOCSTI], Some(libc::EPERM));
+        check(libc::SYS_ioctl, &[0, libc::TIOCLINUX], Some(libc::EPERM));
+        check(libc::SYS_prlimit64, &[0], None);
+        check(libc::SYS_prlimit64, &[1], Some(libc::EPERM));
+        check(libc::SYS_ptrace, &[16, 1], Some(libc::EPERM));
+        check(libc::SYS_ptrace, &[16, 2], None);
+        check(libc::SYS_setpriority, &[0, 0], None);
+        check(libc::SYS_setpriority, &[0, 1], Some(libc::EPERM));
+        check(libc::SYS_setpriority, &[2, 0], Some(libc::EPERM));
+        check(libc::SYS_ioprio_set, &[1, 0], None);
+        check(libc::SYS_ioprio_set, &[3, 0], Some(libc::EPERM));
+        let other = run(&program, libc::SYS_read, [0; 6], 0x4000_0003);
+        assert_eq!(other, SECCOMP_RET_ERRNO | libc::ENOSYS as u32, "32-bit calls");
+    }
+}

@@ -1,0 +1,591 @@
+//! The sandboxes of a keeper: born, running, ending, gone. Everything that a sandbox has outside of its namespaces is named here
+//! and removed here.
+
+use super::birth::{self, Born, IDS, Means};
+use super::cgroups::{Hierarchies, Limits};
+use super::home::{self, Home};
+use super::pool::Pool;
+use super::{Asker, kernel, promises};
+use crate::local::wire::{Abilities, Answer, Bounds, Checkpoint, Order, Reach, Record, Refusal, RefusalKind};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions};
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// From the order to an agent that takes calls.
+const BIRTH_MAX: Duration = Duration::from_secs(20);
+/// How long commands may take to stop for a checkpoint.
+const FREEZE_MAX: Duration = Duration::from_secs(2);
+/// First user id of the first sandbox.
+const IDS_BASE: u32 = 1 << 30;
+/// Sandboxes at once.
+pub(super) const SANDBOXES_MAX: usize = 8192;
+
+/// What to tell whom.
+pub(super) enum Notice {
+    /// To a request.
+    Answer(Asker, Result<Answer, Refusal>),
+    /// To everybody.
+    Ended {
+        /// Which.
+        sandbox: String,
+        /// How.
+        how: String,
+    },
+}
+
+/// See the module.
+pub(super) struct Yard {
+    home: Home,
+    agent: OwnedFd,
+    /// Of the root user alone.
+    pool: Option<Pool>,
+    pool_fault: String,
+    hierarchies: Hierarchies,
+    sandboxes: HashMap<String, Sandbox>,
+    checkpoints: BTreeMap<String, Checkpoint>,
+    /// Locks on what lies below checkpoints.
+    checkpoint_holds: BTreeMap<String, Vec<OwnedFd>>,
+    /// By token: two for each sandbox, its process and its word.
+    tokens: HashMap<u64, String>,
+    next_token: u64,
+    /// What could not be removed yet.
+    leftovers: Vec<String>,
+    boot: String,
+}
+
+struct Sandbox {
+    record: Record,
+    state: State,
+    process: OwnedFd,
+    /// Whether it is this keeper's child, and so to be waited for.
+    own: bool,
+    token: u64,
+    door: Option<OwnedFd>,
+    /// Locks on what lies below it.
+    _holds: Vec<OwnedFd>,
+}
+
+enum State {
+    /// Until its agent says that it takes calls.
+    Born {
+        asker: Asker,
+        born_at: Instant,
+        word: OwnedFd,
+        line: OwnedFd,
+    },
+    Running,
+    /// Killed; who waits for its end.
+    Ending {
+        askers: Vec<Asker>,
+    },
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+impl Yard {
+    /// Finds what there is, and removes what is left of what was.
+    pub(super) fn open(home: Home, agent: OwnedFd) -> Result<Yard, String> {
+        let (mut pool, mut pool_fault) = (None, "an ordinary user's disks are memory".to_owned());
+        let mut hierarchies = Hierarchies::default();
+        if is_root() {
+            own_mounts().map_err(|error| format!("a mount namespace: {error}"))?;
+            match Pool::open(&home.folder.join("pool.btrfs"), &home.folder.join("pool")) {
+                Ok(opened) => pool = Some(opened),
+                Err(fault) => {
+                    eprintln!("{fault}");
+                    pool_fault = fault;
+                }
+            }
+            hierarchies = Hierarchies::find(&group_name(&home));
+        }
+        let checkpoints: BTreeMap<String, Checkpoint> =
+            home.checkpoints().into_iter().map(|made| (made.id.clone(), made)).collect();
+        let checkpoint_holds = checkpoints.iter().map(|(id, made)| (id.clone(), hold(&made.holds))).collect();
+        let mut yard = Yard {
+            home,
+            agent,
+            pool,
+            pool_fault,
+            hierarchies,
+            sandboxes: HashMap::new(),
+            checkpoints,
+            checkpoint_holds,
+            tokens: HashMap::new(),
+            next_token: 0,
+            leftovers: Vec::new(),
+            boot: home::boot(),
+        };
+        for record in yard.home.records() {
+            yard.adopt(record);
+        }
+        yard.sweep();
+        Ok(yard)
+    }
+
+    /// Takes over a sandbox that another keeper made, if its process is alive.
+    fn adopt(&mut self, record: Record) {
+        let id = record.order.id.clone();
+        let alive = || {
+            let pid = rustix::process::Pid::from_raw(record.pid.cast_signed())?;
+            if record.boot != self.boot {
+                return None;
+            }
+            let process = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
+            // Looked at while the descriptor holds the process: the number cannot have gone to another.
+            (home::started(record.pid) == Some(record.started)).then_some(process)
+        };
+        match alive() {
+            Some(process) => {
+                let token = self.token(&id);
+                let (holds, state) = (hold(&record.order.root.holds), State::Running);
+                let sandbox =
+                    Sandbox { record, state, process, own: false, token, door: None, _holds: holds };
+                self.sandboxes.insert(id, sandbox);
+            }
+            None => self.leftovers.push(id),
+        }
+    }
+
+    /// What no record speaks of.
+    fn sweep(&mut self) {
+        let strays = self.hierarchies.ids().into_iter().chain(self.pool.iter().flat_map(Pool::names));
+        for id in strays.collect::<Vec<_>>() {
+            let kept = id.strip_prefix("checkpoint-").is_some_and(|id| self.checkpoints.contains_key(id));
+            if !kept && !self.sandboxes.contains_key(&id) && !self.leftovers.contains(&id) {
+                self.leftovers.push(id);
+            }
+        }
+        self.tidy();
+    }
+
+    fn token(&mut self, id: &str) -> u64 {
+        let token = self.next_token;
+        self.next_token += 2;
+        self.tokens.insert(token, id.to_owned());
+        self.tokens.insert(token + 1, id.to_owned());
+        token
+    }
+
+    /// What can be promised here.
+    pub(super) fn abilities(&self) -> Abilities {
+        promises::of(&self.hierarchies, self.pool.is_some(), &self.pool_fault)
+    }
+
+    /// Whether there is nothing to keep.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sandboxes.is_empty() && self.leftovers.is_empty()
+    }
+
+    /// Whether something has to be looked at again soon.
+    pub(super) fn has_unfinished(&self) -> bool {
+        let unfinished = |sandbox: &Sandbox| !matches!(sandbox.state, State::Running);
+        !self.leftovers.is_empty() || self.sandboxes.values().any(unfinished)
+    }
+
+    /// Processes to watch.
+    pub(super) fn watched(&self) -> Vec<(u64, BorrowedFd<'_>)> {
+        self.sandboxes.values().map(|sandbox| (sandbox.token, sandbox.process.as_fd())).collect()
+    }
+
+    /// All there are, but those that are ending.
+    pub(super) fn records(&self) -> Vec<Record> {
+        let here = self.sandboxes.values().filter(|sandbox| matches!(sandbox.state, State::Running));
+        here.map(|sandbox| sandbox.record.clone()).collect()
+    }
+
+    /// The socket of a sandbox's proxy.
+    pub(super) fn door(&self, id: &str) -> Option<&OwnedFd> {
+        self.sandboxes.get(id)?.door.as_ref()
+    }
+
+    /// All checkpoints.
+    pub(super) fn checkpoints(&self) -> Vec<Checkpoint> {
+        self.checkpoints.values().cloned().collect()
+    }
+
+    /// Begins a sandbox; what is to be watched for it.
+    pub(super) fn create(
+        &mut self,
+        order: Order,
+        asker: Asker,
+    ) -> Result<Vec<(u64, BorrowedFd<'_>)>, Refusal> {
+        let id = order.id.clone();
+        self.check(&order)?;
+        let ids_from = if is_root() { Some(self.free_ids()?) } else { None };
+        let mut record = Record {
+            order,
+            created_s: home::now_s(),
+            ids_from: ids_from.unwrap_or(0),
+            pid: 0,
+            started: 0,
+            boot: self.boot.clone(),
+        };
+        // Before anything is made: what is made and not written down would be nobody's.
+        let written = self.home.write_record(&record);
+        written.map_err(|error| self.refuse("its record", &error))?;
+        match self.begin(&mut record) {
+            Ok(born) => {
+                let token = self.token(&id);
+                let Born { descriptor: process, word, line, .. } = born;
+                let state = State::Born { asker, born_at: Instant::now(), word, line };
+                let holds = hold(&record.order.root.holds);
+                let sandbox = Sandbox { record, state, process, own: true, token, door: None, _holds: holds };
+                let sandbox = self.sandboxes.entry(id).or_insert(sandbox);
+                let State::Born { word, .. } = &sandbox.state else { return Ok(Vec::new()) };
+                Ok(vec![(token, sandbox.process.as_fd()), (token + 1, word.as_fd())])
+            }
+            Err(refusal) => {
+                self.leftovers.push(id);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn check(&self, order: &Order) -> Result<(), Refusal> {
+        let invalid = |text: String| Err(Refusal::new(RefusalKind::Invalid, text));
+        let id = &order.id;
+        if !home::is_id(id) {
+            return invalid(format!(
+                "sandbox id {id:?}: 1 to {} letters, digits and dashes",
+                home::ID_BYTES_MAX
+            ));
+        }
+        if self.sandboxes.contains_key(id) || self.leftovers.contains(id) {
+            return invalid(format!("sandbox id {id:?} is in use"));
+        }
+        if self.sandboxes.len() >= SANDBOXES_MAX {
+            return Err(Refusal::new(
+                RefusalKind::Unable,
+                format!("run more than {SANDBOXES_MAX} sandboxes"),
+            ));
+        }
+        if order.root.overlays.first().is_none_or(|overlay| overlay.at != std::path::Path::new("/")) {
+            return invalid("the first overlay of a sandbox is at /".to_owned());
+        }
+        if let Some(checkpoint) = &order.root.checkpoint
+            && !self.checkpoints.contains_key(checkpoint)
+        {
+            return Err(Refusal::new(RefusalKind::Unknown, format!("there is no checkpoint {checkpoint:?}")));
+        }
+        if is_root() && self.pool.is_none() {
+            return Err(Refusal::new(
+                RefusalKind::Unable,
+                format!("give a sandbox a disk: {}", self.pool_fault),
+            ));
+        }
+        Ok(())
+    }
+
+    /// User ids that no other sandbox has.
+    fn free_ids(&self) -> Result<u32, Refusal> {
+        let taken: std::collections::HashSet<u32> =
+            self.sandboxes.values().map(|sandbox| sandbox.record.ids_from).collect();
+        let free =
+            (0..=SANDBOXES_MAX as u32).map(|slot| IDS_BASE + slot * IDS).find(|from| !taken.contains(from));
+        free.ok_or_else(|| Refusal::new(RefusalKind::Unable, "give it user ids: every range is taken"))
+    }
+
+    fn begin(&self, record: &mut Record) -> Result<Born, Refusal> {
+        let order = &record.order;
+        let Bounds { cpu, memory, processes_max, disk, .. } = order.bounds;
+        let ids_from = (record.ids_from != 0).then_some(record.ids_from);
+        let (mut made_disk, mut lent) = (None, super::cgroups::Lent::default());
+        if let (Some(pool), Some(_)) = (&self.pool, ids_from) {
+            let made = match &order.root.checkpoint {
+                Some(checkpoint) => pool.copy(&format!("checkpoint-{checkpoint}"), &order.id, disk),
+                None => pool.make(&order.id, disk),
+            };
+            made_disk = Some(made.map_err(|error| self.refuse_errno("its disk", error))?);
+        }
+        if let Some(owner) = ids_from {
+            let limits = Limits { cpu, memory, processes_max };
+            let groups = self.hierarchies.make(&order.id, owner, limits);
+            let groups = groups.map_err(|error| self.refuse("its control groups", &error))?;
+            lent = groups.lend().map_err(|error| self.refuse("its control groups", &error))?;
+        }
+        let listener = super::listen(&self.home.socket(&order.id));
+        let listener = listener.map_err(|error| Refusal::new(RefusalKind::Failed, error))?;
+        let means = Means {
+            agent: self.agent.as_fd(),
+            disk: made_disk,
+            ids_from,
+            listener,
+            lent,
+            rlimits: !self.hierarchies.can("memory"),
+        };
+        let born = birth::bear(order, means).map_err(|text| Refusal::new(RefusalKind::Failed, text))?;
+        record.pid = born.pid;
+        record.started = home::started(born.pid).unwrap_or(0);
+        self.home.write_record(record).map_err(|error| self.refuse("its record", &error))?;
+        Ok(born)
+    }
+
+    fn refuse(&self, what: &str, error: &std::io::Error) -> Refusal {
+        match Errno::from_io_error(error) {
+            Some(errno) => self.refuse_errno(what, errno),
+            None => Refusal::failed(what, error),
+        }
+    }
+
+    fn refuse_errno(&self, what: &str, error: Errno) -> Refusal {
+        let full = matches!(error, Errno::NOSPC | Errno::DQUOT);
+        let kind = if full { RefusalKind::DiskFull } else { RefusalKind::Failed };
+        let place = if full { format!(" in {}", self.home.folder.display()) } else { String::new() };
+        Refusal::new(kind, format!("{what}: {error}{place}"))
+    }
+
+    /// A descriptor is ready.
+    pub(super) fn happened(&mut self, token: u64) -> Vec<Notice> {
+        let Some(id) = self.tokens.get(&token).cloned() else { return Vec::new() };
+        if token % 2 == 0 { self.ended(&id) } else { self.spoke(&id) }
+    }
+
+    /// The agent takes calls, or says why not.
+    fn spoke(&mut self, id: &str) -> Vec<Notice> {
+        let Some(sandbox) = self.sandboxes.get_mut(id) else { return Vec::new() };
+        let State::Born { asker, word, line, .. } = &sandbox.state else { return Vec::new() };
+        let asker = *asker;
+        let mut text = [0; 512];
+        let count = rustix::io::read(word, &mut text).unwrap_or(0);
+        if text[..count] != *b"1" {
+            let said = String::from_utf8_lossy(&text[..count]).trim().to_owned();
+            let said = if said.is_empty() { "it ended before its agent was ready".to_owned() } else { said };
+            return self.fail(id, asker, format!("sandbox {id} could not be made: {said}"));
+        }
+        if sandbox.record.order.network == Reach::Proxy {
+            let passed = birth::receive(line.as_fd(), RecvFlags::DONTWAIT);
+            sandbox.door = passed.ok().and_then(|(_, mut passed)| passed.pop());
+        }
+        sandbox.state = State::Running;
+        let record = sandbox.record.clone();
+        vec![Notice::Answer(asker, Ok(Answer::Sandbox(Box::new(record))))]
+    }
+
+    fn fail(&mut self, id: &str, asker: Asker, text: String) -> Vec<Notice> {
+        let Some(sandbox) = self.sandboxes.get_mut(id) else { return Vec::new() };
+        let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
+        sandbox.state = State::Ending { askers: Vec::new() };
+        vec![Notice::Answer(asker, Err(Refusal::new(RefusalKind::Failed, text)))]
+    }
+
+    /// Its process 1 is gone, and with it the kernel has killed all in it.
+    fn ended(&mut self, id: &str) -> Vec<Notice> {
+        let Some(sandbox) = self.sandboxes.remove(id) else { return Vec::new() };
+        self.tokens.remove(&sandbox.token);
+        self.tokens.remove(&(sandbox.token + 1));
+        let how = if sandbox.own { wait(&sandbox.process) } else { "its agent has ended".to_owned() };
+        self.leftovers.push(id.to_owned());
+        self.tidy();
+        match sandbox.state {
+            State::Ending { askers } => {
+                askers.into_iter().map(|asker| Notice::Answer(asker, Ok(Answer::Done))).collect()
+            }
+            State::Running => vec![Notice::Ended { sandbox: id.to_owned(), how }],
+            State::Born { asker, word, .. } => {
+                let mut text = [0; 512];
+                let count = rustix::io::read(word, &mut text).unwrap_or(0);
+                let said = String::from_utf8_lossy(&text[..count]).trim().to_owned();
+                let said = if said.is_empty() { how } else { said };
+                let refusal =
+                    Refusal::new(RefusalKind::Failed, format!("sandbox {id} could not be made: {said}"));
+                vec![Notice::Answer(asker, Err(refusal))]
+            }
+        }
+    }
+
+    /// Ends a sandbox; the answer comes when nothing is left.
+    pub(super) fn delete(&mut self, id: &str, asker: Asker) -> Vec<Notice> {
+        let Some(sandbox) = self.sandboxes.get_mut(id) else {
+            return vec![Notice::Answer(asker, Ok(Answer::Done))];
+        };
+        let mut notices = Vec::new();
+        match &mut sandbox.state {
+            State::Ending { askers } => askers.push(asker),
+            state => {
+                if let State::Born { asker, .. } = state {
+                    let refusal =
+                        Refusal::new(RefusalKind::Failed, format!("sandbox {id} was deleted before it ran"));
+                    notices.push(Notice::Answer(*asker, Err(refusal)));
+                }
+                *state = State::Ending { askers: vec![asker] };
+                let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
+            }
+        }
+        notices
+    }
+
+    /// Sets labels.
+    pub(super) fn label(&mut self, id: &str, labels: BTreeMap<String, String>) -> Result<(), Refusal> {
+        let sandbox = self.sandboxes.get_mut(id).ok_or_else(|| unknown(id))?;
+        sandbox.record.order.labels.extend(labels);
+        let record = sandbox.record.clone();
+        self.home.write_record(&record).map_err(|error| self.refuse("its record", &error))
+    }
+
+    /// Keeps the file system of a sandbox as it is now.
+    pub(super) fn checkpoint(&mut self, id: &str, checkpoint: &str) -> Result<Checkpoint, Refusal> {
+        let Some(sandbox) = self.sandboxes.get(id).filter(|sandbox| matches!(sandbox.state, State::Running))
+        else {
+            return Err(unknown(id));
+        };
+        if !home::is_id(checkpoint) || self.checkpoints.contains_key(checkpoint) {
+            return Err(Refusal::new(
+                RefusalKind::Invalid,
+                format!("checkpoint id {checkpoint:?} is in use or no id"),
+            ));
+        }
+        let Some(pool) = &self.pool else {
+            return Err(Refusal::new(RefusalKind::Unable, format!("keep checkpoints: {}", self.pool_fault)));
+        };
+        let groups = self.hierarchies.groups(id);
+        let began = Instant::now();
+        groups.freeze(true).map_err(|error| {
+            Refusal::new(RefusalKind::Unable, format!("stop a sandbox for a checkpoint: {error}"))
+        })?;
+        let name = format!("checkpoint-{checkpoint}");
+        let mut copied = Err(Errno::AGAIN);
+        while began.elapsed() < FREEZE_MAX {
+            if groups.is_frozen() {
+                copied = pool.copy(id, &name, u64::MAX).map(drop);
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let thawed = groups.freeze(false);
+        let frozen_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if copied == Err(Errno::AGAIN) {
+            let waited = FREEZE_MAX.as_secs();
+            let text = format!(
+                "sandbox {id} could not be stopped in {waited} s: a process of it waits in the kernel"
+            );
+            return Err(Refusal::new(RefusalKind::Failed, text));
+        }
+        copied.map_err(|error| self.refuse_errno("its copy", error))?;
+        thawed.map_err(|error| self.refuse("letting it go on", &error))?;
+        let order = &sandbox.record.order;
+        let made = Checkpoint {
+            id: checkpoint.to_owned(),
+            sandbox: id.to_owned(),
+            overlays: order.root.overlays.clone(),
+            holds: order.root.holds.clone(),
+            environment: order.environment.clone(),
+            labels: order.labels.clone(),
+            created_s: home::now_s(),
+            frozen_ms,
+            folder: pool.folder.join(&name),
+        };
+        let written = self.home.write_checkpoint(&made);
+        written.map_err(|error| self.refuse("its record", &error))?;
+        self.checkpoint_holds.insert(checkpoint.to_owned(), hold(&made.holds));
+        self.checkpoints.insert(checkpoint.to_owned(), made.clone());
+        Ok(made)
+    }
+
+    /// Forgets a checkpoint; sandboxes made from it keep what they have.
+    pub(super) fn delete_checkpoint(&mut self, id: &str) -> Result<(), Refusal> {
+        if self.checkpoints.remove(id).is_none() {
+            return Err(Refusal::new(RefusalKind::Unknown, format!("there is no checkpoint {id:?}")));
+        }
+        self.checkpoint_holds.remove(id);
+        let _ = std::fs::remove_file(self.home.checkpoint(id));
+        self.leftovers.push(format!("checkpoint-{id}"));
+        self.tidy();
+        Ok(())
+    }
+
+    /// What has waited too long, and what could not be removed.
+    pub(super) fn tick(&mut self) -> Vec<Notice> {
+        let late: Vec<(String, Asker)> = self
+            .sandboxes
+            .iter()
+            .filter_map(|(id, sandbox)| match &sandbox.state {
+                State::Born { asker, born_at, .. } if born_at.elapsed() > BIRTH_MAX => {
+                    Some((id.clone(), *asker))
+                }
+                _ => None,
+            })
+            .collect();
+        let mut notices = Vec::new();
+        for (id, asker) in late {
+            let text = format!("sandbox {id} was not ready in {} s", BIRTH_MAX.as_secs());
+            notices.extend(self.fail(&id, asker, text));
+        }
+        self.tidy();
+        notices
+    }
+
+    /// Removes what is left of sandboxes that have ended. Groups may need a moment until their last process is gone.
+    fn tidy(&mut self) {
+        let Yard { home, pool, hierarchies, leftovers, .. } = self;
+        leftovers.retain(|id| {
+            let groups = hierarchies.groups(id);
+            let ungrouped = groups.remove() || {
+                groups.kill();
+                groups.remove()
+            };
+            let gone = ungrouped && pool.as_ref().is_none_or(|pool| pool.remove(id));
+            if gone {
+                home.forget(id);
+            }
+            !gone
+        });
+    }
+
+    /// Nothing is left to keep.
+    pub(super) fn retire(&self) {
+        self.hierarchies.retire();
+    }
+}
+
+/// Locks files, shared: whoever would remove what they stand for asks for the lock alone.
+fn hold(files: &[PathBuf]) -> Vec<OwnedFd> {
+    let lock = |path: &PathBuf| {
+        let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).ok().map(|()| file)
+    };
+    files.iter().filter_map(lock).collect()
+}
+
+fn unknown(id: &str) -> Refusal {
+    Refusal::new(RefusalKind::Unknown, format!("there is no sandbox {id:?}"))
+}
+
+/// Reaps a child that has ended and says how it did.
+fn wait(process: &OwnedFd) -> String {
+    let waited = rustix::process::waitid(
+        WaitId::PidFd(process.as_fd()),
+        WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+    );
+    match waited.ok().flatten().map(|status| (status.exit_status(), status.terminating_signal())) {
+        // The agent's own codes.
+        Some((Some(0), _)) => "its agent was told to end".to_owned(),
+        Some((Some(3), _)) => "its lease ran out: no engine spoke to it".to_owned(),
+        Some((Some(code), _)) => format!("its agent exited with code {code}"),
+        Some((_, Some(signal))) => format!("its agent was killed by signal {signal}"),
+        _ => "its agent has ended".to_owned(),
+    }
+}
+
+/// Mounts of the keeper are its own; those that the machine makes later are seen.
+fn own_mounts() -> Result<(), Errno> {
+    kernel::own_mounts()?;
+    let flags = rustix::mount::MountPropagationFlags::DOWNSTREAM | rustix::mount::MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", flags)
+}
+
+/// Names this store's groups: one word for each folder.
+fn group_name(home: &Home) -> String {
+    // FNV-1a: any spread will do, and the name must be the same for ever.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in home.folder.as_os_str().as_encoded_bytes() {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("espalier-{hash:016x}")
+}

@@ -1,0 +1,488 @@
+//! Sandboxes as the engine and people ask for them: an image by name, files and set-up put in, kept ready in a warm pool where
+//! that was asked for, ended when nobody holds them. Backends make them; this never looks inside one.
+
+mod base;
+mod warm;
+
+use crate::backend::{Backend, Checkpoint, Ended, Order, Placed, Reach};
+use crate::error::SandboxError;
+use crate::image::Image;
+use crate::proxy::{self, Allowed};
+use base::Bases;
+use espalier_agent_client::files::Source;
+use espalier_agent_client::{Agent, AgentError, Config as AgentConfig, Excerpts, command, wire};
+use espalier_core::sandbox::{Network, SandboxSpec};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// Label: the user that commands run as.
+const USER: &str = "espalier.user";
+/// Label: the folder that commands start in.
+const WORKDIR: &str = "espalier.workdir";
+/// Label: what the sandbox may reach, as JSON.
+const NETWORK: &str = "espalier.network";
+/// Label: the image by the name that was asked for.
+pub const IMAGE: &str = "espalier.image";
+/// Where the port of the proxy lies in a sandbox.
+const PROXY_PORT: u16 = 3128;
+/// The set-up of a sandbox, each of its texts.
+const SETUP_MAX: Duration = Duration::from_secs(600);
+/// Ends of sandboxes that are deleted when nobody waits for them.
+const FAREWELL_MAX: Duration = Duration::from_secs(60);
+/// What an image without PATH gets.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a sandbox is made for.
+#[derive(Clone, Debug)]
+pub struct Purpose {
+    /// For those who look for it.
+    pub labels: BTreeMap<String, String>,
+    /// Silence of every client that ends it.
+    pub lease: Duration,
+    /// Promises that have to hold.
+    pub require: Vec<String>,
+    /// Who speaks to its agent; a name that no other client has.
+    pub client: String,
+}
+
+impl Purpose {
+    /// A lease of 60 s, nothing required.
+    pub fn new(client: impl Into<String>) -> Purpose {
+        Purpose {
+            labels: BTreeMap::new(),
+            lease: Duration::from_secs(60),
+            require: Vec::new(),
+            client: client.into(),
+        }
+    }
+}
+
+/// A sandbox that takes calls.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    /// Where it is.
+    pub placed: Placed,
+    /// Its agent.
+    pub agent: Agent,
+    /// Who runs commands; `None`: root.
+    pub user: Option<String>,
+    /// Where commands start.
+    pub workdir: String,
+}
+
+/// The service. Clones share it.
+#[derive(Clone)]
+pub struct Sandboxes {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    backend: Arc<dyn Backend>,
+    /// Where tasks of the service run: a handle may be dropped on a thread that has no timers.
+    runtime: tokio::runtime::Handle,
+    bases: Bases,
+    /// Images of sandboxes that this engine made: their layers are not given up while they run.
+    images: Mutex<HashMap<String, Image>>,
+    /// Ways out that this engine carries, by sandbox.
+    ways: Mutex<HashMap<String, AbortHandle>>,
+    warm: warm::Pools,
+    /// Sandboxes that are being ended because nobody holds them any more.
+    leaving: Mutex<JoinSet<()>>,
+}
+
+impl Sandboxes {
+    /// Over a backend, with images in a folder. Inside a runtime with timers, which its tasks then run on.
+    pub fn new(backend: Arc<dyn Backend>, images: &Path) -> Result<Sandboxes, SandboxError> {
+        let bases = Bases::open(images)?;
+        let shared = Arc::new(Shared {
+            backend,
+            runtime: tokio::runtime::Handle::current(),
+            bases,
+            images: Mutex::default(),
+            ways: Mutex::default(),
+            warm: warm::Pools::default(),
+            leaving: Mutex::default(),
+        });
+        let service = Sandboxes { shared };
+        // Ends when the service does: it holds no strong reference to it.
+        tokio::spawn(forget_ended(Arc::downgrade(&service.shared), service.shared.backend.ended()));
+        Ok(service)
+    }
+
+    /// The backend below.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.shared.backend
+    }
+
+    /// Makes a sandbox, or takes a warm one of the same spec; files and set-up are done.
+    pub async fn create(&self, spec: &SandboxSpec, purpose: &Purpose) -> Result<Sandbox, SandboxError> {
+        if let Some(warm) = self.shared.warm.take(spec, purpose) {
+            let placed = warm.placed.clone();
+            let relabelled = self.shared.backend.label(&placed.id, purpose.labels.clone()).await;
+            // One that has ended meanwhile is simply not taken.
+            if relabelled.is_ok()
+                && let Ok(sandbox) = self.speak(placed, &purpose.client, purpose.lease).await
+            {
+                self.refill(spec, purpose);
+                return Ok(sandbox);
+            }
+        }
+        let made = self.make(spec, purpose).await?;
+        self.refill(spec, purpose);
+        Ok(made)
+    }
+
+    /// Keeps up to this many sandboxes of a spec ready, from its first use on; 0 ends it.
+    pub fn keep_warm(&self, spec: &SandboxSpec, count: usize) {
+        self.shared.warm.bound(spec, count);
+    }
+
+    fn refill(&self, spec: &SandboxSpec, purpose: &Purpose) {
+        let wanted = self.shared.warm.wanted(spec, purpose);
+        for _ in 0..wanted {
+            let (service, spec, purpose) = (self.clone(), spec.clone(), purpose.clone());
+            // Ends with its one sandbox; a failure is told by the next create that makes its own.
+            self.shared.runtime.spawn(async move {
+                let nobody = Purpose {
+                    labels: BTreeMap::from([("espalier.warm".to_owned(), "yes".to_owned())]),
+                    client: format!("warm-{}", random_id()),
+                    ..purpose.clone()
+                };
+                let made = service.make(&spec, &nobody).await;
+                if let Some(unwanted) = service.shared.warm.put(&spec, &purpose, made) {
+                    service.end(&unwanted.placed.id).await;
+                }
+            });
+        }
+    }
+
+    async fn make(&self, spec: &SandboxSpec, purpose: &Purpose) -> Result<Sandbox, SandboxError> {
+        spec.check().map_err(|error| SandboxError::Invalid {
+            what: format!("sandbox.{}", error.key),
+            value: error.value,
+            wanted: error.wanted.to_owned(),
+        })?;
+        let base = self.shared.bases.of(&spec.image, &*self.shared.backend).await?;
+        let workdir = spec.workdir.clone().unwrap_or_else(|| base.workdir.clone());
+        let user = spec.user.clone().or_else(|| base.user.clone());
+        let mut environment: BTreeMap<String, String> = base.environment.iter().cloned().collect();
+        environment.entry("PATH".to_owned()).or_insert_with(|| PATH.to_owned());
+        let network = match &spec.network {
+            Network::None => Reach::None,
+            Network::Loopback => Reach::Loopback,
+            Network::Allow(_) => {
+                environment.extend(proxy::environment(PROXY_PORT));
+                Reach::Proxy
+            }
+        };
+        environment.extend(spec.env.clone());
+        let mut labels = base.labels.clone();
+        labels.extend(purpose.labels.clone());
+        labels.insert(IMAGE.to_owned(), spec.image.clone());
+        labels.insert(WORKDIR.to_owned(), workdir.clone());
+        labels.insert(NETWORK.to_owned(), serde_json::to_string(&spec.network).unwrap_or_default());
+        if let Some(user) = &user {
+            labels.insert(USER.to_owned(), user.clone());
+        }
+        let order = Order {
+            id: random_id(),
+            root: base.root.clone(),
+            cpu: spec.cpu,
+            memory: spec.memory,
+            disk: spec.disk,
+            files_max: spec.files_max,
+            processes_max: spec.processes_max,
+            network,
+            lease: purpose.lease,
+            environment: environment.into_iter().collect(),
+            labels,
+            require: purpose.require.clone(),
+        };
+        // From here on a sandbox may be there: it goes with this, unless all went well.
+        let farewell = Farewell { service: self.clone(), id: Some(order.id.clone()) };
+        if let Some(image) = base.image {
+            self.images().insert(order.id.clone(), image);
+        }
+        let placed = self.shared.backend.create(&order).await?;
+        let sandbox = self.speak(placed, &purpose.client, purpose.lease).await?;
+        self.set_up(&sandbox, spec).await?;
+        farewell.forget();
+        Ok(sandbox)
+    }
+
+    /// Connects to a sandbox that is there, and carries its way out.
+    async fn speak(&self, placed: Placed, client: &str, lease: Duration) -> Result<Sandbox, SandboxError> {
+        let mut config = AgentConfig::new(placed.address.endpoint(), placed.address.secret.clone(), client);
+        config.lease = lease;
+        config.heartbeat_every = (lease / 6).clamp(Duration::from_millis(250), Duration::from_secs(10));
+        let agent = Agent::connect(config).await.map_err(|error| lost(&placed.id, &error))?;
+        let network = placed.labels.get(NETWORK).and_then(|text| serde_json::from_str(text).ok());
+        if let Some(Network::Allow(rules)) = network {
+            self.open_way(&placed.id, &rules).await?;
+        }
+        let user = placed.labels.get(USER).cloned();
+        let workdir = placed.labels.get(WORKDIR).cloned().unwrap_or_else(|| "/".to_owned());
+        Ok(Sandbox { placed, agent, user, workdir })
+    }
+
+    async fn open_way(&self, id: &str, rules: &[String]) -> Result<(), SandboxError> {
+        if self.ways().contains_key(id) {
+            return Ok(());
+        }
+        let allowed = Allowed::parse(rules).map_err(|error| SandboxError::Invalid {
+            what: format!("sandbox.{}", error.key),
+            value: error.value,
+            wanted: error.wanted.to_owned(),
+        })?;
+        let door = self.shared.backend.proxy_door(id).await?;
+        // Owned by `ways`; aborted when the sandbox ends.
+        let way = self.shared.runtime.spawn(proxy::serve(id.to_owned(), door, allowed)).abort_handle();
+        if let Some(other) = self.ways().insert(id.to_owned(), way) {
+            other.abort();
+        }
+        Ok(())
+    }
+
+    fn images(&self) -> std::sync::MutexGuard<'_, HashMap<String, Image>> {
+        self.shared.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ways(&self) -> std::sync::MutexGuard<'_, HashMap<String, AbortHandle>> {
+        self.shared.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Files, then set-up, as the sandbox's root.
+    async fn set_up(&self, sandbox: &Sandbox, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        let Sandbox { agent, placed, workdir, user } = sandbox;
+        let failed = |error: AgentError, what: String| match error {
+            AgentError::Lost(_) => lost(&placed.id, &error),
+            error => SandboxError::Invalid {
+                what,
+                value: error.to_string(),
+                wanted: "something that can be done".to_owned(),
+            },
+        };
+        if workdir != "/" {
+            let request = wire::MakeFolderRequest {
+                path: workdir.clone().into_bytes().into(),
+                parents: true,
+                owner: user.clone().unwrap_or_default(),
+                ..wire::MakeFolderRequest::default()
+            };
+            let made = agent.make_folder(&agent.allot(), request).await;
+            match made {
+                Err(AgentError::Refused { reason: wire::Reason::Kind, .. }) => {}
+                other => other.map_err(|error| failed(error, format!("sandbox.workdir {workdir:?}")))?,
+            }
+        }
+        for (path, content) in &spec.files {
+            let mode = content.mode().unwrap_or(0o644);
+            let header = wire::WriteHeader {
+                path: path.clone().into_bytes().into(),
+                mode: Some(mode),
+                owner: user.clone().unwrap_or_default(),
+                parents: true,
+                ..wire::WriteHeader::default()
+            };
+            let text = Source::Bytes(content.text().as_bytes().to_vec().into());
+            let written = agent.write(&agent.allot(), header, text).await;
+            written.map_err(|error| failed(error, format!("sandbox.files {path:?}")))?;
+        }
+        for (number, script) in spec.setup.iter().enumerate() {
+            let what = || {
+                if spec.setup.len() == 1 {
+                    "sandbox.setup".to_owned()
+                } else {
+                    format!("sandbox.setup (text {})", number + 1)
+                }
+            };
+            let command = wire::CommandSpec {
+                folder: workdir.clone().into_bytes().into(),
+                merge_stderr: true,
+                ..command::within(command::script(script.clone()), SETUP_MAX)
+            };
+            let answer = agent.run(&agent.allot(), command, Excerpts::default()).await;
+            let answer = answer.map_err(|error| failed(error, what()))?;
+            let outcome = answer.ended.and_then(|ended| ended.outcome?.outcome);
+            if outcome != Some(wire::outcome::Outcome::ExitCode(0)) {
+                let out = answer.stdout.unwrap_or_default();
+                let text = String::from_utf8_lossy(&[out.head, out.tail].concat()).trim().to_owned();
+                let tail: String =
+                    text.chars().rev().take(400).collect::<Vec<_>>().into_iter().rev().collect();
+                return Err(SandboxError::Invalid {
+                    what: what(),
+                    value: format!("{}: {tail}", describe(outcome.as_ref())),
+                    wanted: "exit code 0".to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A sandbox that is there already, also of an engine before this one.
+    pub async fn attach(&self, id: &str, client: &str, lease: Duration) -> Result<Sandbox, SandboxError> {
+        let placed = self.list().await?.into_iter().find(|placed| placed.id == id);
+        let placed = placed.ok_or_else(|| unknown(id))?;
+        self.speak(placed, client, lease).await
+    }
+
+    /// All there are, newest first.
+    pub async fn list(&self) -> Result<Vec<Placed>, SandboxError> {
+        let mut all = self.shared.backend.list().await?;
+        all.sort_by(|one, other| (other.created_s, &other.id).cmp(&(one.created_s, &one.id)));
+        Ok(all)
+    }
+
+    /// Ends a sandbox; one that is not there is fine.
+    pub async fn delete(&self, id: &str) -> Result<(), SandboxError> {
+        if let Some(way) = self.ways().remove(id) {
+            way.abort();
+        }
+        let deleted = self.shared.backend.delete(id).await;
+        self.images().remove(id);
+        deleted
+    }
+
+    /// Ends all that bear these labels, as what an engine left that was killed; says how many.
+    pub async fn reclaim(&self, labels: &BTreeMap<String, String>) -> Result<usize, SandboxError> {
+        let bears =
+            |placed: &Placed| labels.iter().all(|(name, value)| placed.labels.get(name) == Some(value));
+        let found: Vec<Placed> = self.shared.backend.list().await?.into_iter().filter(bears).collect();
+        for placed in &found {
+            self.delete(&placed.id).await?;
+        }
+        Ok(found.len())
+    }
+
+    /// Ends it, whatever happens to whoever asks.
+    async fn end(&self, id: &str) {
+        let ended = tokio::time::timeout(FAREWELL_MAX, self.delete(id)).await;
+        if !matches!(ended, Ok(Ok(()))) {
+            tracing::warn!(sandbox = %id, "the sandbox could not be ended; it ends with its lease");
+        }
+    }
+
+    /// Ends what is kept warm, and waits for those that are being ended.
+    pub async fn close(&self) {
+        for warm in self.shared.warm.close() {
+            self.end(&warm.placed.id).await;
+        }
+        let mut leaving =
+            std::mem::take(&mut *self.shared.leaving.lock().unwrap_or_else(PoisonError::into_inner));
+        // Each is bounded.
+        while leaving.join_next().await.is_some() {}
+    }
+
+    /// What ends the sandbox when it is dropped.
+    pub fn hold(&self, sandbox: &Sandbox) -> Hold {
+        Hold(Farewell { service: self.clone(), id: Some(sandbox.placed.id.clone()) })
+    }
+
+    /// Keeps its file system as it is now; what runs in it goes on, and is not in the copy.
+    pub async fn checkpoint(&self, id: &str) -> Result<Checkpoint, SandboxError> {
+        self.shared.backend.checkpoint(id, &random_id()).await
+    }
+
+    /// Sandboxes that start from a checkpoint, without files or set-up of their own.
+    pub async fn fork(
+        &self,
+        checkpoint: &str,
+        spec: &SandboxSpec,
+        purpose: &Purpose,
+    ) -> Result<Sandbox, SandboxError> {
+        let spec = SandboxSpec {
+            image: format!("checkpoint:{checkpoint}"),
+            files: BTreeMap::new(),
+            setup: Vec::new(),
+            ..spec.clone()
+        };
+        self.make(&spec, purpose).await
+    }
+}
+
+/// How a command ended, in words.
+pub fn describe(outcome: Option<&wire::outcome::Outcome>) -> String {
+    use wire::outcome::Outcome;
+    match outcome {
+        Some(Outcome::ExitCode(code)) => format!("exit code {code}"),
+        Some(Outcome::Signal(signal)) => format!("killed by signal {signal}"),
+        Some(Outcome::TimedOut(_)) => "timed out".to_owned(),
+        Some(Outcome::OutOfMemory(_)) => "out of memory".to_owned(),
+        Some(Outcome::Unstarted(unstarted)) => unstarted.message.clone(),
+        None => "no outcome".to_owned(),
+    }
+}
+
+fn unknown(id: &str) -> SandboxError {
+    SandboxError::Invalid {
+        what: "sandbox".to_owned(),
+        value: id.to_owned(),
+        wanted: "one of `espalier sandbox list`".to_owned(),
+    }
+}
+
+fn lost(id: &str, error: &AgentError) -> SandboxError {
+    SandboxError::Lost(format!("{id}: {error}"))
+}
+
+/// 60 random bits in letters and digits.
+pub fn random_id() -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let mut bytes = [0; 12];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(error) => panic!("the kernel has no random bytes: {error}"),
+        }
+    }
+    bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
+}
+
+/// Ends a sandbox when dropped.
+pub struct Hold(#[expect(dead_code, reason = "held for its drop")] Farewell);
+
+struct Farewell {
+    service: Sandboxes,
+    id: Option<String>,
+}
+
+impl Farewell {
+    fn forget(mut self) {
+        self.id = None;
+    }
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let service = self.service.clone();
+        // Bounded, and waited for by `close`; where the runtime has ended, the lease does it.
+        let runtime = self.service.shared.runtime.clone();
+        let mut leaving = self.service.shared.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        while leaving.try_join_next().is_some() {}
+        leaving.spawn_on(async move { service.end(&id).await }, &runtime);
+    }
+}
+
+async fn forget_ended(shared: std::sync::Weak<Shared>, mut ended: tokio::sync::broadcast::Receiver<Ended>) {
+    use tokio::sync::broadcast::error::RecvError;
+    loop {
+        let ended = match ended.recv().await {
+            Ok(ended) => ended,
+            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => return,
+        };
+        let Some(shared) = shared.upgrade() else { return };
+        tracing::debug!(sandbox = %ended.sandbox, how = %ended.how, "a sandbox ended by itself");
+        let way = shared.ways.lock().unwrap_or_else(PoisonError::into_inner).remove(&ended.sandbox);
+        if let Some(way) = way {
+            way.abort();
+        }
+        shared.images.lock().unwrap_or_else(PoisonError::into_inner).remove(&ended.sandbox);
+        shared.warm.forget(&ended.sandbox);
+    }
+}

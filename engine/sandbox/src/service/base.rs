@@ -1,0 +1,118 @@
+//! What an image is to a backend: folders below, and what the image says of commands.
+
+use crate::backend::{Backend, Root};
+use crate::error::SandboxError;
+use crate::host;
+use crate::image::{Image, ImageError, ImageOptions, ImageStore, Progress, Remedy, Source};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use tokio::sync::watch;
+
+/// An image that is ready.
+#[derive(Clone, Debug)]
+pub(super) struct Base {
+    pub(super) root: Root,
+    pub(super) environment: Vec<(String, String)>,
+    pub(super) workdir: String,
+    pub(super) user: Option<String>,
+    /// What a sandbox takes along from where it was copied.
+    pub(super) labels: BTreeMap<String, String>,
+    /// Keeps the layers where they are.
+    pub(super) image: Option<Image>,
+}
+
+/// Images of one store.
+pub(super) struct Bases {
+    folder: PathBuf,
+    /// Opened when the first image is asked for that is not this machine's own.
+    store: OnceLock<ImageStore>,
+}
+
+impl Bases {
+    pub(super) fn open(folder: &Path) -> Result<Bases, SandboxError> {
+        Ok(Bases { folder: folder.to_owned(), store: OnceLock::new() })
+    }
+
+    /// The image of this name, fetched and unpacked where it was not.
+    pub(super) async fn of(&self, image: &str, backend: &dyn Backend) -> Result<Base, SandboxError> {
+        match Source::parse(image).map_err(|error| no_image(&error))? {
+            Source::Host => self.host().await,
+            Source::Checkpoint(id) => checkpoint(&id, backend).await,
+            source => self.unpacked(&source).await,
+        }
+    }
+
+    async fn unpacked(&self, source: &Source) -> Result<Base, SandboxError> {
+        let store = match self.store.get() {
+            Some(store) => store,
+            None => {
+                let opened = ImageStore::open(&self.folder, ImageOptions::default());
+                let opened = opened.map_err(|error| no_image(&error))?;
+                self.store.get_or_init(|| opened)
+            }
+        };
+        let (progress, _) = watch::channel(Progress::default());
+        let image = store.get(source, &progress).await.map_err(|error| no_image(&error))?;
+        let config = image.config();
+        // The keeper of the sandbox locks the same file: sandboxes may outlive this process.
+        let number = std::os::fd::AsRawFd::as_raw_fd(&image.hold());
+        let holds = std::fs::read_link(format!("/proc/self/fd/{number}")).into_iter().collect();
+        let root = Root { overlays: vec![("/".into(), image.layers().to_vec())], checkpoint: None, holds };
+        Ok(Base {
+            root,
+            environment: config.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            workdir: if config.workdir.is_empty() { "/".to_owned() } else { config.workdir.clone() },
+            user: Some(config.user.clone()).filter(|user| !user.is_empty()),
+            labels: BTreeMap::new(),
+            image: Some(image),
+        })
+    }
+
+    async fn host(&self) -> Result<Base, SandboxError> {
+        let folder = self.folder.join("host");
+        let made = tokio::task::spawn_blocking(move || host::overlays(&folder)).await;
+        let overlays = made.map_err(std::io::Error::other).and_then(|made| made);
+        let overlays = overlays.map_err(|error| {
+            SandboxError::Unavailable(format!("the image `host` in {}: {error}", self.folder.display()))
+        })?;
+        Ok(Base {
+            root: Root { overlays, checkpoint: None, holds: Vec::new() },
+            environment: Vec::new(),
+            workdir: "/root".to_owned(),
+            user: None,
+            labels: BTreeMap::new(),
+            image: None,
+        })
+    }
+}
+
+/// What a caller can do without an image.
+fn no_image(error: &ImageError) -> SandboxError {
+    let text = match error.hint() {
+        Some(hint) => format!("{error} ({hint})"),
+        None => error.to_string(),
+    };
+    match error.remedy() {
+        Remedy::RejectTask => SandboxError::Rejected(text),
+        Remedy::Retry | Remedy::Stop => SandboxError::Unavailable(text),
+    }
+}
+
+async fn checkpoint(id: &str, backend: &dyn Backend) -> Result<Base, SandboxError> {
+    let kept = backend.checkpoints().await?.into_iter().find(|kept| kept.id == id);
+    let kept = kept.ok_or_else(|| SandboxError::Invalid {
+        what: "checkpoint".to_owned(),
+        value: id.to_owned(),
+        wanted: "one of `espalier sandbox list --checkpoints`".to_owned(),
+    })?;
+    let label = |name: &str| kept.labels.get(name).cloned();
+    Ok(Base {
+        workdir: label(super::WORKDIR).unwrap_or_else(|| "/".to_owned()),
+        user: label(super::USER),
+        environment: kept.environment.clone(),
+        labels: BTreeMap::from([("espalier.checkpoint".to_owned(), id.to_owned())]),
+        root: kept.root,
+        image: None,
+    })
+}

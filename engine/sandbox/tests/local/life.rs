@@ -1,0 +1,154 @@
+//! Sandboxes come and go, and leave nothing.
+
+use crate::support::{Leftovers, Place, Sandbox, keeper_pid, kill, order, wait_until};
+use espalier_agent_client::Agent;
+use espalier_sandbox::backend::Backend;
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_sandbox_of_this_machine_runs_commands_and_leaves_nothing() {
+    let place = Place::new();
+    let before = Leftovers::of(&place);
+    let sandbox = place.host("one").await;
+    assert_eq!(sandbox.run("id -u; hostname; pwd").await, ("0\nsandbox-one\n/\n".to_owned(), 0));
+    assert_eq!(
+        sandbox.run("echo hi > /usr/bin/new && cat /usr/bin/new; ls /tmp /home /root").await.0,
+        "hi\n/home:\n\n/root:\n\n/tmp:\n"
+    );
+    assert!(!std::path::Path::new("/usr/bin/new").exists());
+    let (environment, _) = sandbox.run("echo $LANG; echo $PATH | grep -c /usr/bin").await;
+    assert_eq!(environment, "C.UTF-8\n1\n");
+    place.local.delete("one").await.unwrap();
+    assert!(place.local.list().await.unwrap().is_empty());
+    assert_eq!(Leftovers::of(&place), before);
+    place.local.delete("one").await.unwrap();
+}
+
+#[tokio::test]
+async fn many_at_once_each_with_its_own() {
+    let place = Place::new();
+    let before = Leftovers::of(&place);
+    let ids: Vec<String> = (0..40).map(|number| format!("many-{number}")).collect();
+    let here = &place;
+    let made = futures::future::join_all(ids.iter().map(|id| async move {
+        let sandbox = here.host(id).await;
+        let (text, _) = sandbox
+            .run(&format!("echo {id} > /root/mine; sleep 0.05; cat /root/mine; ls /root | wc -l"))
+            .await;
+        assert_eq!(text, format!("{id}\n1\n"));
+        sandbox
+    }))
+    .await;
+    let listed = place.local.list().await.unwrap();
+    assert_eq!(listed.len(), 40);
+    let ids_of: std::collections::HashSet<String> = made
+        .iter()
+        .map(|sandbox| {
+            std::fs::read_to_string(format!("/proc/{}/uid_map", sandbox.placed.pid.unwrap())).unwrap()
+        })
+        .collect();
+    assert_eq!(ids_of.len(), 40, "no two share user ids");
+    futures::future::join_all(ids.iter().map(|id| async move { here.local.delete(id).await.unwrap() })).await;
+    assert_eq!(Leftovers::of(&place), before);
+}
+
+#[tokio::test]
+async fn a_killed_agent_is_reported_at_once_and_its_sandbox_removed() {
+    let place = Place::new();
+    let before = Leftovers::of(&place);
+    let sandbox = place.host("lost").await;
+    let mut ended = place.local.ended();
+    let command = {
+        let agent: Agent = sandbox.agent.clone();
+        tokio::spawn(async move {
+            let spec = espalier_agent_client::command::script("sleep 1000");
+            agent.run(&agent.allot(), spec, espalier_agent_client::Excerpts::default()).await
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    kill(sandbox.placed.pid.unwrap());
+    let told = tokio::time::timeout(Duration::from_secs(10), ended.recv()).await.unwrap().unwrap();
+    assert_eq!(told.sandbox, "lost");
+    assert_eq!(told.how, "its agent was killed by signal 9");
+    let error = tokio::time::timeout(Duration::from_secs(20), command).await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(error, espalier_agent_client::AgentError::Lost(_)), "{error}");
+    wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+}
+
+#[tokio::test]
+async fn silence_longer_than_the_lease_ends_a_sandbox() {
+    let place = Place::new();
+    let before = Leftovers::of(&place);
+    let mut ended = place.local.ended();
+    let order =
+        espalier_sandbox::backend::Order { lease: Duration::from_secs(1), ..order(&place.folder, "silent") };
+    place.local.create(&order).await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(20), ended.recv()).await.unwrap().unwrap();
+    assert_eq!((&*told.sandbox, &*told.how), ("silent", "its lease ran out: no engine spoke to it"));
+    wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+}
+
+#[tokio::test]
+async fn sandboxes_outlive_their_keeper_and_the_next_one_finds_them() {
+    let place = Place::new();
+    let before = Leftovers::of(&place);
+    let healthy = place.host("healthy").await;
+    let doomed = place.host("doomed").await;
+    healthy.run("echo kept > /root/kept").await;
+    kill(keeper_pid(&place).await);
+    // Without a keeper: one dies, the other answers.
+    assert_eq!(healthy.run("cat /root/kept").await.0, "kept\n");
+    kill(doomed.placed.pid.unwrap());
+    // Finds or starts the next.
+    let mut listed = Vec::new();
+    for _ in 0..100 {
+        // The line to the first may be cut under the question; and the dead one may be seen dying.
+        listed = place.local.list().await.unwrap_or_default();
+        if listed.len() == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let ids: Vec<&str> = listed.iter().map(|placed| &*placed.id).collect();
+    assert_eq!(ids, ["healthy"]);
+    let again = Sandbox::of(listed[0].clone(), "again").await;
+    assert_eq!(again.run("cat /root/kept").await.0, "kept\n");
+    let next = place.host("next").await;
+    assert_eq!(next.run("ls /root").await.0, "");
+    for id in ["healthy", "next"] {
+        place.local.delete(id).await.unwrap();
+    }
+    wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+}
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_be_made_says_why_and_leaves_nothing() {
+    let place = Place::new();
+    let before = Leftovers::of(&place);
+    let plain = || order(&place.folder, "bad");
+    let mut missing = plain();
+    missing.root.overlays[0].1[0] = "/no/such/folder".into();
+    let mut nowhere = plain();
+    nowhere.root.overlays[1].0 = "/no/such/mount/point".into();
+    let mut forked = plain();
+    forked.root.checkpoint = Some("gone".to_owned());
+    let mut id = plain();
+    id.id = "../escape".to_owned();
+    let mut wish = plain();
+    wish.require = vec!["gold".to_owned()];
+    for (order, expect) in [
+        (missing, "/no/such/folder: No such file or directory (os error 2)"),
+        (
+            nowhere,
+            "sandbox bad could not be made: /no/such/mount/point: No such file or directory (os error 2)",
+        ),
+        (forked, "there is no checkpoint \"gone\""),
+        (id, "sandbox id \"../escape\": 1 to 40 letters, digits and dashes"),
+        (wish, "promise `gold`: known are"),
+    ] {
+        let error = place.local.create(&order).await.unwrap_err().to_string();
+        assert!(error.contains(expect), "{error}");
+        wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+        assert_eq!(Leftovers::of(&place), before);
+    }
+}
