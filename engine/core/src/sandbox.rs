@@ -173,6 +173,7 @@ pub struct SpecError {
 }
 
 impl SpecError {
+    #[expect(clippy::needless_pass_by_value, reason = "texts and numbers alike, most of them made for it")]
     fn new(key: &'static str, value: impl ToString, wanted: &'static str) -> SpecError {
         SpecError { key, value: value.to_string(), wanted }
     }

@@ -8,7 +8,10 @@ use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
+/// Held while the folder below is made.
+static MAKING: Mutex<()> = Mutex::new(());
 /// Changes whenever the folder below is put together in another way.
 const FORM: u32 = 1;
 /// Of a file in `/etc`; larger ones are data of programs that no sandbox has.
@@ -45,6 +48,8 @@ const LEFT_OUT: [&str; 7] = ["hosts", "hostname", "resolv.conf", "mtab", "machin
 /// Blocking: call it where that is fine.
 pub fn overlays(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<PathBuf>)>> {
     let base = folder.join(format!("host-{:016x}", state()));
+    // One at a time in this process; between processes the name of the unfinished folder keeps them apart.
+    let _turn = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     if !base.is_dir() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let partial = folder.join(format!("host-new-{}", std::process::id()));

@@ -52,6 +52,27 @@ async fn many_at_once_each_with_its_own() {
     assert_eq!(Leftovers::of(&place), before);
 }
 
+#[test]
+fn the_image_of_this_machine_is_whole_however_many_ask_for_it_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = |path: &std::path::Path| walk(path);
+    let alone = espalier_sandbox::host::overlays(&folder.path().join("alone")).unwrap();
+    let together = std::thread::scope(|scope| {
+        let ask = || espalier_sandbox::host::overlays(&folder.path().join("together")).unwrap();
+        let asking: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+        asking.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
+    });
+    for overlays in &together {
+        assert_eq!(count(&overlays[0].1[0]), count(&alone[0].1[0]));
+    }
+}
+
+/// Entries below a folder.
+fn walk(path: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(path).unwrap().flatten();
+    entries.map(|entry| 1 + if entry.file_type().unwrap().is_dir() { walk(&entry.path()) } else { 0 }).sum()
+}
+
 #[tokio::test]
 async fn a_killed_agent_is_reported_at_once_and_its_sandbox_removed() {
     let place = Place::new();
