@@ -124,7 +124,7 @@ async fn commands(sandbox: &Sandbox) {
 async fn files(sandbox: &Sandbox, folder: &Path) {
     const BYTES: usize = 256 << 20;
     let (source, copy) = (folder.join("source"), folder.join("copy"));
-    let block: Vec<u8> = (0..BYTES).map(|at| (at * 31 >> 7) as u8).collect();
+    let block: Vec<u8> = (0..BYTES).map(|at| ((at * 31) >> 7) as u8).collect();
     std::fs::write(&source, &block).expect("a file");
     let began = Instant::now();
     let status = Command::new("cp").arg(&source).arg(&copy).status();

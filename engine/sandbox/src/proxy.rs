@@ -57,11 +57,8 @@ pub async fn serve(sandbox: String, door: std::net::TcpListener, allowed: Allowe
 }
 
 async fn carry(sandbox: &str, mut client: TcpStream, allowed: &Allowed) {
-    let asked = match timeout(REQUEST_MAX, speak::listen(&mut client)).await {
-        Ok(Ok(asked)) => asked,
-        // Whoever speaks no such language gets no answer in it.
-        _ => return,
-    };
+    // Whoever speaks no such language gets no answer in it.
+    let Ok(Ok(asked)) = timeout(REQUEST_MAX, speak::listen(&mut client)).await else { return };
     let Asked { host, port, tongue, first } = asked;
     let peer = match reach(&host, port, allowed).await {
         Ok(peer) => peer,
@@ -115,7 +112,7 @@ async fn reach(host: &str, port: u16, allowed: &Allowed) -> Result<TcpStream, Re
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => last = failed(format!("{host}:{port}: {error}")),
                 Err(_) => {
-                    last = failed(format!("{host}:{port}: no connection in {} s", CONNECT_MAX.as_secs()))
+                    last = failed(format!("{host}:{port}: no connection in {} s", CONNECT_MAX.as_secs()));
                 }
             },
             Verdict::NotListed => {

@@ -1,5 +1,7 @@
 //! The local backend with its real keeper and agent. As root: what an ordinary user has is in `user.rs`, by its own keeper.
 
+#![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
 mod attacks;
 mod bounds;
 mod checkpoints;

@@ -97,7 +97,7 @@ pub(super) fn make(materials: Materials) -> Result<OwnedFd, Fault> {
         materials.overlays.into_iter().map(|layers| Ok((layers.at, open_lowers(layers.lowers)?))).collect();
     let overlays = overlays?;
     let devices: Result<Vec<(&str, OwnedFd)>, Fault> =
-        DEVICES.into_iter().map(|name| Ok((name, tree(&format!("/dev/{name}"))?))).collect();
+        DEVICES.into_iter().map(|name| Ok((name, tree(format!("/dev/{name}"))?))).collect();
     let devices = devices?;
     let shm_bytes = materials.shared_memory.to_string();
     put(memory(&[("size", "1M"), ("mode", "755")], MountAttrFlags::empty())?, STAGE)?;
@@ -172,6 +172,7 @@ fn file_system(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags)
 }
 
 /// Attaches a detached mount.
+#[expect(clippy::needless_pass_by_value, reason = "the descriptor has done its work: the mount is attached")]
 fn put(mount: OwnedFd, place: impl AsRef<Path>) -> Result<(), Fault> {
     let place = place.as_ref();
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
@@ -179,6 +180,7 @@ fn put(mount: OwnedFd, place: impl AsRef<Path>) -> Result<(), Fault> {
 }
 
 /// Attaches a mount at a path in an image, whose links must not lead elsewhere.
+#[expect(clippy::needless_pass_by_value, reason = "as in `put`")]
 fn put_inside(root: &Path, mount: OwnedFd, place: &Path) -> Result<(), Fault> {
     let name = place.display().to_string();
     let open = || {

@@ -344,7 +344,7 @@ impl Yard {
     /// A descriptor is ready.
     pub(super) fn happened(&mut self, token: u64) -> Vec<Notice> {
         let Some(id) = self.tokens.get(&token).cloned() else { return Vec::new() };
-        if token % 2 == 0 { self.ended(&id) } else { self.spoke(&id) }
+        if token.is_multiple_of(2) { self.ended(&id) } else { self.spoke(&id) }
     }
 
     /// The agent takes calls, or says why not.
@@ -456,7 +456,7 @@ impl Yard {
                 copied = pool.copy(id, &name, u64::MAX).map(drop);
                 break;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            pause();
         }
         let thawed = groups.freeze(false);
         let frozen_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -551,6 +551,14 @@ fn hold(files: &[PathBuf]) -> Vec<OwnedFd> {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).ok().map(|()| file)
     };
     files.iter().filter_map(lock).collect()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the keeper has no runtime, and a checkpoint is made in one go"
+)]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(1));
 }
 
 fn unknown(id: &str) -> Refusal {
