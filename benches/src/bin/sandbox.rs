@@ -55,7 +55,7 @@ fn place() -> Place {
     let keeper = vec![beside("espalier-keeper").into_os_string()];
     let local =
         Local::open(Config { folder: home.clone(), keeper, agent: agent_binary() }).expect("the backend");
-    let service = Sandboxes::new(Arc::new(local.clone()), &home.join("images")).expect("the service");
+    let service = Sandboxes::new(Arc::new(local.clone()), &home.join("images"));
     Place { folder, local, service }
 }
 

@@ -19,7 +19,7 @@ pub fn open(store: &StoreUrl) -> Result<Sandboxes, SandboxError> {
         .map_err(|error| SandboxError::Unavailable(format!("this program's own path: {error}")))?;
     let keeper = vec![program.clone().into_os_string(), KEEPER.into()];
     let local = Local::open(Config { folder: folder.clone(), keeper, agent: agent(&program)? })?;
-    Sandboxes::new(Arc::new(local), &folder.join("images"))
+    Ok(Sandboxes::new(Arc::new(local), &folder.join("images")))
 }
 
 /// Where sandboxes of a store are: in its folder, or beside its blobs.

@@ -1,5 +1,7 @@
 //! What making and finding sandboxes can fail with.
 
+use espalier_core::sandbox::SpecError;
+
 /// Why there is no sandbox. The variant says what the caller can do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
@@ -29,4 +31,14 @@ pub enum SandboxError {
     /// There was one, and it is gone.
     #[error("sandbox lost: {0}")]
     Lost(String),
+}
+
+impl From<SpecError> for SandboxError {
+    fn from(error: SpecError) -> SandboxError {
+        SandboxError::Invalid {
+            what: format!("sandbox.{}", error.key),
+            value: error.value,
+            wanted: error.wanted.to_owned(),
+        }
+    }
 }

@@ -8,7 +8,7 @@ pub mod error;
 pub mod host;
 pub mod image;
 pub mod local;
-
 pub mod proxy;
+mod random;
 pub mod rollout;
 pub mod service;

@@ -438,13 +438,5 @@ fn checkpoint_of(made: wire::Checkpoint, keeper: u32) -> Checkpoint {
 
 /// 256 random bits, as a text.
 fn secret() -> String {
-    let mut bytes = [0u8; 32];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(count) => filled += count,
-            Err(error) => panic!("the kernel has no random bytes: {error}"),
-        }
-    }
-    hex::encode(bytes)
+    hex::encode(crate::random::bytes::<32>())
 }

@@ -95,8 +95,8 @@ struct Shared {
 
 impl Sandboxes {
     /// Over a backend, with images in a folder. Inside a runtime with timers, which its tasks then run on.
-    pub fn new(backend: Arc<dyn Backend>, images: &Path) -> Result<Sandboxes, SandboxError> {
-        let bases = Bases::open(images)?;
+    pub fn new(backend: Arc<dyn Backend>, images: &Path) -> Sandboxes {
+        let bases = Bases::new(images);
         let shared = Arc::new(Shared {
             backend,
             runtime: tokio::runtime::Handle::current(),
@@ -109,7 +109,7 @@ impl Sandboxes {
         let service = Sandboxes { shared };
         // Ends when the service does: it holds no strong reference to it.
         tokio::spawn(forget_ended(Arc::downgrade(&service.shared), service.shared.backend.ended()));
-        Ok(service)
+        service
     }
 
     /// The backend below.
@@ -160,11 +160,7 @@ impl Sandboxes {
     }
 
     async fn make(&self, spec: &SandboxSpec, purpose: &Purpose) -> Result<Sandbox, SandboxError> {
-        spec.check().map_err(|error| SandboxError::Invalid {
-            what: format!("sandbox.{}", error.key),
-            value: error.value,
-            wanted: error.wanted.to_owned(),
-        })?;
+        spec.check()?;
         let base = self.shared.bases.of(&spec.image, &*self.shared.backend).await?;
         let workdir = spec.workdir.clone().unwrap_or_else(|| base.workdir.clone());
         let user = spec.user.clone().or_else(|| base.user.clone());
@@ -232,11 +228,7 @@ impl Sandboxes {
         if self.ways().contains_key(id) {
             return Ok(());
         }
-        let allowed = Allowed::parse(rules).map_err(|error| SandboxError::Invalid {
-            what: format!("sandbox.{}", error.key),
-            value: error.value,
-            wanted: error.wanted.to_owned(),
-        })?;
+        let allowed = Allowed::parse(rules)?;
         let door = self.shared.backend.proxy_door(id).await?;
         // Owned by `ways`; aborted when the sandbox ends.
         let way = self.shared.runtime.spawn(proxy::serve(id.to_owned(), door, allowed)).abort_handle();
@@ -431,15 +423,7 @@ fn lost(id: &str, error: &AgentError) -> SandboxError {
 /// 60 random bits in letters and digits.
 pub fn random_id() -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let mut bytes = [0; 12];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(count) => filled += count,
-            Err(error) => panic!("the kernel has no random bytes: {error}"),
-        }
-    }
-    bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
+    crate::random::bytes::<12>().iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
 }
 
 /// Ends a sandbox when dropped.

@@ -64,12 +64,7 @@ impl RunSandboxes {
         }
         let (nothing, silent) = (SandboxFile::default(), SandboxFile::default());
         let experiment = self.file.as_ref().unwrap_or(&silent);
-        let spec = SandboxSpec::resolve(experiment, asked.unwrap_or(&nothing));
-        spec.map_err(|error| SandboxError::Invalid {
-            what: format!("sandbox.{}", error.key),
-            value: error.value,
-            wanted: error.wanted.to_owned(),
-        })
+        Ok(SandboxSpec::resolve(experiment, asked.unwrap_or(&nothing))?)
     }
 }
 

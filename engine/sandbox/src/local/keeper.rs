@@ -79,15 +79,8 @@ pub fn run(settings: &Settings) -> Result<(), String> {
     let door_path = home.folder.join("keeper.sock");
     let yard = Yard::open(home, agent)?;
     let door = listen(&door_path)?;
-    let mut keeper = Keeper {
-        yard,
-        events,
-        door,
-        lines: HashMap::new(),
-        next_line: LINES,
-        retiring: false,
-        idle: Instant::now(),
-    };
+    let mut keeper =
+        Keeper { yard, events, door, lines: HashMap::new(), next_line: LINES, idle: Instant::now() };
     let kept = keeper.keep();
     let _ = std::fs::remove_file(&door_path);
     keeper.yard.retire();
@@ -132,7 +125,6 @@ struct Keeper {
     door: UnixListener,
     lines: HashMap<u64, Line>,
     next_line: u64,
-    retiring: bool,
     /// Since when there is nothing to do.
     idle: Instant,
 }
@@ -150,9 +142,7 @@ impl Keeper {
             if !self.yard.is_empty() || !self.lines.is_empty() {
                 self.idle = Instant::now();
             }
-            let over = self.yard.is_empty()
-                && (self.idle.elapsed() >= IDLE || (self.retiring && self.lines.is_empty()));
-            if over {
+            if self.yard.is_empty() && self.idle.elapsed() >= IDLE {
                 return Ok(());
             }
             let wait = if self.yard.has_unfinished() { TICK } else { Duration::from_secs(1) };
@@ -235,10 +225,6 @@ impl Keeper {
             What::Door(id) => {
                 self.pass_door(asker, &id);
                 return Vec::new();
-            }
-            What::Retire => {
-                self.retiring = true;
-                Ok(Answer::Done)
             }
         };
         vec![Notice::Answer(asker, answer)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Spoken by this version; a keeper of another one is asked to end when its sandboxes have.
+/// Spoken by this version; a keeper of another one is refused, and ends with its sandboxes.
 pub(crate) const VERSION: u32 = 1;
 
 /// From the engine. Answers carry the same number and may come in another order.
@@ -48,8 +48,6 @@ pub(crate) enum What {
     },
     /// The socket that an allow-listed sandbox's proxy listens on: passed with the answer.
     Door(String),
-    /// End when no sandbox is left, without waiting for a new connection.
-    Retire,
 }
 
 /// From the keeper.

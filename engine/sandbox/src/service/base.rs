@@ -30,8 +30,8 @@ pub(super) struct Bases {
 }
 
 impl Bases {
-    pub(super) fn open(folder: &Path) -> Result<Bases, SandboxError> {
-        Ok(Bases { folder: folder.to_owned(), store: OnceLock::new() })
+    pub(super) fn new(folder: &Path) -> Bases {
+        Bases { folder: folder.to_owned(), store: OnceLock::new() }
     }
 
     /// The image of this name, fetched and unpacked where it was not.

@@ -53,7 +53,7 @@ impl Dialogue {
     /// The first message of the user.
     pub fn opening(&self, instruction: &str) -> String {
         let values = [("instruction", instruction), ("fence", self.settings.fence.as_str())];
-        crate::settings::fill(&self.settings.opening, &values)
+        espalier_sdk::fill(&self.settings.opening, &values)
     }
 
     /// Whether a limit forbids another answer.

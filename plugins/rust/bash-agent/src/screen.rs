@@ -1,6 +1,7 @@
 //! What came of a command, and what the model is shown of it.
 
-use crate::settings::{Settings, fill};
+use crate::settings::Settings;
+use espalier_sdk::fill;
 
 /// What came of a command: standard output with standard error in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

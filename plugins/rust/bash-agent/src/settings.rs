@@ -1,5 +1,6 @@
 //! What an experiment can say about the loop.
 
+use espalier_sdk::fill;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -165,32 +166,6 @@ impl Settings {
         });
         fill(&text, &[("problem", problem), ("fence", &self.fence)])
     }
-}
-
-/// Puts values in the place of `{name}`; a value is never searched again, and an unknown name stays.
-pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    let mut out = String::with_capacity(template.len());
-    let mut rest = template;
-    while let Some(open) = rest.find('{') {
-        out.push_str(&rest[..open]);
-        rest = &rest[open..];
-        let named = values.iter().find_map(|(name, value)| {
-            let after = rest[1..].strip_prefix(name)?.strip_prefix('}')?;
-            Some((*value, after))
-        });
-        match named {
-            Some((value, after)) => {
-                out.push_str(value);
-                rest = after;
-            }
-            None => {
-                out.push('{');
-                rest = &rest[1..];
-            }
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 #[cfg(test)]

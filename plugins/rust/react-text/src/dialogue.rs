@@ -1,6 +1,7 @@
 //! The rules of the loop: what is said first, what an answer means, when it ends.
 
 use crate::settings::{Form, Settings};
+use espalier_sdk::fill;
 use serde_json::{Value, json};
 
 /// One rollout's dialogue. The caller carries out what [`Dialogue::answered`] asks for.
@@ -116,32 +117,6 @@ pub fn action_in(text: &str, form: Form) -> Option<&str> {
     };
     let action = action.trim();
     (!action.is_empty()).then_some(action)
-}
-
-/// Puts values in the place of `{name}`; a value is never searched again, and an unknown name stays.
-fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    let mut out = String::with_capacity(template.len());
-    let mut rest = template;
-    while let Some(open) = rest.find('{') {
-        out.push_str(&rest[..open]);
-        rest = &rest[open..];
-        let named = values.iter().find_map(|(name, value)| {
-            let after = rest[1..].strip_prefix(name)?.strip_prefix('}')?;
-            Some((*value, after))
-        });
-        match named {
-            Some((value, after)) => {
-                out.push_str(value);
-                rest = after;
-            }
-            None => {
-                out.push('{');
-                rest = &rest[1..];
-            }
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 #[cfg(test)]

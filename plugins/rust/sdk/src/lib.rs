@@ -24,6 +24,32 @@ pub fn schema_of<T: JsonSchema>() -> String {
         .to_string()
 }
 
+/// Puts values in the place of `{name}`; a value is never searched again, and an unknown name stays.
+pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let mut out = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some(open) = rest.find('{') {
+        out.push_str(&rest[..open]);
+        rest = &rest[open..];
+        let named = values.iter().find_map(|(name, value)| {
+            let after = rest[1..].strip_prefix(name)?.strip_prefix('}')?;
+            Some((*value, after))
+        });
+        match named {
+            Some((value, after)) => {
+                out.push_str(value);
+                rest = after;
+            }
+            None => {
+                out.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
 /// Generates the bindings of a world as module `bindings`, and beside it
 ///
 /// - `settings::<T>()`: the experiment's settings, or a failure `invalid` that says what is wrong with them;

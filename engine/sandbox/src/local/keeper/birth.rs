@@ -17,6 +17,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 
 /// User ids of each sandbox.
 pub(super) const IDS: u32 = 65_536;
@@ -115,24 +116,18 @@ fn provide(order: &Order, means: &Means<'_>, born: &Born) -> Result<(), String> 
             let path = format!("/proc/{pid}/ns/user");
             let namespace = rustix::fs::openat(CWD, &*path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
             let namespace = namespace.map_err(|error| format!("{path}: {error}"))?;
-            for overlay in &order.root.overlays {
-                for lower in &overlay.lowers {
-                    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-                    let mount = rustix::mount::open_tree(CWD, lower, flags).and_then(|mount| {
-                        kernel::map_owners(mount.as_fd(), namespace.as_fd())?;
-                        Ok(mount)
-                    });
-                    mounts.push(mount.map_err(|error| format!("{}: {error}", lower.display()))?);
-                }
+            // A detached copy of the mount there, with owners as the sandbox sees them.
+            let seen_by = |from: BorrowedFd<'_>, path: &Path, empty: OpenTreeFlags| {
+                let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | empty;
+                let mount = rustix::mount::open_tree(from, path, flags)?;
+                kernel::map_owners(mount.as_fd(), namespace.as_fd()).map(|()| mount)
+            };
+            for lower in order.root.overlays.iter().flat_map(|overlay| &overlay.lowers) {
+                let mount = seen_by(CWD, lower, OpenTreeFlags::empty());
+                mounts.push(mount.map_err(|error| format!("{}: {error}", lower.display()))?);
             }
             if let Some(disk) = &means.disk {
-                let flags = OpenTreeFlags::OPEN_TREE_CLONE
-                    | OpenTreeFlags::OPEN_TREE_CLOEXEC
-                    | OpenTreeFlags::AT_EMPTY_PATH;
-                let mount = rustix::mount::open_tree(disk, "", flags).and_then(|mount| {
-                    kernel::map_owners(mount.as_fd(), namespace.as_fd())?;
-                    Ok(mount)
-                });
+                let mount = seen_by(disk.as_fd(), Path::new(""), OpenTreeFlags::AT_EMPTY_PATH);
                 mounts.push(mount.map_err(|error| format!("the disk: {error}"))?);
             }
         }
