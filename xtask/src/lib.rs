@@ -2,6 +2,7 @@
 //! checks the project's own rules. `Makefile` is a list of names for its commands.
 
 pub mod everyday;
+pub mod graders;
 pub mod place;
 pub mod plugins;
 pub mod setup;

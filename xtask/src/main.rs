@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::tasks::{TextCraft, book::Book};
-use xtask::{everyday, place, plugins, setup, tidy};
+use xtask::{everyday, graders, place, plugins, setup, tidy};
 
 /// What the project does with itself.
 #[derive(Parser)]
@@ -60,6 +60,8 @@ enum Command {
     Tidy,
     /// The tests against a live vLLM.
     TestLive,
+    /// The readers of test logs against others.
+    TestGraders,
     /// Removes what was built of this checkout; virtual environments stay.
     Clean,
 }
@@ -121,6 +123,7 @@ fn run(command: Command) -> Result<(), String> {
         Command::Lint => everyday::lint(),
         Command::Tidy => tidy::check(&place::root()),
         Command::TestLive => everyday::test_live(),
+        Command::TestGraders => graders::test(),
         Command::Clean => everyday::clean(),
     }
 }

@@ -56,6 +56,10 @@ fn name_of(tag: &str) -> String {
     let class = attribute(tag, "classname").unwrap_or_default();
     if let Some(file) = attribute(tag, "file").filter(|file| file.ends_with(".py")) {
         let module = file.trim_end_matches(".py").replace('/', ".");
+        if class.is_empty() && name == module {
+            // It could not be collected.
+            return file;
+        }
         // A package's own file is called by the package.
         let inner =
             class.strip_prefix(&module).or_else(|| class.strip_prefix(module.strip_suffix(".__init__")?));
@@ -191,6 +195,7 @@ mod tests {
         check(r#"<testcase name="a"/><testcase name="a"><error/></testcase>"#, "ERROR a");
         check("<testcase name=\"&#xffffffff;&bad;&\"/>", "PASSED &#xffffffff;&bad;&");
         check("no xml < at all", "");
+        check(r#"<testcase classname="" name="p.a" file="p/a.py"><error/></testcase>"#, "ERROR p/a.py");
         check(r#"<testcase classname="p" name="t" file="p/__init__.py"/>"#, "PASSED p/__init__.py::t");
     }
 }

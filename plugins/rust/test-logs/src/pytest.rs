@@ -37,7 +37,7 @@ pub(crate) fn parse(text: &str) -> Results {
     }
     let mut results = verbose.clone();
     for (status, rest) in &summary {
-        results.worst(id_of(rest, &verbose), *status);
+        results.worst(id_of(*status, rest, &verbose), *status);
     }
     results
 }
@@ -64,12 +64,12 @@ fn summary_line(line: &str) -> Option<(Status, &str)> {
     first.starts_with("SUBFAIL").then_some((Status::Failed, rest))
 }
 
-/// The node id at the start of what a summary says.
-fn id_of<'a>(rest: &'a str, known: &Results) -> &'a str {
-    if known.tests.contains_key(rest) {
+/// The node id at the start of what a summary says; where it cannot be told from the message, the shortest that it may be.
+fn id_of<'a>(status: Status, rest: &'a str, known: &Results) -> &'a str {
+    if status == Status::Passed || known.tests.contains_key(rest) {
         return rest;
     }
-    let mut balanced = None;
+    let (mut balanced, mut bracket) = (None, None);
     let (mut open, mut seen) = (0_i64, 0);
     for (at, _) in rest.match_indices(" - ") {
         if known.tests.contains_key(&rest[..at]) {
@@ -83,15 +83,17 @@ fn id_of<'a>(rest: &'a str, known: &Results) -> &'a str {
             };
         }
         seen = at;
-        if balanced.is_none() && open <= 0 {
-            balanced = Some(at);
-            if known.tests.is_empty() {
-                break;
-            }
+        if open <= 0 {
+            balanced = balanced.or(Some(at));
+        }
+        if rest[..at].ends_with(']') {
+            bracket = bracket.or(Some(at));
+        }
+        if known.tests.is_empty() && balanced.is_some() {
+            break;
         }
     }
-    let at = balanced.or_else(|| rest.find(" - ")).unwrap_or(rest.len());
-    &rest[..at]
+    &rest[..balanced.or(bracket).unwrap_or(rest.len())]
 }
 
 /// `a.py::b PASSED   [ 50%]`, `a.py::b SKIPPED (why) [ 50%]`, `[gw0] [ 50%] PASSED a.py::b`.
@@ -163,6 +165,10 @@ mod tests {
         summary("PASSED a.py::b\nFAILED a.py::c - assert 1 == 2", "PASSED a.py::b, FAILED a.py::c");
         summary("FAILED a.py::c[x - y] - KeyError: ' - '", "FAILED a.py::c[x - y]");
         summary("FAILED a.py::c[] - y] - oh", "FAILED a.py::c[]");
+        summary(
+            "PASSED a.py::c[x - y]\nFAILED a.py::d[[z] - oh\nFAILED a.py::e[ - ]",
+            "PASSED a.py::c[x - y], FAILED a.py::d[[z], FAILED a.py::e[ - ]",
+        );
         summary("SKIPPED [2] a.py:3: why\nXFAIL a.py::d - bug 3", "XFAIL a.py::d");
         summary("ERROR a.py - ImportError: x\nERROR b.py", "ERROR a.py, ERROR b.py");
         summary("PASSED a.py::b\n=== 1 passed in 0.1s ===\nPASSED a.py::c", "PASSED a.py::b");

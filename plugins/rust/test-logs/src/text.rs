@@ -8,11 +8,11 @@ pub(crate) fn lines(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
     raw_lines(text).map(plain)
 }
 
-/// The lines as they stand, ends removed; those beyond the bound are left out.
+/// The lines as they stand, ends removed (`\n`, `\r\n`, `\r`); those beyond the bound are left out.
 pub(crate) fn raw_lines(text: &str) -> impl Iterator<Item = &str> {
     text.split('\n')
+        .flat_map(|line| line.strip_suffix('\r').unwrap_or(line).split('\r'))
         .filter(|line| line.len() <= LINE_BYTES_MAX)
-        .map(|line| line.strip_suffix('\r').unwrap_or(line))
 }
 
 /// Without the sequences that an escape begins.
