@@ -125,7 +125,7 @@ EDGES = {
     "swebench-cargo-test": ["test a ... ok\n test  b  ...  FAILED \ntest c ... ignored\ntest d - should panic ... ok\ntest e ... okay\ntest f ... ok ok"],
     "swebench-jest": ["✓ a\n✓  b  (5 ms)\n  ✕ c (5ms)\n○ skipped d\n✓ e (1.5 s)\n✓ f (3 s)\n✓x\n✓ (4 ms)\n✕ g (4 ms) h"],
     "swebench-vitest": ["✓ a > b 5ms\n× c 1\n↓ d [skipped]\n✓ e 5 ms\n✓ 5ms\n✓ f  7 m s\n✓ g[skipped]\n✓ h 5s 6s\n✓ i 12 34"],
-    "swebench-tap": ["ok 1 - a\nnot ok 2 - b # TODO\n  ok 3 c # SKIP\nok 4\nok x y\nokay 5 d\nok 6  e\nBail out!"],
+    "swebench-tap": ["ok 1 - a\nnot ok 2 - b # Todo\n  ok 3 c # SKIP\nok 4\nok x y\nokay 5 d\nok 6  e\nBail out!"],
     "swebench-pytest": [
         "PASSED a::b\nPASSED\nPASSED  c::d  e\nFAILED x - y - z\nFAILED - x\nSKIPPED [3] a.py:1: x\nSKIPPED a::s\nXFAIL a::x - why\nXPASS a::y",
         "PASSED [100%]\nERROR: file not found: x\nERRORS 3\nPASSEDx y\n PASSED z\nPASSED a[/b/c]\nPASSED a[x][/y/z]w\nFAILED a[MouseButton.LEFT-MouseButton.RIGHT] - q",

@@ -67,7 +67,7 @@ mod tests {
         let check = |log: &str, expect: &str| assert_eq!(text_of(&parse(log)), expect, "{log}");
         check("TAP version 14\n1..2\nok 1 - adds\nnot ok 2 subtracts", "PASSED adds, FAILED subtracts");
         check(
-            "ok 1 - a # SKIP no disk\nnot ok 2 - b # TODO later\nok 3 - c # todo",
+            "ok 1 - a # SKIP no disk\nnot ok 2 - b # Todo later\nok 3 - c # todo",
             "SKIPPED a, XFAIL b, XPASS c",
         );
         check("ok\nok 2\nnot ok", "PASSED #1, PASSED #2, FAILED #3");
