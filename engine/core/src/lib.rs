@@ -8,6 +8,7 @@
 //! [`rollout`] -> [`group`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`].
 
 pub mod chat;
+pub mod dataset;
 pub mod ending;
 pub mod failure;
 pub mod group;
