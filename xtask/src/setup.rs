@@ -18,7 +18,7 @@ pub enum Part {
     Data,
     /// What sandboxes' disks are made with.
     Sandboxes,
-    /// What the tests start: PostgreSQL, a registry of images, and umoci, which images are compared with.
+    /// What the tests start: PostgreSQL, a registry of images, pytest inside of sandboxes, and umoci, which images are compared with.
     Tests,
 }
 
@@ -78,6 +78,7 @@ impl Part {
                     Debian { file: "docker-registry", package: "docker-registry" },
                     Debian { file: "umoci", package: "umoci" },
                     Debian { file: "openssl", package: "openssl" },
+                    Debian { file: "/usr/lib/python3/dist-packages/pytest", package: "python3-pytest" },
                 ]
             }
         }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 mod place;
+mod tricks;
 mod whole;
 
 use espalier_core::ending::{HarnessEnd, Limit, Lost, Outcome, Report};
@@ -103,7 +104,11 @@ impl Rollout {
     }
 
     async fn score(&self, settings: Value) -> ScoreOutcome {
-        let file = xtask::place::dist().join("check-reward.wasm");
+        self.score_by("check-reward", settings).await
+    }
+
+    async fn score_by(&self, reward: &str, settings: Value) -> ScoreOutcome {
+        let file = xtask::place::dist().join(format!("{reward}.wasm"));
         let plugin = self.host.load(&file).await.expect("plugins are built (cargo xtask plugins)");
         let view = RolloutView {
             rollout_id: "r".to_owned(),
@@ -118,7 +123,7 @@ impl Rollout {
         let run = RewardRun {
             settings: plugin.check_settings(&settings).unwrap(),
             plugin,
-            alias: "check-reward".to_owned(),
+            alias: reward.to_owned(),
             view,
             seed: 1,
             now_ms: 0,
@@ -313,6 +318,64 @@ async fn tests_score_by_points_and_by_their_time() {
     let rollout = Rollout::new(json!({}), &[]);
     let error = rollout.score(json!({})).await.result.unwrap_err();
     assert!(error.to_string().contains("the task has no `private.tests`"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hidden_tests_are_scored_in_place_where_the_task_asks_for_it() {
+    let tests = |more: Value| {
+        let mut tests = json!({
+            "files": { "hidden.sh": "echo 1..2; echo ok 1 - first; grep -q fixed given && echo ok 2 - second || echo not ok 2 - second" },
+            "command": "sh hidden.sh",
+            "parser": "tap",
+            "in": "place",
+            "fail_to_pass": ["second"],
+            "pass_to_pass": ["first"],
+        });
+        tests.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "tests": tests, "reference": { "script": "echo fixed > given" } })
+    };
+    let scored = async |rollout: &Rollout, settings: Value| {
+        let outcome = rollout.score_by("tests-reward", settings).await;
+        let Score { value, reason, .. } = outcome.result.unwrap().remove(0);
+        (value, reason)
+    };
+    let rollout = Rollout::new(tests(json!({})), &[("given", "broken\n")]);
+    let idle = scored(&rollout, json!({})).await;
+    assert_eq!(idle, (0.0, "0 of 1 to fix pass, 1 of 1 to keep; not fixed: second (failed)".to_owned()));
+    rollout.report("reference", json!({}), vec![]).await;
+    assert_eq!(scored(&rollout, json!({})).await, (1.0, "1 of 1 to fix pass, 1 of 1 to keep".to_owned()));
+    assert_eq!(rollout.provider.started.lock().unwrap().len(), 1, "no fresh one");
+
+    let rollout = Rollout::new(tests(json!({ "prepare": "echo no compiler; exit 3" })), &[]);
+    assert_eq!(
+        scored(&rollout, json!({})).await,
+        (0.0, "preparing the tests failed: no compiler".to_owned())
+    );
+    let rollout =
+        Rollout::new(tests(json!({ "timeout": "300ms", "command": "echo started; sleep 60" })), &[]);
+    let (value, reason) = scored(&rollout, json!({})).await;
+    assert!(
+        value == 0.0 && reason.starts_with("not done after ") && reason.ends_with(": started"),
+        "{reason}"
+    );
+    // A report of the command's own, and an exit code that nobody explains.
+    let report = json!({ "path": "out.xml", "parser": "junit-xml" });
+    let command = "echo '<testcase name=\"first\"/><testcase name=\"second\"/>' > out.xml; exit 4";
+    let rollout = Rollout::new(tests(json!({ "report": report, "command": command })), &[]);
+    let (value, reason) = scored(&rollout, json!({})).await;
+    assert!(value == 0.0 && reason.starts_with("exit code 4, and no test that failed"), "{reason}");
+    let rollout = Rollout::new(tests(json!({ "report": report, "command": "true" })), &[]);
+    assert!(scored(&rollout, json!({})).await.1.starts_with("the tests left no report (exit code 0)"));
+
+    // A broken task, and a lost sandbox, are no scores.
+    let rollout = Rollout::new(tests(json!({ "parser": "nose" })), &[]);
+    let error = rollout.score_by("tests-reward", json!({})).await.result.unwrap_err();
+    assert!(matches!(error, ScoreError::Failed { failure: Failure::Invalid(_), .. }), "{error}");
+    let rollout = Rollout::new(tests(json!({})), &[]);
+    rollout.report("reference", json!({}), vec![]).await;
+    rollout.provider.started.lock().unwrap()[0].kill();
+    let error = rollout.score_by("tests-reward", json!({})).await.result.unwrap_err();
+    assert!(matches!(error, ScoreError::Failed { failure: Failure::Unavailable(_), .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,34 +10,34 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Runs a command to its end.
-async fn run(store: &Path, arguments: &[&str]) -> Output {
+pub(crate) async fn run(store: &Path, arguments: &[&str]) -> Output {
     let mut command = espalier(store);
     command.current_dir(repository()).args(arguments);
     tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends").unwrap()
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-async fn json(store: &Path, arguments: &[&str]) -> Value {
+pub(crate) async fn json(store: &Path, arguments: &[&str]) -> Value {
     let output = run(store, &[arguments, &["--json"]].concat()).await;
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output)))
 }
 
 /// A store whose sandboxes are ended with it.
-struct Store(tempfile::TempDir);
+pub(crate) struct Store(tempfile::TempDir);
 
 impl Store {
-    fn new() -> Store {
+    pub(crate) fn new() -> Store {
         Store(tempfile::Builder::new().prefix("espalier-").tempdir_in("/var/tmp").unwrap())
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
-    async fn sandboxes(&self) -> Vec<String> {
+    pub(crate) async fn sandboxes(&self) -> Vec<String> {
         let list = json(self.path(), &["sandbox", "list"]).await;
         list.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
     }

@@ -1,0 +1,54 @@
+//! The reward `tests-reward`: takes the agent's work out of its sandbox as changes, leaves out what belongs to the tests, applies
+//! the rest in a fresh sandbox, puts the hidden tests there, runs them, and grades what they report. What is held back, how
+//! results are trusted and what stays open: docs/grading.md.
+
+pub mod changes;
+pub mod guard;
+#[cfg(target_arch = "wasm32")]
+mod guest;
+pub mod protected;
+pub mod tables;
+pub mod task;
+pub mod verdict;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The plugin's settings.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Name of the sandbox of the task.
+    pub sandbox: String,
+    /// Command that runs the tests, unless the task says so itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// How its output is read, unless the task says so itself: `pytest`, `junit-xml`, `go-test` ...
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parser: Option<String>,
+    /// Seconds after which tests have failed, unless the task says so itself.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout_s: u64,
+    /// Whether a part of the tests scores its share, where nothing that passed before is broken. Else it is all or nothing.
+    pub partial: bool,
+    /// Most bytes of an agent's work; more scores 0.
+    #[schemars(range(min = 1, max = 62_914_560))]
+    pub changes_bytes_max: u64,
+    /// Who runs the tests; left out: the sandbox's user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            sandbox: "main".to_owned(),
+            command: None,
+            parser: None,
+            timeout_s: 1_800,
+            partial: false,
+            changes_bytes_max: 32 << 20,
+            user: None,
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! What of an agent's work is left out: what belongs to the tests, to their runner's set-up, or would take the place of a module
+//! that the runner loads.
+
+use crate::changes::Change;
+use crate::task::Job;
+use espalier_test_logs::Kind;
+use std::collections::BTreeSet;
+
+/// Files that steer runners, at any depth.
+const FILES: [&str; 5] = ["conftest.py", "pytest.ini", ".pytest.ini", "sitecustomize.py", "usercustomize.py"];
+/// Folders that hold what was installed, compiled or remembered, at any depth.
+const FOLDERS: [&str; 6] = ["__pycache__", ".pytest_cache", ".git", ".hg", ".cargo", "node_modules"];
+/// Starts of names of files that steer runners of JavaScript.
+const SCRIPTED: [&str; 6] =
+    ["jest.config.", "jest.setup.", "vitest.config.", "vitest.workspace.", ".mocharc", "karma.conf."];
+/// Words after which the next one is a program's file.
+const INTERPRETERS: [&str; 9] = ["python", "python3", "bash", "sh", "node", "source", ".", "perl", "ruby"];
+/// Files that a program of the command reads.
+const READ_BY: [(&str, &[&str]); 4] = [
+    ("make", &["Makefile", "makefile", "GNUmakefile"]),
+    ("tox", &["tox.ini"]),
+    ("nox", &["noxfile.py"]),
+    ("npx", &[".npmrc"]),
+];
+/// Modules that a runner in Python loads: a new file or folder of such a name, where modules are looked for first, takes its
+/// place.
+const MODULES: &str = "__future__ _pytest abc argparse array ast asyncio atexit base64 bdb bisect builtins calendar cmath cmd code \
+    codecs codeop collections configparser contextlib contextvars copy copyreg csv ctypes dataclasses datetime decimal difflib dis \
+    distutils django doctest email encodings enum errno exceptiongroup execnet faulthandler fnmatch fractions functools gc genericpath \
+    getopt getpass gettext glob hashlib heapq html http imp importlib inspect io iniconfig itertools json keyword linecache locale \
+    logging math mimetypes multiprocessing nose numbers opcode operator os packaging pathlib pdb pickle pkgutil pkg_resources platform \
+    pluggy posixpath pprint py pydoc pytest pytest_asyncio pytest_cov queue random re reprlib runpy selectors setuptools shlex shutil \
+    signal site six socket sre_compile ssl stat statistics string struct subprocess sys sysconfig tempfile textwrap threading time \
+    timeit token tokenize tomllib tomli traceback trace types typing unittest unicodedata urllib uuid warnings weakref xdist xml xunit \
+    zipfile zipimport zlib";
+
+/// What comes of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is applied.
+    Kept,
+    /// It is left out.
+    LeftOut,
+    /// It is left out if this path, from the working folder, does not exist before the agent.
+    LeftOutIfNew(String),
+    /// It is applied, and the runner's tables in this file are put back.
+    Mended(String),
+}
+
+/// The rules of one task.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    workdir: Vec<u8>,
+    /// From the working folder; folders without `/` at their end.
+    hidden: BTreeSet<String>,
+    programs: BTreeSet<String>,
+    kind: Kind,
+}
+
+impl Rules {
+    /// Of this job, in a working folder without `/` at its end.
+    pub fn new(job: &Job, workdir: &str) -> Rules {
+        let patched = job.tests.patch.as_deref().map(patched_files).unwrap_or_default();
+        let given = job.tests.files.keys().chain(&job.tests.reset).cloned();
+        let report = job.report.iter().map(|(path, _)| path.clone());
+        let hidden = given.chain(report).chain(patched).filter_map(|path| relative(&path, workdir)).collect();
+        Rules {
+            workdir: format!("{}/", workdir.trim_end_matches('/')).into_bytes(),
+            hidden,
+            programs: programs(&job.command),
+            kind: job.kind,
+        }
+    }
+
+    /// What comes of it. A path outside of the working folder is never applied.
+    pub fn fate(&self, change: Change<'_>) -> Fate {
+        let Some(inner) = change.path.strip_prefix(&self.workdir[..]) else {
+            // The working folder itself, as something that changed.
+            let is_workdir = change.folder && self.workdir.strip_suffix(b"/") == Some(change.path);
+            return if is_workdir { Fate::Kept } else { Fate::LeftOut };
+        };
+        // Names that are no text are none that a rule knows.
+        let path = String::from_utf8_lossy(inner);
+        let parts: Vec<&str> = path.split('/').collect();
+        let name = *parts.last().unwrap_or(&"");
+        let hidden = self.hidden.contains("")
+            || (1..=parts.len()).any(|depth| self.hidden.contains(&parts[..depth].join("/")))
+            || (!change.folder && self.has_below(&path));
+        let hidden = hidden || self.programs.contains(&*path);
+        if hidden || self.steers(&parts, name) {
+            return Fate::LeftOut;
+        }
+        if let Some(place) = self.takes_a_place(&parts) {
+            return Fate::LeftOutIfNew(place);
+        }
+        let tables = match self.kind {
+            Kind::CargoTest | Kind::SwebenchCargoTest => &["Cargo.toml"][..],
+            Kind::Jest | Kind::SwebenchJest | Kind::SwebenchVitest | Kind::Tap | Kind::SwebenchTap => {
+                &["package.json"]
+            }
+            _ => &["pyproject.toml", "setup.cfg", "tox.ini"],
+        };
+        if tables.contains(&name) && !change.removed { Fate::Mended(path.into_owned()) } else { Fate::Kept }
+    }
+
+    /// Whether a hidden file lies below: a link or a file in the place of a folder would lead it astray.
+    fn has_below(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        self.hidden.range(folder.clone()..).next().is_some_and(|next| next.starts_with(&folder))
+    }
+
+    fn steers(&self, parts: &[&str], name: &str) -> bool {
+        let folder = |part: &&str| {
+            FOLDERS.contains(part)
+                || part.ends_with(".egg-info")
+                || part.ends_with(".dist-info")
+                || part.ends_with(".egg")
+        };
+        let go = matches!(self.kind, Kind::GoTest | Kind::SwebenchGoTest);
+        FILES.contains(&name)
+            || parts.iter().any(folder)
+            || [".pth", ".pyc", ".pyo"].iter().any(|end| name.ends_with(end))
+            || SCRIPTED.iter().any(|start| name.starts_with(start))
+            || (go && (name.ends_with("_test.go") || name == "go.work"))
+            || name.starts_with("rust-toolchain")
+    }
+
+    /// The path of what would stand for a module, in a folder in which modules are looked for.
+    fn takes_a_place(&self, parts: &[&str]) -> Option<String> {
+        let searched = |folder: &[&str]| {
+            let path = folder.join("/");
+            matches!(&*path, "" | "src" | "lib" | "test" | "tests") || self.has_below(&path)
+        };
+        (0..parts.len()).filter(|depth| searched(&parts[..*depth])).find_map(|depth| {
+            let entry = parts[depth];
+            let module = entry.split('.').next().unwrap_or(entry);
+            let python = depth + 1 < parts.len()
+                || entry == module
+                || [".py", ".so"].iter().any(|end| entry.ends_with(end));
+            let known = python && MODULES.split_whitespace().any(|known| known == module);
+            known.then(|| parts[..=depth].join("/"))
+        })
+    }
+}
+
+/// A path from the working folder; `None` for one elsewhere, whose changes are not applied anyway.
+fn relative(path: &str, workdir: &str) -> Option<String> {
+    let inner = match path.strip_prefix('/') {
+        Some(_) => path.strip_prefix(workdir.trim_end_matches('/'))?.strip_prefix('/')?,
+        None => path,
+    };
+    let parts: Vec<&str> = inner.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    Some(parts.join("/"))
+}
+
+/// The files that a diff is about, old names and new.
+pub fn patched_files(patch: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    for line in patch.lines() {
+        let path =
+            ["--- ", "+++ ", "rename from ", "rename to "].iter().find_map(|mark| line.strip_prefix(mark));
+        let both = line.strip_prefix("diff --git ").map(|rest| rest.split(' ').collect::<Vec<_>>());
+        let pair = both.filter(|names| names.len() == 2).unwrap_or_default();
+        for path in path.into_iter().chain(pair) {
+            let path = path.split('\t').next().unwrap_or(path).trim_matches('"');
+            let bare = path.strip_prefix("a/").or_else(|| path.strip_prefix("b/")).unwrap_or(path);
+            if bare != "/dev/null" && !bare.is_empty() {
+                files.push(bare.to_owned());
+            }
+        }
+    }
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// Files that the command runs or that its programs read, from the working folder.
+fn programs(command: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for simple in command.split(['\n', ';', '&', '|', '(', ')']) {
+        let mut words = simple.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+        let mut words =
+            words.by_ref().skip_while(|word| word.contains('=') || matches!(*word, "env" | "exec" | "time"));
+        let Some(program) = words.next() else { continue };
+        let interprets = |word: &str| {
+            let name = word.rsplit('/').next().unwrap_or(word);
+            INTERPRETERS.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
+                || INTERPRETERS.contains(&name)
+        };
+        let mut add = |word: &str| {
+            found.insert(word.trim_start_matches("./").to_owned());
+        };
+        add(program);
+        if interprets(program)
+            && let Some(file) = words.next().filter(|word| !word.starts_with('-'))
+        {
+            add(file);
+        }
+        for (reader, files) in READ_BY {
+            if simple.split_whitespace().any(|word| word == reader) {
+                files.iter().for_each(|file| add(file));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+
+    fn rules(tests: &str) -> Rules {
+        let private = format!(r#"{{"tests":{{"fail_to_pass":["a"],{tests}}}}}"#);
+        Rules::new(&Job::read(Some(&private), &Settings::default()).unwrap(), "/w")
+    }
+
+    #[track_caller]
+    fn check(rules: &Rules, kept: &[&str], left_out: &[&str]) {
+        let fate = |path: &str| {
+            rules.fate(Change { path: format!("/w/{path}").as_bytes(), removed: false, folder: false })
+        };
+        for path in kept {
+            assert_eq!(fate(path), Fate::Kept, "{path}");
+        }
+        for path in left_out {
+            assert_eq!(fate(path), Fate::LeftOut, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_the_tests_is_left_out() {
+        let patch = "diff --git a/t/old.py b/t/new.py\\nrename from t/old.py\\nrename to t/new.py\\n--- a/p/x.py\\n+++ b/p/x.py\\n@@ -0,0 +1 @@\\n+x\\n";
+        let rules = rules(&format!(
+            r#""command":"cd . && python3 tests/run.py; ./check.sh","parser":"pytest","files":{{"tests/test_a.py":"","/w/deep/er/b.py":""}},"reset":["data/"],"patch":"{patch}""#
+        ));
+        check(
+            &rules,
+            &[
+                "lib/a.py",
+                "tests/helper.py",
+                "tests/test_b.py",
+                "database/x",
+                "setup.py",
+                "a.pyx",
+                "my_conftest.py",
+                "src/a/re.py",
+                "lib.json",
+            ],
+            &[
+                "tests/test_a.py",
+                "tests",
+                "deep/er/b.py",
+                "deep",
+                "data/x/y",
+                "data",
+                "t/old.py",
+                "t/new.py",
+                "p/x.py",
+                "conftest.py",
+                "a/conftest.py",
+                "pytest.ini",
+                "a/.pytest.ini",
+                "sitecustomize.py",
+                "x.pth",
+                "a/__pycache__/b.cpython-311.pyc",
+                "a.pyc",
+                "x.egg-info/entry_points.txt",
+                "a-1.dist-info/METADATA",
+                ".git/config",
+                "tests/run.py",
+                "check.sh",
+            ],
+        );
+        let folder = |path: &[u8]| rules.fate(Change { path, removed: false, folder: true });
+        assert_eq!(folder(b"/w/tests"), Fate::Kept);
+        assert_eq!(folder(b"/w"), Fate::Kept);
+        assert_eq!(folder(b"/etc/x"), Fate::LeftOut);
+        assert_eq!(rules.fate(Change { path: b"/w/tests", removed: true, folder: false }), Fate::LeftOut);
+        assert_eq!(rules.fate(Change { path: b"/w2/a", removed: false, folder: false }), Fate::LeftOut);
+    }
+
+    #[test]
+    fn modules_of_the_runner_cannot_be_replaced() {
+        let rules = rules(r#""command":"pytest","parser":"pytest","files":{"t/unit/test_a.py":""}"#);
+        let fate = |path: &str| {
+            rules.fate(Change { path: format!("/w/{path}").as_bytes(), removed: false, folder: false })
+        };
+        for (path, place) in [
+            ("pytest.py", "pytest.py"),
+            ("_pytest/runner.py", "_pytest"),
+            ("src/json/__init__.py", "src/json"),
+            ("t/unit/unittest.py", "t/unit/unittest.py"),
+            ("t/re.py", "t/re.py"),
+            ("re", "re"),
+            ("zlib.cpython-311-x86_64-linux-gnu.so", "zlib.cpython-311-x86_64-linux-gnu.so"),
+        ] {
+            assert_eq!(fate(path), Fate::LeftOutIfNew(place.to_owned()), "{path}");
+        }
+        for path in ["mine/json.py", "types.md", "logging.cfg", "json_tools.py"] {
+            assert_eq!(fate(path), Fate::Kept, "{path}");
+        }
+    }
+
+    #[test]
+    fn files_with_tables_are_mended_by_the_kind_of_runner() {
+        let fate = |parser: &str, path: &str| {
+            let rules = rules(&format!(r#""command":"x","parser":"{parser}""#));
+            rules.fate(Change { path: format!("/w/{path}").as_bytes(), removed: false, folder: false })
+        };
+        let mended = |path: &str| Fate::Mended(path.to_owned());
+        assert_eq!(fate("pytest", "pyproject.toml"), mended("pyproject.toml"));
+        assert_eq!(fate("unittest", "a/setup.cfg"), mended("a/setup.cfg"));
+        assert_eq!(fate("cargo-test", "Cargo.toml"), mended("Cargo.toml"));
+        assert_eq!(fate("jest", "package.json"), mended("package.json"));
+        assert_eq!(fate("jest", "jest.config.mjs"), Fate::LeftOut);
+        assert_eq!(fate("go-test", "a/b_test.go"), Fate::LeftOut);
+        assert_eq!(fate("pytest", "a/b_test.go"), Fate::Kept);
+    }
+
+    #[test]
+    fn programs_of_a_command() {
+        let check = |command: &str, expect: &[&str]| {
+            assert_eq!(programs(command).iter().map(String::as_str).collect::<Vec<_>>(), expect, "{command}")
+        };
+        check("X=1 ./run.sh a.py && python3.11 tests/go.py -v", &["python3.11", "run.sh", "tests/go.py"]);
+        check("python -m pytest lib/a.py", &["python"]);
+        check("make test", &["GNUmakefile", "Makefile", "make", "makefile"]);
+        check("bash -c 'x'; tox -e py", &["bash", "tox", "tox.ini"]);
+    }
+}
