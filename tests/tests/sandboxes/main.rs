@@ -367,6 +367,13 @@ async fn hidden_tests_are_scored_in_place_where_the_task_asks_for_it() {
     let rollout = Rollout::new(tests(json!({ "report": report, "command": "true" })), &[]);
     assert!(scored(&rollout, json!({})).await.1.starts_with("the tests left no report (exit code 0)"));
 
+    // A score of the command's own, and one that somebody left there before.
+    let own = |command: &str| tests(json!({ "score_files": ["s.json", "s.txt"], "command": command }));
+    let rollout = Rollout::new(own("echo '{\"reward\": 0.25}' > s.json; exit 1"), &[("s.txt", "1")]);
+    assert_eq!(scored(&rollout, json!({})).await, (0.25, "as the tests scored it".to_owned()));
+    let rollout = Rollout::new(own("echo broken"), &[("s.txt", "1"), ("s.json", "{\"reward\":1}")]);
+    assert_eq!(scored(&rollout, json!({})).await, (0.0, "no score was written: broken".to_owned()));
+
     // A broken task, and a lost sandbox, are no scores.
     let rollout = Rollout::new(tests(json!({ "parser": "nose" })), &[]);
     let error = rollout.score_by("tests-reward", json!({})).await.result.unwrap_err();

@@ -86,7 +86,6 @@ fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
         Place::Place => left,
         Place::Fresh => fresh(&left, job, settings)?,
     };
-    put_hidden(&ground, job)?;
     if let Some(text) = &job.tests.prepare {
         let outcome = ground.exec(&shell(text.clone(), job, settings))?;
         if let Ended::Otherwise(how) = ended(&outcome) {
@@ -100,6 +99,8 @@ fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
             return Ok(Verdict::zero("prepare", reason));
         }
     }
+    // Behind the preparation, which may run the library's own set-up.
+    put_hidden(&ground, job)?;
     let guard = job.guard.then(|| random::bytes(16).map(|bytes| Guard::new(&bytes))).transpose()?;
     let mut command = job.command.clone();
     if let Some(guard) = &guard {
@@ -109,7 +110,21 @@ fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
         ground.write_file(&text(&guard.plugin_path()), PLUGIN.as_bytes(), &write_options())?;
         command = guard.prelude() + &command;
     }
+    let written = job.report.iter().map(|(path, _)| path).chain(&job.tests.score_files);
+    for path in written {
+        // What is there already, nobody's tests have written.
+        ground.remove(&text(path), true, true)?;
+    }
     let outcome = ground.exec(&shell(command, job, settings))?;
+    if !job.tests.score_files.is_empty() {
+        let run = Run { ended: ended(&outcome), output: output(&outcome), report: None };
+        for path in &job.tests.score_files {
+            if let Some(written) = read_text(&ground, path, TABLES_BYTES_MAX)? {
+                return Ok(own_verdict(&run, Some(&written)));
+            }
+        }
+        return Ok(own_verdict(&run, None));
+    }
     let path =
         guard.as_ref().map(Guard::report_path).or_else(|| job.report.as_ref().map(|(path, _)| path.clone()));
     let report = path.map(|path| read_text(&ground, &path, REPORT_BYTES_MAX)).transpose()?.flatten();
@@ -173,16 +188,20 @@ fn left_out(blob: &str, ground: &Sandbox, rules: &Rules) -> Result<(String, BTre
                 tables.insert(path);
                 true
             }
-            Fate::LeftOutIfNew(path) => {
-                *new.entry(path).or_insert_with_key(|path| match ground.stat(&text(path), false) {
-                    Ok(_) => true,
-                    Err(Failure::Other(other)) if other.code == "not-found" => false,
-                    Err(failure) => {
-                        failed = Some(failure);
-                        false
+            Fate::LeftOutIfNew(path) => *new.entry(path).or_insert_with_key(|path| {
+                // Modules are not looked for in a package: its own may be called as they like.
+                let package = path.rsplit_once('/').map(|(folder, _)| format!("{folder}/__init__.py"));
+                [Some(path.clone()), package].into_iter().flatten().any(|path| {
+                    match ground.stat(&text(&path), false) {
+                        Ok(_) => true,
+                        Err(Failure::Other(other)) if other.code == "not-found" => false,
+                        Err(failure) => {
+                            failed = Some(failure);
+                            false
+                        }
                     }
                 })
-            }
+            }),
         };
         if !fine {
             names.push(String::from_utf8_lossy(change.path).into_owned());

@@ -41,7 +41,7 @@ pub enum Fate {
     Kept,
     /// It is left out.
     LeftOut,
-    /// It is left out if this path, from the working folder, does not exist before the agent.
+    /// It is left out if this path, from the working folder, does not exist before the agent, nor is in a package.
     LeftOutIfNew(String),
     /// It is applied, and the runner's tables in this file are put back.
     Mended(String),

@@ -88,8 +88,8 @@ fn results(job: &Job, run: &Run, code: i32, guard: Option<&Guard>) -> Result<(Re
         let log = parse(job.kind, &run.output);
         return Ok((together(report, &log, |name| job.kind.name_of_node(name)), code));
     }
-    // A command of its own may mark its part, as evaluation scripts do.
-    if run.output.contains(marks::START) {
+    // A command may mark its part, as evaluation scripts do; marks that it does not print itself are somebody else's.
+    if job.command.contains(marks::START) {
         let log = read_log(job.kind, &run.output).map_err(|why| invalid(&why, run, code))?;
         return Ok((log.results, log.exit_code.unwrap_or(code)));
     }
@@ -285,9 +285,18 @@ mod tests {
         let reported = job(r#""parser":"pytest","report":{"path":"out.xml","parser":"junit-xml"}"#);
         let xml = r#"<testcase name="t.py::a"/><testcase name="t.py::b"/><testcase name="t.py::c"/>"#;
         check(&reported, &Run { report: Some(xml.to_owned()), ..run(0, "") }, None, 1.0, "2 of 2");
-        let marked = job(r#""parser":"swebench-pytest""#);
+        let with_marks = |command: &str| {
+            let private = format!(
+                r#"{{"tests":{{"command":"{command}","parser":"swebench-pytest","guard":false,"fail_to_pass":["t.py::a","t.py::b"],"pass_to_pass":["t.py::c"]}}}}"#
+            );
+            Job::read(Some(&private), &Settings::default()).unwrap()
+        };
+        let marked = with_marks("set -x; : '>>>>> Start Test Output'; pytest");
         let log = ">>>>> Start Test Output\nPASSED t.py::a\nPASSED t.py::b\nPASSED t.py::c\n>>>>> End Test Output\n";
         check(&marked, &run(0, log), None, 1.0, "2 of 2");
         check(&marked, &run(0, &log.replace(">>>>> End", "")), None, 0.0, "does not mark");
+        check(&marked, &run(0, log.split_once("Output").unwrap().1), None, 0.0, "does not mark");
+        let forged = format!("{log}FAILED t.py::a\n");
+        check(&with_marks("pytest"), &run(1, &forged), None, 0.5, "t.py::a (failed)");
     }
 }
