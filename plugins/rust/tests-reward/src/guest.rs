@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a blob or file that are read at once.
 const SLICE_BYTES: u32 = 1 << 20;
+/// One wait for the end of a command.
+const WAIT_MS: u64 = 30_000;
 /// Most bytes of a report.
 const REPORT_BYTES_MAX: u64 = 32 << 20;
 /// Most bytes of a file whose tables are looked at.
@@ -87,7 +89,7 @@ fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
         Place::Fresh => fresh(&left, job, settings)?,
     };
     if let Some(text) = &job.tests.prepare {
-        let outcome = ground.exec(&shell(text.clone(), job, settings))?;
+        let outcome = carried_out(&ground, &shell(text.clone(), job, settings))?;
         if let Ended::Otherwise(how) = ended(&outcome) {
             return Ok(Verdict::zero(
                 "prepare",
@@ -115,7 +117,7 @@ fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
         // What is there already, nobody's tests have written.
         ground.remove(&text(path), true, true)?;
     }
-    let outcome = ground.exec(&shell(command, job, settings))?;
+    let outcome = carried_out(&ground, &shell(command, job, settings))?;
     if !job.tests.score_files.is_empty() {
         let run = Run { ended: ended(&outcome), output: output(&outcome), report: None };
         for path in &job.tests.score_files {
@@ -303,6 +305,17 @@ fn shell(command: String, job: &Job, settings: &Settings) -> Command {
         keep_whole: true,
         merge_stderr: true,
         ..bare()
+    }
+}
+
+/// Runs a command to its end, for longer than one import may wait.
+fn carried_out(ground: &Sandbox, command: &Command) -> Result<Outcome, Failure> {
+    let process = ground.start(command)?;
+    process.close_stdin()?;
+    loop {
+        if let Some(outcome) = process.wait(WAIT_MS)? {
+            return Ok(outcome);
+        }
     }
 }
 

@@ -26,7 +26,8 @@ pub struct Settings {
     /// How its output is read, unless the task says so itself: `pytest`, `junit-xml`, `go-test` ...
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parser: Option<String>,
-    /// Seconds after which tests have failed, unless the task says so itself.
+    /// Seconds after which tests have failed, unless the task says so itself. `limits.scoring_wall` has to be longer: what it
+    /// cuts has no score.
     #[schemars(range(min = 1, max = 86_400))]
     pub timeout_s: u64,
     /// Whether a part of the tests scores its share, where nothing that passed before is broken. Else it is all or nothing.
@@ -45,7 +46,7 @@ impl Default for Settings {
             sandbox: "main".to_owned(),
             command: None,
             parser: None,
-            timeout_s: 1_800,
+            timeout_s: 1_200,
             partial: false,
             changes_bytes_max: 32 << 20,
             user: None,

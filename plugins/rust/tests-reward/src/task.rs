@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(job.tests.files["tests/a.bin"].bytes(), [0, 255, 1]);
         let other =
             read(r#"{"command":"go test","parser":"go-test","pass_to_pass":["a"],"in":"place"}"#).unwrap();
-        assert_eq!((other.guard, other.tests.place, other.timeout_ms), (false, Place::Place, 1_800_000));
+        assert_eq!((other.guard, other.tests.place, other.timeout_ms), (false, Place::Place, 1_200_000));
         let settings =
             Settings { command: Some("x".to_owned()), parser: Some("tap".to_owned()), ..Settings::default() };
         let job = Job::read(Some(r#"{"tests":{"fail_to_pass":["a"]}}"#), &settings).unwrap();
@@ -267,6 +267,6 @@ mod tests {
     #[test]
     fn settings_are_strict() {
         assert!(serde_json::from_str::<Settings>(r#"{"where":"fresh"}"#).is_err());
-        assert_eq!(serde_json::from_str::<Settings>("{}").unwrap().timeout_s, 1_800);
+        assert_eq!(serde_json::from_str::<Settings>("{}").unwrap().timeout_s, 1_200);
     }
 }
