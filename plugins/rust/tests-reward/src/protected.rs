@@ -7,7 +7,15 @@ use espalier_test_logs::Kind;
 use std::collections::BTreeSet;
 
 /// Files that steer runners, at any depth.
-const FILES: [&str; 5] = ["conftest.py", "pytest.ini", ".pytest.ini", "sitecustomize.py", "usercustomize.py"];
+const FILES: [&str; 7] = [
+    "conftest.py",
+    "pytest.ini",
+    ".pytest.ini",
+    "pytest.toml",
+    ".pytest.toml",
+    "sitecustomize.py",
+    "usercustomize.py",
+];
 /// Folders that hold what was installed, compiled or remembered, at any depth.
 const FOLDERS: [&str; 6] = ["__pycache__", ".pytest_cache", ".git", ".hg", ".cargo", "node_modules"];
 /// Starts of names of files that steer runners of JavaScript.
@@ -100,7 +108,11 @@ impl Rules {
             }
             _ => &["pyproject.toml", "setup.cfg", "tox.ini"],
         };
-        if tables.contains(&name) && !change.removed { Fate::Mended(path.into_owned()) } else { Fate::Kept }
+        match (tables.contains(&name), change.removed) {
+            (true, true) => Fate::LeftOut,
+            (true, false) => Fate::Mended(path.into_owned()),
+            (false, _) => Fate::Kept,
+        }
     }
 
     /// Whether a hidden file lies below: a link or a file in the place of a folder would lead it astray.
@@ -313,6 +325,8 @@ mod tests {
         assert_eq!(fate("unittest", "a/setup.cfg"), mended("a/setup.cfg"));
         assert_eq!(fate("cargo-test", "Cargo.toml"), mended("Cargo.toml"));
         assert_eq!(fate("jest", "package.json"), mended("package.json"));
+        let gone = Change { path: b"/w/setup.cfg", removed: true, folder: false };
+        assert_eq!(rules(r#""command":"x","parser":"pytest""#).fate(gone), Fate::LeftOut);
         assert_eq!(fate("jest", "jest.config.mjs"), Fate::LeftOut);
         assert_eq!(fate("go-test", "a/b_test.go"), Fate::LeftOut);
         assert_eq!(fate("pytest", "a/b_test.go"), Fate::Kept);
