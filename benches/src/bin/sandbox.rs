@@ -9,6 +9,7 @@ use espalier_agent_client::{Agent, Excerpts, command};
 use espalier_benches::{Finding, median};
 use espalier_core::sandbox::SandboxSpec;
 use espalier_sandbox::backend::Backend;
+use espalier_sandbox::image::{Draft, ImageOptions, Rights, Upper, write_layout};
 use espalier_sandbox::local::{Config, Local};
 use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes};
 use futures::StreamExt;
@@ -27,6 +28,12 @@ const COMMANDS: usize = 4;
 const LANES: usize = 16;
 /// One after the other.
 const IN_TURN: usize = 200;
+/// Through slots, each used once.
+const THROUGH: usize = 5000;
+/// Slots.
+const SLOTS: usize = 16;
+/// Servers of others, all together.
+const PEERS_MAX: Duration = Duration::from_secs(300);
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
@@ -55,7 +62,7 @@ fn place() -> Place {
     let keeper = vec![beside("espalier-keeper").into_os_string()];
     let local =
         Local::open(Config { folder: home.clone(), keeper, agent: agent_binary() }).expect("the backend");
-    let service = Sandboxes::new(Arc::new(local.clone()), &home.join("images"));
+    let service = Sandboxes::new(Arc::new(local.clone()), &home.join("images"), ImageOptions::default());
     Place { folder, local, service }
 }
 
@@ -68,8 +75,87 @@ async fn measure() {
     output(&first).await;
     checkpoints(&place, &first).await;
     place.service.delete(&first.placed.id).await.expect("its end");
-    in_turn(&place, &spec).await;
+    peers();
+    in_turn(&place, &spec, "`host`").await;
+    let image = small_image(place.folder.path());
+    in_turn(&place, &SandboxSpec { image, ..spec.clone() }, "an image of two layers").await;
     at_once(&place, &spec).await;
+    through_slots(&place, &spec).await;
+}
+
+/// The servers that others put into a sandbox, in the same run.
+fn peers() {
+    let Some(python) = std::env::var_os("ESPALIER_SANDBOX_PEERS_PYTHON") else {
+        eprintln!("no peer is measured: ESPALIER_SANDBOX_PEERS_PYTHON names no Python with them (`make bench` does)");
+        return;
+    };
+    let mut command = Command::new("timeout");
+    command.arg(PEERS_MAX.as_secs().to_string()).arg(python).arg("benches/peers/sandbox_servers.py");
+    let output = command.stderr(Stdio::inherit()).output().expect("the peers");
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let found: serde_json::Value = serde_json::from_str(line).expect("a JSON line");
+        let name = found["peer"].as_str().expect("a name").to_owned();
+        let print = |what: &str, key: &str, unit: &str| {
+            Finding::new(format!("{name}: {what}"), found[key].as_f64().unwrap_or(f64::NAN), unit).print();
+        };
+        print("exec of `bash -c true`, no isolation", "execute_ms", "ms");
+        print("exec, p99", "execute_p99_ms", "ms");
+        print("command in a session", "session_ms", "ms");
+        print("resident memory of its server, idle", "resident_mib", "MiB");
+    }
+}
+
+/// A shell with the libraries it needs, in one layer, and a file in another, as an OCI layout.
+fn small_image(folder: &Path) -> String {
+    let (programs, data, layout) = (folder.join("programs"), folder.join("data"), folder.join("layout"));
+    let listed = Command::new("ldd").arg("/bin/bash").output().expect("ldd").stdout;
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
+    for file in libraries.chain(["/bin/bash".into()]) {
+        let target = programs.join(file.strip_prefix("/").expect("an absolute path"));
+        std::fs::create_dir_all(target.parent().expect("a folder")).expect("a folder");
+        std::fs::copy(&file, target).expect("a copy");
+    }
+    std::fs::create_dir_all(data.join("srv")).expect("a folder");
+    std::fs::write(data.join("srv/data"), "data").expect("a file");
+    let uppers = [programs, data].map(Upper::root);
+    let draft = Draft { tag: "latest", base: None, uppers: &uppers, rights: Rights::Root, config: None };
+    write_layout(&layout, &draft).expect("a layout");
+    format!("oci:{}", layout.display())
+}
+
+/// Many, one after the other in each of some slots: what stays of them in the engine and the keeper.
+async fn through_slots(place: &Place, spec: &SandboxSpec) {
+    let keeper = keeper_pid(place.folder.path());
+    let own = std::process::id();
+    let memory = || (resident_mib(own, "VmRSS:"), pss_kib(keeper));
+    let one = |number: usize| async move {
+        let sandbox = place.service.create(spec, &Purpose::new(format!("slot-{number}"))).await;
+        let sandbox = sandbox.expect("a sandbox");
+        assert!(is_zero(&run(&sandbox.agent, command::script("echo x > /root/x")).await));
+        place.service.delete(&sandbox.placed.id).await.expect("its end");
+    };
+    let some = |range: std::ops::Range<usize>| {
+        futures::stream::iter(range).for_each_concurrent(SLOTS, one)
+    };
+    let began = Instant::now();
+    some(0..THROUGH / 5).await;
+    let early = memory();
+    some(THROUGH / 5..THROUGH).await;
+    let late = memory();
+    let seconds = began.elapsed().as_secs_f64();
+    Finding::new("5,000 sandboxes through 16 slots: made, used, ended", seconds, "s").print();
+    Finding::new("engine's memory after 5,000 above that after 1,000", late.0 - early.0, "MiB")
+        .at_most(8.0)
+        .note(format!("{:.1} MiB after 5,000", late.0))
+        .print();
+    Finding::new("keeper's memory after 5,000 above that after 1,000", late.1 - early.1, "KiB")
+        .at_most(512.0)
+        .note(format!("{:.0} KiB after 5,000", late.1))
+        .print();
+    assert!(place.local.list().await.expect("a list").is_empty());
+    let left = std::fs::read_dir(place.folder.path().join("sandboxes/sandboxes")).expect("a folder").count();
+    Finding::new("files that they left", left as f64, "files").at_most(0.0).print();
 }
 
 async fn run(agent: &Agent, spec: wire::CommandSpec) -> wire::RunAnswer {
@@ -196,8 +282,11 @@ async fn checkpoints(place: &Place, sandbox: &Sandbox) {
 }
 
 /// Made, used once, ended, one after the other.
-async fn in_turn(place: &Place, spec: &SandboxSpec) {
+async fn in_turn(place: &Place, spec: &SandboxSpec, image: &str) {
     let (mut make, mut use_once, mut end) = (Vec::new(), Vec::new(), Vec::new());
+    // What is unpacked once is not what is measured.
+    let first = place.service.create(spec, &Purpose::new("bench")).await.expect("a sandbox");
+    place.service.delete(&first.placed.id).await.expect("its end");
     for _ in 0..IN_TURN {
         let began = Instant::now();
         let sandbox = place.service.create(spec, &Purpose::new("bench")).await.expect("a sandbox");
@@ -210,10 +299,10 @@ async fn in_turn(place: &Place, spec: &SandboxSpec) {
         end.push(ms(began.elapsed()));
     }
     let (make, first, end) = (median(&mut make), median(&mut use_once), median(&mut end));
-    Finding::new("a sandbox of `host`: made", make, "ms").print();
-    Finding::new("a sandbox of `host`: first command", first, "ms").print();
-    Finding::new("a sandbox of `host`: ended, nothing left", end, "ms").print();
-    Finding::new("a sandbox of `host`: made, used once, ended", make + first + end, "ms").print();
+    Finding::new(format!("a sandbox of {image}: made"), make, "ms").print();
+    Finding::new(format!("a sandbox of {image}: first command"), first, "ms").print();
+    Finding::new(format!("a sandbox of {image}: ended, nothing left"), end, "ms").print();
+    Finding::new(format!("a sandbox of {image}: made, used once, ended"), make + first + end, "ms").print();
 }
 
 fn keeper_pid(folder: &Path) -> u32 {

@@ -3,6 +3,7 @@
 mod compare;
 pub mod exit;
 mod export;
+mod image;
 mod list;
 mod logging;
 mod plugins;
@@ -98,6 +99,9 @@ The first ctrl-c lets running rollouts finish and keeps them; the second ends at
     /// Make sandboxes by hand, work in them, keep and end them.
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
+    /// Fetch, list and remove the images of sandboxes.
+    #[command(subcommand)]
+    Image(image::ImageCommand),
     /// Print the JSON Schema of a file that users write.
     #[command(after_help = "Example:
   espalier schema experiment > experiment.schema.json")]
@@ -363,6 +367,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Plugin(PluginCommand::Check(args)) => plugins::check(context, args).await,
         Command::Plugin(PluginCommand::Alias(args)) => plugins::alias(context, args).await,
         Command::Sandbox(command) => sandbox::sandbox(context, command).await,
+        Command::Image(command) => image::image(context, command).await,
         Command::Schema(args) => schema::print(context, &args),
         Command::Doctor => doctor::doctor(&mut context.out, &context.common).await,
     }

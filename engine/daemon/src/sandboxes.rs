@@ -3,6 +3,7 @@
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use espalier_sandbox::error::SandboxError;
+use espalier_sandbox::image::{ImageOptions, ImageStore};
 use espalier_sandbox::local::{Config, Local};
 use espalier_sandbox::service::Sandboxes;
 use espalier_store::StoreUrl;
@@ -12,14 +13,21 @@ use std::sync::Arc;
 /// First argument of this program that makes it a keeper of sandboxes.
 pub const KEEPER: &str = "sandbox-keeper";
 
-/// Opens them; nothing is started before the first is asked for.
-pub fn open(store: &StoreUrl) -> Result<Sandboxes, SandboxError> {
+/// Opens them; nothing is started before the first is asked for. `images_max` bounds the images of the store, in bytes.
+pub fn open(store: &StoreUrl, images_max: Option<u64>) -> Result<Sandboxes, SandboxError> {
     let folder = folder(store);
     let program = std::env::current_exe()
         .map_err(|error| SandboxError::Unavailable(format!("this program's own path: {error}")))?;
     let keeper = vec![program.clone().into_os_string(), KEEPER.into()];
     let local = Local::open(Config { folder: folder.clone(), keeper, agent: agent(&program)? })?;
-    Ok(Sandboxes::new(Arc::new(local), &folder.join("images")))
+    let options = ImageOptions { size_max: images_max, ..ImageOptions::default() };
+    Ok(Sandboxes::new(Arc::new(local), &folder.join("images"), options))
+}
+
+/// The images of a store, without its sandboxes.
+pub fn images(store: &StoreUrl, size_max: Option<u64>) -> Result<ImageStore, SandboxError> {
+    let options = ImageOptions { size_max, ..ImageOptions::default() };
+    Ok(ImageStore::open(&folder(store).join("images"), options)?)
 }
 
 /// Where sandboxes of a store are: in its folder, or beside its blobs.

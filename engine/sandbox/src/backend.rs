@@ -1,6 +1,7 @@
 //! What makes sandboxes: on this machine ([`crate::local`]), later on a cluster. Nothing above knows which.
 
 use crate::error::SandboxError;
+use crate::image::Upper;
 use async_trait::async_trait;
 use espalier_agent_client::{Endpoint, Secret};
 use std::collections::BTreeMap;
@@ -111,8 +112,8 @@ pub struct Checkpoint {
     pub created_s: u64,
     /// How long the sandbox was stopped.
     pub frozen: Duration,
-    /// What was written over the first overlay, readable on this machine for root alone.
-    pub folder: PathBuf,
+    /// What was written over each overlay of the root, readable on this machine for root alone.
+    pub uppers: Vec<Upper>,
 }
 
 /// A sandbox has ended without being asked to.

@@ -23,13 +23,13 @@ mod write;
 pub use credentials::credential_files;
 pub use digest::Digest;
 pub use error::{ImageError, Remedy};
-pub use layer::{ExportedLayer, export};
+pub use layer::{ExportedLayer, Upper, export};
 pub use manifest::{ImageConfig, Platform};
 pub use registry::Waits;
 pub use source::Source;
 pub use store::{Image, ImageOptions, ImageStore, Listed, Phase, Progress, Pruned, Pull};
 pub use unpack::{LayerBounds, Report, Rights};
-pub use write::{Written, write_archive, write_layout};
+pub use write::{Draft, Written, write_archive, write_layout};
 
 use std::path::PathBuf;
 

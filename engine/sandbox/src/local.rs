@@ -6,6 +6,7 @@ mod wire;
 
 use crate::backend::{Address, Backend, Checkpoint, Ended, Order, Placed, Reach, Root};
 use crate::error::SandboxError;
+use crate::image::Upper;
 use async_trait::async_trait;
 use espalier_agent_client::Secret;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -424,8 +425,15 @@ impl Backend for Local {
 fn checkpoint_of(made: wire::Checkpoint, keeper: u32) -> Checkpoint {
     // The pool is mounted where the keeper alone sees it.
     let below = made.folder.strip_prefix("/").unwrap_or(&made.folder);
+    let folder = Path::new("/proc").join(keeper.to_string()).join("root").join(below);
+    let uppers = made.overlays.iter().enumerate();
     Checkpoint {
-        folder: Path::new("/proc").join(keeper.to_string()).join("root").join(below).join("u0"),
+        uppers: uppers
+            .map(|(number, overlay)| Upper {
+                at: overlay.at.clone(),
+                folder: folder.join(format!("u{number}")),
+            })
+            .collect(),
         root: root_of(made.overlays, Some(made.id.clone()), made.holds),
         id: made.id,
         sandbox: made.sandbox,

@@ -2,11 +2,12 @@
 //! that was asked for, ended when nobody holds them. Backends make them; this never looks inside one.
 
 mod base;
+mod kept;
 mod warm;
 
-use crate::backend::{Backend, Checkpoint, Ended, Order, Placed, Reach};
+use crate::backend::{Backend, Ended, Order, Placed, Reach};
 use crate::error::SandboxError;
-use crate::image::Image;
+use crate::image::{Image, ImageOptions};
 use crate::proxy::{self, Allowed};
 use base::Bases;
 use espalier_agent_client::files::Source;
@@ -26,6 +27,8 @@ const WORKDIR: &str = "espalier.workdir";
 const NETWORK: &str = "espalier.network";
 /// Label: the image by the name that was asked for.
 pub const IMAGE: &str = "espalier.image";
+/// Label: the digest of that image, where it is in the store.
+const DIGEST: &str = "espalier.image-digest";
 /// Where the port of the proxy lies in a sandbox.
 const PROXY_PORT: u16 = 3128;
 /// The set-up of a sandbox, each of its texts.
@@ -95,8 +98,8 @@ struct Shared {
 
 impl Sandboxes {
     /// Over a backend, with images in a folder. Inside a runtime with timers, which its tasks then run on.
-    pub fn new(backend: Arc<dyn Backend>, images: &Path) -> Sandboxes {
-        let bases = Bases::new(images);
+    pub fn new(backend: Arc<dyn Backend>, images: &Path, options: ImageOptions) -> Sandboxes {
+        let bases = Bases::new(images, options);
         let shared = Arc::new(Shared {
             backend,
             runtime: tokio::runtime::Handle::current(),
@@ -371,11 +374,6 @@ impl Sandboxes {
     /// What ends the sandbox when it is dropped.
     pub fn hold(&self, sandbox: &Sandbox) -> Hold {
         Hold(Farewell { service: self.clone(), id: Some(sandbox.placed.id.clone()) })
-    }
-
-    /// Keeps its file system as it is now; what runs in it goes on, and is not in the copy.
-    pub async fn checkpoint(&self, id: &str) -> Result<Checkpoint, SandboxError> {
-        self.shared.backend.checkpoint(id, &random_id()).await
     }
 
     /// Sandboxes that start from a checkpoint, without files or set-up of their own.

@@ -8,7 +8,7 @@ use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
-use crate::output::text::age;
+use crate::output::text::{age, counted};
 use clap::{Args, Subcommand};
 use espalier_core::limits::{DurationText, SizeText};
 use espalier_core::sandbox::{Network, SandboxFile, SandboxSpec};
@@ -16,6 +16,7 @@ use espalier_sandbox::backend::Placed;
 use espalier_sandbox::service::{IMAGE, Purpose, Sandbox, Sandboxes, random_id};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// `espalier sandbox`
@@ -63,6 +64,14 @@ standard error; 125: espalier itself could not.")]
     #[command(after_help = "Example:
   espalier sandbox checkpoint ID")]
     Checkpoint(CheckpointArgs),
+    /// Write a checkpoint as an OCI archive, which `create oci-archive:FILE` starts from, on this machine or another.
+    #[command(after_help = "Examples:
+  espalier sandbox export CHECKPOINT work.tar
+  espalier sandbox create oci-archive:work.tar
+
+With the image below it, if that is one. Of a sandbox of `host` it holds what was changed alone, and goes over the programs of
+the machine that reads it.")]
+    Export(ExportArgs),
 }
 
 /// `espalier sandbox create`
@@ -191,6 +200,15 @@ pub struct CheckpointArgs {
     pub id: String,
 }
 
+/// `espalier sandbox export`
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Which checkpoint.
+    pub checkpoint: String,
+    /// Where to; replaced when the new one is whole.
+    pub file: PathBuf,
+}
+
 fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("wanted is NAME=VALUE")?;
     if name.is_empty() {
@@ -201,7 +219,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) async fn sandbox(context: &mut Context, command: SandboxCommand) -> Result<Exit, Problem> {
-    let service = crate::sandboxes::open(&context.common.store.parse()?)?;
+    let service = crate::sandboxes::open(&context.common.store.parse()?, None)?;
     let result = match command {
         SandboxCommand::Create(args) => create(context, &service, *args).await,
         SandboxCommand::Exec(args) => Ok(execute::execute(&service, args).await),
@@ -210,6 +228,7 @@ pub(super) async fn sandbox(context: &mut Context, command: SandboxCommand) -> R
         SandboxCommand::List(args) if args.checkpoints => checkpoints(context, &service).await,
         SandboxCommand::List(args) => list(context, &service, &args).await,
         SandboxCommand::Delete(args) => delete(context, &service, &args).await,
+        SandboxCommand::Export(args) => export(context, &service, &args).await,
         SandboxCommand::Checkpoint(args) => checkpoint(context, &service, &args.id).await,
     };
     // What could not be finished is ended before the command is.
@@ -361,7 +380,7 @@ async fn delete(context: &mut Context, service: &Sandboxes, args: &DeleteArgs) -
         }
     }
     for id in &args.checkpoint {
-        service.backend().delete_checkpoint(id).await?;
+        service.delete_checkpoint(id).await?;
     }
     Ok(exit)
 }
@@ -373,6 +392,23 @@ async fn checkpoint(context: &mut Context, service: &Sandboxes, id: &str) -> Res
         context.out.json(&json!({ "id": kept.id, "sandbox": kept.sandbox, "frozen_ms": frozen_ms }))?;
     } else {
         context.out.line(&kept.id)?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn export(context: &mut Context, service: &Sandboxes, args: &ExportArgs) -> Result<Exit, Problem> {
+    let written = service.export(&args.checkpoint, &args.file).await?;
+    let skipped: u64 = written.layers.iter().map(|layer| layer.skipped).sum();
+    if skipped > 0 {
+        context.screen.say(&format!("left out {}: no layer can hold one", counted(skipped, "socket")));
+    }
+    if context.common.json {
+        let layers: Vec<_> = written.layers.iter().map(|layer| {
+            json!({ "digest": layer.digest.as_str(), "bytes": layer.size, "entries": layer.entries })
+        }).collect();
+        context.out.json(&json!({ "digest": written.digest.as_str(), "layers": layers }))?;
+    } else {
+        context.out.line(written.digest.as_str())?;
     }
     Ok(Exit::Done)
 }

@@ -56,6 +56,10 @@ pub struct SandboxConfig {
     /// Sandboxes of a kind that are kept ready; default 0. Tasks that share image, files and set-up share them.
     #[serde(default)]
     pub warm: usize,
+    /// What the images of this machine may take, as `50GiB`: above it those that nothing uses go after a pull, least recently
+    /// used first. Without it all stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images_max: Option<SizeText>,
     /// Silence of the engine that ends a sandbox; 1s to 24h, default 60s.
     #[serde(default = "default_lease")]
     pub lease: DurationText,
@@ -82,6 +86,7 @@ impl Default for SandboxConfig {
             setup: None,
             require: Vec::new(),
             warm: 0,
+            images_max: None,
             lease: default_lease(),
         }
     }

@@ -28,22 +28,39 @@ pub struct ExportedLayer {
     pub skipped: u64,
 }
 
+/// A folder of what was written, and over what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upper {
+    /// The folder of the root file system that it lies over.
+    pub at: PathBuf,
+    /// An overlay's upper folder, or an unpacked layer.
+    pub folder: PathBuf,
+}
+
+impl Upper {
+    /// Over the whole root file system.
+    pub fn root(folder: impl Into<PathBuf>) -> Upper {
+        Upper { at: PathBuf::from("/"), folder: folder.into() }
+    }
+}
+
 /// Writes what an overlay's upper folder (or an unpacked layer) holds as a gzipped tar. Whiteouts and opaque folders become
 /// marks, in either form; hard links stay, times are whole nanoseconds. With [`Rights::User`] every file is root's, as the
 /// sandbox saw it. The same folder gives the same bytes. Blocks.
-pub fn export(upper: &Path, rights: Rights, out: impl Write) -> Result<ExportedLayer, ImageError> {
+pub fn export(upper: &Upper, rights: Rights, out: impl Write) -> Result<ExportedLayer, ImageError> {
+    let Upper { at, folder: upper } = upper;
     let out = HashWrite::new(out);
     let tar = HashWrite::new(GzEncoder::new(out, Compression::new(4)));
     let mut export = Export {
         tar: tar::Builder::new(tar),
-        root: upper.to_path_buf(),
+        root: upper.clone(),
         rights,
         links: HashMap::new(),
         entries: 0,
         skipped: 0,
     };
     let stat = upper.symlink_metadata().map_err(|error| ImageError::store("reading", upper, error))?;
-    export.folder(upper, Path::new(""), &stat)?;
+    export.folder(upper, at.strip_prefix("/").unwrap_or(at), &stat)?;
     let failed = |error| ImageError::store("writing the layer of", upper, error);
     let Export { tar, entries, skipped, .. } = export;
     let tar = tar.into_inner().map_err(failed)?;

@@ -1,7 +1,7 @@
 //! Images for others: a layout folder or an archive of layers, alone or above an image of the store.
 
-use crate::image::layer::{ExportedLayer, export};
-use crate::image::manifest::TAG;
+use crate::image::layer::{ExportedLayer, Upper, export};
+use crate::image::manifest::{ImageConfig, TAG};
 use crate::image::{Digest, Image, ImageError, Platform, Rights};
 use oci_client::manifest as media;
 use serde_json::{Value, json};
@@ -18,37 +18,39 @@ pub struct Written {
     pub layers: Vec<ExportedLayer>,
 }
 
-/// Writes the layers of `base`, if there is one, and above them these upper folders, lowest first, into a new folder as an
-/// OCI layout with one image of that tag. Configuration is that of `base`. The folder appears when it is whole. Blocks.
-pub fn write_layout(
-    folder: &Path,
-    tag: &str,
-    base: Option<&Image>,
-    uppers: &[PathBuf],
-    rights: Rights,
-) -> Result<Written, ImageError> {
+/// An image to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Draft<'a> {
+    /// Up to 128 letters, digits, `-`, `_` and `.`.
+    pub tag: &'a str,
+    /// Its layers come first, and its configuration counts where `config` says nothing.
+    pub base: Option<&'a Image>,
+    /// Above the layers of `base`, lowest first.
+    pub uppers: &'a [Upper],
+    /// What owners in `uppers` mean.
+    pub rights: Rights,
+    /// Environment, folder, user and labels instead of those of `base`.
+    pub config: Option<&'a ImageConfig>,
+}
+
+/// Writes an image into a new folder as an OCI layout. The folder appears when it is whole. Blocks.
+pub fn write_layout(folder: &Path, draft: &Draft<'_>) -> Result<Written, ImageError> {
     if folder.exists() {
         return Err(ImageError::store("making", folder, io::Error::from(io::ErrorKind::AlreadyExists)));
     }
     let parent = parent(folder);
     let tmp = Tmp(parent.join(format!(".{}.{}.tmp", name(folder), std::process::id())));
-    let written = Layout { folder: &tmp.0 }.write(tag, base, uppers, rights)?;
+    let written = Layout { folder: &tmp.0 }.write(draft)?;
     std::fs::rename(&tmp.0, folder).map_err(|error| ImageError::store("making", folder, error))?;
     Ok(written)
 }
 
 /// The same as one file, an OCI archive. It replaces what is there by that name, when it is whole. Blocks.
-pub fn write_archive(
-    file: &Path,
-    tag: &str,
-    base: Option<&Image>,
-    uppers: &[PathBuf],
-    rights: Rights,
-) -> Result<Written, ImageError> {
+pub fn write_archive(file: &Path, draft: &Draft<'_>) -> Result<Written, ImageError> {
     let failed = |error: io::Error| ImageError::store("writing", file, error);
     let parent = parent(file);
     let tmp = Tmp(parent.join(format!(".{}.{}.tmp", name(file), std::process::id())));
-    let written = Layout { folder: &tmp.0 }.write(tag, base, uppers, rights)?;
+    let written = Layout { folder: &tmp.0 }.write(draft)?;
     let archive = Tmp(tmp.0.with_extension("tar"));
     let pack = || -> io::Result<()> {
         let mut tar = tar::Builder::new(BufWriter::new(File::create(&archive.0)?));
@@ -96,13 +98,8 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    fn write(
-        &self,
-        tag: &str,
-        base: Option<&Image>,
-        uppers: &[PathBuf],
-        rights: Rights,
-    ) -> Result<Written, ImageError> {
+    fn write(&self, draft: &Draft<'_>) -> Result<Written, ImageError> {
+        let Draft { tag, base, uppers, rights, config: said } = *draft;
         let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if tag.is_empty() || tag.len() > 128 || tag.starts_with(['-', '.']) || !tag.chars().all(letter) {
             let why = "a tag is up to 128 letters, digits, `-`, `_` and `.`".to_owned();
@@ -110,14 +107,16 @@ impl Layout<'_> {
         }
         let blobs = self.folder.join("blobs/sha256");
         std::fs::create_dir_all(&blobs).map_err(|error| ImageError::store("making", &blobs, error))?;
-        let below = base.map(|image| (image.layers(), image.rights())).unwrap_or((&[], rights));
         let mut layers = Vec::new();
-        for (folder, rights) in
-            below.0.iter().map(|layer| (layer, below.1)).chain(uppers.iter().map(|upper| (upper, rights)))
-        {
-            layers.push(self.layer(&blobs, folder, rights)?);
+        if let Some(base) = base {
+            for layer in base.layers() {
+                layers.push(self.layer(&blobs, &Upper::root(layer), base.rights())?);
+            }
         }
-        let config = config(base, &layers, uppers.len());
+        for upper in uppers {
+            layers.push(self.layer(&blobs, upper, rights)?);
+        }
+        let config = config(base, &layers, uppers.len(), said);
         let config = self.blob(&blobs, &config)?;
         let entries: Vec<Value> = layers
             .iter()
@@ -152,11 +151,11 @@ impl Layout<'_> {
         Ok(Written { digest: manifest.0, layers })
     }
 
-    fn layer(&self, blobs: &Path, folder: &Path, rights: Rights) -> Result<ExportedLayer, ImageError> {
+    fn layer(&self, blobs: &Path, upper: &Upper, rights: Rights) -> Result<ExportedLayer, ImageError> {
         let tmp = blobs.join("layer");
         let failed = |error| ImageError::store("writing", &tmp, error);
         let mut file = BufWriter::new(File::create(&tmp).map_err(failed)?);
-        let layer = export(folder, rights, &mut file)?;
+        let layer = export(upper, rights, &mut file)?;
         file.into_inner()
             .map_err(io::IntoInnerError::into_error)
             .and_then(|file| file.sync_all())
@@ -185,10 +184,22 @@ impl Layout<'_> {
 }
 
 /// The configuration of the image below with these layers; what was run below is kept in its history.
-fn config(base: Option<&Image>, layers: &[ExportedLayer], uppers: usize) -> Value {
+fn config(
+    base: Option<&Image>,
+    layers: &[ExportedLayer],
+    uppers: usize,
+    said: Option<&ImageConfig>,
+) -> Value {
     let machine = Platform::this_machine();
     let empty = json!({"os": machine.os, "architecture": machine.architecture, "config": {}});
     let mut config = base.map_or(empty, |image| image.raw_config().clone());
+    if let Some(said) = said {
+        let env: Vec<String> = said.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        config["config"]["Env"] = env.into();
+        config["config"]["WorkingDir"] = said.workdir.as_str().into();
+        config["config"]["User"] = said.user.as_str().into();
+        config["config"]["Labels"] = json!(said.labels);
+    }
     let diff_ids: Vec<&str> = layers.iter().map(|layer| layer.diff_id.as_str()).collect();
     config["rootfs"] = json!({"type": "layers", "diff_ids": diff_ids});
     let with_layer = |entry: &&Value| !entry["empty_layer"].as_bool().unwrap_or(false);

@@ -9,6 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use tokio::sync::watch;
 
+/// Label of an exported checkpoint: what its layers lie over, where they are not all there is.
+pub(super) const BASE: &str = "espalier.base";
+/// The only such: the machine itself.
+pub(super) const HOST: &str = "host";
+
 /// An image that is ready.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
@@ -25,18 +30,28 @@ pub(super) struct Base {
 /// Images of one store.
 pub(super) struct Bases {
     folder: PathBuf,
+    options: ImageOptions,
     /// Opened when the first image is asked for that is not this machine's own.
     store: OnceLock<ImageStore>,
 }
 
 impl Bases {
-    pub(super) fn new(folder: &Path) -> Bases {
-        Bases { folder: folder.to_owned(), store: OnceLock::new() }
+    pub(super) fn new(folder: &Path, options: ImageOptions) -> Bases {
+        Bases { folder: folder.to_owned(), options, store: OnceLock::new() }
+    }
+
+    /// Where images are kept.
+    pub(super) fn store(&self) -> Result<&ImageStore, SandboxError> {
+        if let Some(store) = self.store.get() {
+            return Ok(store);
+        }
+        let opened = ImageStore::open(&self.folder, self.options.clone())?;
+        Ok(self.store.get_or_init(|| opened))
     }
 
     /// The image of this name, fetched and unpacked where it was not.
     pub(super) async fn of(&self, image: &str, backend: &dyn Backend) -> Result<Base, SandboxError> {
-        match Source::parse(image).map_err(|error| no_image(&error))? {
+        match Source::parse(image)? {
             Source::Host => self.host().await,
             Source::Checkpoint(id) => checkpoint(&id, backend).await,
             source => self.unpacked(&source).await,
@@ -44,27 +59,24 @@ impl Bases {
     }
 
     async fn unpacked(&self, source: &Source) -> Result<Base, SandboxError> {
-        let store = match self.store.get() {
-            Some(store) => store,
-            None => {
-                let opened = ImageStore::open(&self.folder, ImageOptions::default());
-                let opened = opened.map_err(|error| no_image(&error))?;
-                self.store.get_or_init(|| opened)
-            }
-        };
         let (progress, _) = watch::channel(Progress::default());
-        let image = store.get(source, &progress).await.map_err(|error| no_image(&error))?;
+        let image = self.store()?.get(source, &progress).await?;
         let config = image.config();
         // The keeper of the sandbox locks the same file: sandboxes may outlive this process.
         let number = std::os::fd::AsRawFd::as_raw_fd(&image.hold());
         let holds = std::fs::read_link(format!("/proc/self/fd/{number}")).into_iter().collect();
-        let root = Root { overlays: vec![("/".into(), image.layers().to_vec())], checkpoint: None, holds };
+        let overlays = match config.labels.get(BASE).map(String::as_str) {
+            // What was changed in a sandbox of a machine, over this machine.
+            Some(HOST) => over(self.host().await?.root.overlays, image.layers()),
+            _ => vec![("/".into(), image.layers().to_vec())],
+        };
+        let root = Root { overlays, checkpoint: None, holds };
         Ok(Base {
             root,
             environment: config.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             workdir: if config.workdir.is_empty() { "/".to_owned() } else { config.workdir.clone() },
             user: Some(config.user.clone()).filter(|user| !user.is_empty()),
-            labels: BTreeMap::new(),
+            labels: BTreeMap::from([(super::DIGEST.to_owned(), image.digest().to_string())]),
             image: Some(image),
         })
     }
@@ -87,31 +99,51 @@ impl Bases {
     }
 }
 
-/// What a caller can do without an image.
-fn no_image(error: &ImageError) -> SandboxError {
-    let text = match error.hint() {
-        Some(hint) => format!("{error} ({hint})"),
-        None => error.to_string(),
-    };
-    match error.remedy() {
-        Remedy::RejectTask => SandboxError::Rejected(text),
-        Remedy::Retry | Remedy::Stop => SandboxError::Unavailable(text),
+/// Layers over each overlay: over one that is not at the root lies what a layer has there.
+fn over(mut overlays: Vec<(PathBuf, Vec<PathBuf>)>, layers: &[PathBuf]) -> Vec<(PathBuf, Vec<PathBuf>)> {
+    for (at, lowers) in &mut overlays {
+        let inner = at.strip_prefix("/").unwrap_or(at);
+        let there = layers.iter().map(|layer| layer.join(inner));
+        // A link there would lead out of the layer.
+        lowers.extend(there.filter(|path| path.symlink_metadata().is_ok_and(|found| found.is_dir())));
+    }
+    overlays
+}
+
+impl From<ImageError> for SandboxError {
+    /// What a caller can do without an image.
+    fn from(error: ImageError) -> SandboxError {
+        let text = match error.hint() {
+            Some(hint) => format!("{error} ({hint})"),
+            None => error.to_string(),
+        };
+        match error.remedy() {
+            Remedy::RejectTask => SandboxError::Rejected(text),
+            Remedy::Retry | Remedy::Stop => SandboxError::Unavailable(text),
+        }
+    }
+}
+
+/// There is none by that id.
+pub(super) fn no_checkpoint(id: &str) -> SandboxError {
+    SandboxError::Invalid {
+        what: "checkpoint".to_owned(),
+        value: id.to_owned(),
+        wanted: "one of `espalier sandbox list --checkpoints`".to_owned(),
     }
 }
 
 async fn checkpoint(id: &str, backend: &dyn Backend) -> Result<Base, SandboxError> {
     let kept = backend.checkpoints().await?.into_iter().find(|kept| kept.id == id);
-    let kept = kept.ok_or_else(|| SandboxError::Invalid {
-        what: "checkpoint".to_owned(),
-        value: id.to_owned(),
-        wanted: "one of `espalier sandbox list --checkpoints`".to_owned(),
-    })?;
+    let kept = kept.ok_or_else(|| no_checkpoint(id))?;
     let label = |name: &str| kept.labels.get(name).cloned();
+    let mut labels = BTreeMap::from([("espalier.checkpoint".to_owned(), id.to_owned())]);
+    labels.extend(label(super::DIGEST).map(|digest| (super::DIGEST.to_owned(), digest)));
     Ok(Base {
         workdir: label(super::WORKDIR).unwrap_or_else(|| "/".to_owned()),
         user: label(super::USER),
         environment: kept.environment.clone(),
-        labels: BTreeMap::from([("espalier.checkpoint".to_owned(), id.to_owned())]),
+        labels,
         root: kept.root,
         image: None,
     })

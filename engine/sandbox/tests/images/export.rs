@@ -3,7 +3,7 @@
 use crate::tars::{As, Of, Tar, image};
 use crate::trees::{Overlay, merged, run, same, tree, umoci};
 use crate::{get, store};
-use espalier_sandbox::image::{ImageError, Rights, export, write_archive, write_layout};
+use espalier_sandbox::image::{Draft, ImageError, Rights, Upper, export, write_archive, write_layout};
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
@@ -38,6 +38,10 @@ d=made/$(printf 'd%.0s' $(seq 120)); mkdir "$d"; echo long > "$d/$(printf 'f%.0s
 setfattr -n user.note -v value etc/a 2>/dev/null || python3 -c 'import os; os.setxattr("etc/a", "user.note", b"value")'
 "#;
 
+fn draft<'a>(tag: &'a str, uppers: &'a [Upper]) -> Draft<'a> {
+    Draft { tag, base: None, uppers, rights: Rights::Root, config: None }
+}
+
 #[tokio::test]
 async fn a_checkpoint_is_what_umoci_and_we_read_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -67,7 +71,8 @@ async fn a_checkpoint_is_what_umoci_and_we_read_back() {
     let changed = tree(&at("root"));
     drop(mounted);
 
-    let written = write_archive(&at("c.tar"), "v2", Some(&base), &[at("upper")], Rights::Root).unwrap();
+    let uppers = [Upper::root(at("upper"))];
+    let written = write_archive(&at("c.tar"), &Draft { base: Some(&base), ..draft("v2", &uppers) }).unwrap();
     assert_eq!(written.layers.len(), 3);
     let back = get(&store, &format!("oci-archive:{}:v2", at("c.tar").display())).await.unwrap();
     assert_eq!(back.digest(), &written.digest);
@@ -79,14 +84,14 @@ async fn a_checkpoint_is_what_umoci_and_we_read_back() {
     run(Command::new("tar").arg("-xf").arg(at("c.tar")).arg("-C").arg(at("unpacked")));
     same(&umoci(&at("unpacked"), "v2", &at("bundle")), &changed);
     // Alone, and as a folder: the upper folder itself comes back, marks and all.
-    let alone = write_layout(&at("alone"), "v3", None, &[at("upper")], Rights::Root).unwrap();
+    let alone = write_layout(&at("alone"), &draft("v3", &uppers)).unwrap();
     let image = get(&store, &format!("oci:{}:v3", at("alone").display())).await.unwrap();
     same(&tree(&image.layers()[0]), &without_times_of_marks(tree(&at("upper")), &image.layers()[0]));
     // The same bytes each time.
-    let again = export(&at("upper"), Rights::Root, std::io::sink()).unwrap();
+    let again = export(&uppers[0], Rights::Root, std::io::sink()).unwrap();
     assert_eq!(again, alone.layers[0]);
     assert_eq!(written.layers[2], again);
-    let error = write_layout(&at("alone"), "v3", None, &[], Rights::Root).unwrap_err();
+    let error = write_layout(&at("alone"), &draft("v3", &[])).unwrap_err();
     assert!(matches!(error, ImageError::Store { .. }), "{error}");
 }
 
@@ -113,7 +118,7 @@ async fn a_checkpoint_of_an_ordinary_user_is_roots() {
     };
     set("upper/opaque", "user.overlay.opaque");
     set("upper/gone", "user.overlay.whiteout");
-    write_layout(&at("layout"), "v1", None, &[at("upper")], Rights::User).unwrap();
+    write_layout(&at("layout"), &Draft { rights: Rights::User, ..draft("v1", &[Upper::root(at("upper"))]) }).unwrap();
     let image = get(&store(&at("store")), &format!("oci:{}", at("layout").display())).await.unwrap();
     let layer = &image.layers()[0];
     let ours = tree(layer);
@@ -130,7 +135,7 @@ fn what_no_layer_can_say_is_refused() {
     let upper = folder.path().join("upper");
     std::fs::create_dir(&upper).unwrap();
     let check = |expect: &str| {
-        let error = export(&upper, Rights::Root, std::io::sink()).unwrap_err();
+        let error = export(&Upper::root(&upper), Rights::Root, std::io::sink()).unwrap_err();
         assert_eq!(error.to_string().replace(upper.to_str().unwrap(), "UPPER"), expect);
     };
     std::fs::write(upper.join(".wh.a"), "").unwrap();

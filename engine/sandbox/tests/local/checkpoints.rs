@@ -1,7 +1,14 @@
 //! File systems that are kept, and sandboxes that start from them.
 
-use crate::support::{Leftovers, Place, order, wait_until};
+use crate::support::{Leftovers, Place, Sandbox, order, wait_until};
+use espalier_core::sandbox::SandboxSpec;
 use espalier_sandbox::backend::{Backend, Order};
+use espalier_sandbox::image::{Draft, ImageConfig, ImageOptions, Rights, Upper, write_layout};
+use espalier_sandbox::service::{Purpose, Sandboxes};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
 
 #[tokio::test]
 async fn a_checkpoint_is_a_moment_and_forks_are_apart() {
@@ -61,4 +68,104 @@ async fn a_fork_has_its_own_quota() {
     assert!(error.contains("\"moment\" is in use"), "{error}");
     let error = place.local.checkpoint("nobody", "other").await.unwrap_err().to_string();
     assert!(error.contains("there is no sandbox \"nobody\""), "{error}");
+}
+
+fn service(place: &Place, size_max: Option<u64>) -> Sandboxes {
+    let options = ImageOptions { size_max, ..ImageOptions::default() };
+    Sandboxes::new(Arc::new(place.local.clone()), &place.folder.join("images"), options)
+}
+
+async fn create(service: &Sandboxes, image: &str) -> Sandbox {
+    let spec = SandboxSpec { image: image.to_owned(), memory: 256 << 20, ..SandboxSpec::default() };
+    let made = service.create(&spec, &Purpose::new("test")).await.unwrap();
+    Sandbox { placed: made.placed, agent: made.agent }
+}
+
+#[tokio::test]
+async fn what_was_changed_on_one_machine_goes_over_the_programs_of_another() {
+    let (here, there) = (Place::new(), Place::new());
+    let (ours, theirs) = (service(&here, None), service(&there, None));
+    let origin = create(&ours, "host").await;
+    let change = "echo made > /root/made; rm /usr/bin/yes; echo 'echo new' > /usr/local/bin/new; chmod 755 /usr/local/bin/new; chown 33:33 /root/made; mkdir -p /srv/a; rm -r /usr/share/doc; mkdir /usr/share/doc";
+    assert_eq!(origin.run(change).await, (String::new(), 0));
+    let kept = ours.checkpoint(&origin.placed.id).await.unwrap();
+    let archive = here.folder.join("work.tar");
+    ours.export(&kept.id, &archive).await.unwrap();
+    let fork = create(&theirs, &format!("oci-archive:{}", archive.display())).await;
+    let (text, _) = fork
+        .run("cat /root/made; stat -c %u /root/made; ls /usr/bin/yes; new; ls -d /srv/a; ls /usr/share/doc | wc -l; ls /usr/bin/env")
+        .await;
+    let expect = "made\n33\nls: cannot access '/usr/bin/yes': No such file or directory\nnew\n/srv/a\n0\n/usr/bin/env\n";
+    assert_eq!(text, expect);
+    let error = ours.export("nothing", &archive).await.unwrap_err().to_string();
+    assert_eq!(error, "checkpoint is \"nothing\", wanted is one of `espalier sandbox list --checkpoints`");
+    ours.delete(&origin.placed.id).await.unwrap();
+    ours.delete_checkpoint(&kept.id).await.unwrap();
+    theirs.delete(&fork.placed.id).await.unwrap();
+}
+
+/// A shell with the libraries that it needs, and `cat`, as an OCI layout.
+fn small_image(folder: &Path) -> String {
+    let programs = folder.join("programs");
+    for program in ["/bin/bash", "/bin/cat"] {
+        let listed = Command::new("ldd").arg(program).output().unwrap().stdout;
+        let listed = String::from_utf8(listed).unwrap();
+        let files = listed.split_whitespace().filter(|word| word.starts_with('/')).chain([program]);
+        for file in files.map(Path::new) {
+            let target = programs.join(file.strip_prefix("/").unwrap());
+            std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+            std::fs::copy(file, target).unwrap();
+        }
+    }
+    let layout = folder.join("layout");
+    let config = ImageConfig {
+        env: BTreeMap::from([("COLOUR".to_owned(), "green".to_owned())]),
+        workdir: "/srv".to_owned(),
+        ..ImageConfig::default()
+    };
+    let uppers = [Upper::root(programs)];
+    let draft =
+        Draft { tag: "v1", base: None, uppers: &uppers, rights: Rights::Root, config: Some(&config) };
+    write_layout(&layout, &draft).unwrap();
+    format!("oci:{}", layout.display())
+}
+
+#[tokio::test]
+async fn a_checkpoint_keeps_the_image_below_it_and_goes_with_it_into_an_archive() {
+    let (here, there) = (Place::new(), Place::new());
+    let folder = tempfile::tempdir().unwrap();
+    let ours = service(&here, Some(0));
+    let origin = create(&ours, &small_image(folder.path())).await;
+    assert_eq!(origin.run("echo $COLOUR; pwd > where; echo more > /srv/more").await.0, "green\n");
+    let kept = ours.checkpoint(&origin.placed.id).await.unwrap();
+    ours.delete(&origin.placed.id).await.unwrap();
+    // Nothing runs, and nothing may stay but what is kept.
+    drop(ours);
+    let ours = service(&here, Some(0));
+    assert_eq!(ours.store().unwrap().prune().await.unwrap().images.len(), 0);
+    let fork = create(&ours, &format!("checkpoint:{}", kept.id)).await;
+    assert_eq!(fork.run("cat /srv/more").await.0, "more\n");
+    ours.delete(&fork.placed.id).await.unwrap();
+    let archive = folder.path().join("work.tar");
+    let written = ours.export(&kept.id, &archive).await.unwrap();
+    assert_eq!(written.layers.len(), 2);
+    ours.delete_checkpoint(&kept.id).await.unwrap();
+    drop(ours);
+    let ours = service(&here, Some(0));
+    wait_for_prune(&ours).await;
+    let theirs = service(&there, None);
+    let copy = create(&theirs, &format!("oci-archive:{}", archive.display())).await;
+    assert_eq!(copy.run("cat /srv/more; echo $COLOUR").await.0, "more\ngreen\n");
+    theirs.delete(&copy.placed.id).await.unwrap();
+}
+
+/// The keeper lets go of what it held for a checkpoint when it has forgotten it.
+async fn wait_for_prune(service: &Sandboxes) {
+    for _ in 0..100 {
+        if !service.store().unwrap().prune().await.unwrap().images.is_empty() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("the image stays, though nothing wants it");
 }

@@ -5,7 +5,9 @@
 mod attacks;
 mod bounds;
 mod checkpoints;
+mod faults;
 mod life;
 mod network;
 mod support;
+mod timeouts;
 mod user;

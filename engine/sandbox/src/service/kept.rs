@@ -1,0 +1,94 @@
+//! Checkpoints: made, given to others as an image, forgotten. What lies below one stays in the store of images.
+
+use super::base::{BASE, HOST};
+use super::{DIGEST, IMAGE, Sandboxes, USER, WORKDIR, random_id};
+use crate::backend::Checkpoint;
+use crate::error::SandboxError;
+use crate::image::{Digest, Draft, Image, ImageConfig, ImageStore, Rights, Written, write_archive};
+use crate::proxy;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What an exported checkpoint is called in its archive.
+const TAG: &str = "latest";
+
+/// Who wants the image below a checkpoint to stay.
+fn pin(checkpoint: &str) -> String {
+    format!("checkpoint {checkpoint}")
+}
+
+impl Sandboxes {
+    /// The images of this machine.
+    pub fn store(&self) -> Result<&ImageStore, SandboxError> {
+        self.shared.bases.store()
+    }
+
+    /// Keeps its file system as it is now; what runs in it goes on, and is not in the copy.
+    pub async fn checkpoint(&self, id: &str) -> Result<Checkpoint, SandboxError> {
+        let kept = self.shared.backend.checkpoint(id, &random_id()).await?;
+        let pinned = async {
+            if let Some(image) = self.below(&kept).await? {
+                self.store()?.pin(&image, &pin(&kept.id)).await?;
+            }
+            Ok(())
+        };
+        match pinned.await {
+            Ok(()) => Ok(kept),
+            Err(error) => {
+                let _ = self.shared.backend.delete_checkpoint(&kept.id).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets a checkpoint; sandboxes made from it keep what they have.
+    pub async fn delete_checkpoint(&self, id: &str) -> Result<(), SandboxError> {
+        self.shared.backend.delete_checkpoint(id).await?;
+        Ok(self.store()?.unpin(&pin(id)).await?)
+    }
+
+    /// The image of the store that a checkpoint lies over; none below one of this machine.
+    async fn below(&self, kept: &Checkpoint) -> Result<Option<Image>, SandboxError> {
+        let Some(text) = kept.labels.get(DIGEST) else { return Ok(None) };
+        let gone = || {
+            SandboxError::Unavailable(format!(
+                "the image below checkpoint {} ({text}) is not in the store any more",
+                kept.id
+            ))
+        };
+        let digest = Digest::parse(text, "a label").map_err(|_| gone())?;
+        self.store()?.find(&digest).await?.map(Some).ok_or_else(gone)
+    }
+
+    /// Writes a checkpoint as an OCI archive with the image below it, which `oci-archive:FILE` starts from, here or elsewhere. Of
+    /// one over this machine's own programs it holds what was changed alone, and goes over those of the machine that reads it.
+    pub async fn export(&self, checkpoint: &str, file: &Path) -> Result<Written, SandboxError> {
+        let kept = self.shared.backend.checkpoints().await?.into_iter().find(|kept| kept.id == checkpoint);
+        let kept = kept.ok_or_else(|| super::base::no_checkpoint(checkpoint))?;
+        let below = self.below(&kept).await?;
+        let label = |name: &str| kept.labels.get(name).cloned().unwrap_or_default();
+        let ways: BTreeMap<String, String> = proxy::environment(super::PROXY_PORT).into_iter().collect();
+        let own = |(name, value): &&(String, String)| ways.get(name) != Some(value);
+        let mut labels = BTreeMap::from([(IMAGE.to_owned(), label(IMAGE))]);
+        match &below {
+            Some(image) => labels.extend(image.config().labels.clone()),
+            None => drop(labels.insert(BASE.to_owned(), HOST.to_owned())),
+        }
+        let config = ImageConfig {
+            env: kept.environment.iter().filter(own).cloned().collect(),
+            workdir: label(WORKDIR),
+            user: label(USER),
+            labels,
+            ..ImageConfig::default()
+        };
+        let file = file.to_owned();
+        let write = move || {
+            let base = below.as_ref();
+            let draft =
+                Draft { tag: TAG, base, uppers: &kept.uppers, rights: Rights::Root, config: Some(&config) };
+            write_archive(&file, &draft)
+        };
+        let written = tokio::task::spawn_blocking(write).await;
+        Ok(written.map_err(|error| SandboxError::Unavailable(format!("writing it: {error}")))??)
+    }
+}
