@@ -15,7 +15,7 @@ pub const KEEPER: &str = "sandbox-keeper";
 
 /// Opens them; nothing is started before the first is asked for. `images_max` bounds the images of the store, in bytes.
 pub fn open(store: &StoreUrl, images_max: Option<u64>) -> Result<Sandboxes, SandboxError> {
-    let folder = folder(store);
+    let folder = folder(store)?;
     let program = std::env::current_exe()
         .map_err(|error| SandboxError::Unavailable(format!("this program's own path: {error}")))?;
     let keeper = vec![program.clone().into_os_string(), KEEPER.into()];
@@ -27,15 +27,18 @@ pub fn open(store: &StoreUrl, images_max: Option<u64>) -> Result<Sandboxes, Sand
 /// The images of a store, without its sandboxes.
 pub fn images(store: &StoreUrl, size_max: Option<u64>) -> Result<ImageStore, SandboxError> {
     let options = ImageOptions { size_max, ..ImageOptions::default() };
-    Ok(ImageStore::open(&folder(store).join("images"), options)?)
+    Ok(ImageStore::open(&folder(store)?.join("images"), options)?)
 }
 
-/// Where sandboxes of a store are: in its folder, or beside its blobs.
-fn folder(store: &StoreUrl) -> PathBuf {
-    match store {
+/// Where sandboxes of a store are: in its folder, or beside its blobs. From the root: the keeper has a folder of its own to start
+/// paths from.
+fn folder(store: &StoreUrl) -> Result<PathBuf, SandboxError> {
+    let folder = match store {
         StoreUrl::Folder(folder) => folder.join("sandboxes"),
         StoreUrl::Postgres { blobs, .. } => blobs.parent().unwrap_or(Path::new(".")).join("sandboxes"),
-    }
+    };
+    std::path::absolute(&folder)
+        .map_err(|error| SandboxError::Unavailable(format!("{}: {error}", folder.display())))
 }
 
 /// The static binary that runs in every sandbox: `ESPALIER_AGENT`, or beside this program, or where the build puts it.

@@ -73,6 +73,23 @@ async fn every_shell_task_is_solved_by_its_reference_and_by_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_store_named_from_the_folder_one_stands_in_is_as_good() {
+    let store = Store::new();
+    let here = |arguments: &[&str]| {
+        let mut command = espalier(Path::new("here"));
+        command.current_dir(store.path()).args(arguments);
+        async move { tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends").unwrap() }
+    };
+    let made = here(&["sandbox", "create"]).await;
+    assert!(made.status.success(), "{}", text(&made));
+    let id = String::from_utf8(made.stdout).unwrap();
+    let said = here(&["sandbox", "exec", id.trim(), "--", "echo", "hi"]).await;
+    assert_eq!(text(&said), "hi\n");
+    let ended = here(&["sandbox", "delete", "--all"]).await;
+    assert!(ended.status.success(), "{}", text(&ended));
+}
+
+#[tokio::test]
 async fn what_a_killed_engine_left_is_found_and_ended_by_the_next() {
     let store = Store::new();
     let experiment = store.path().join("slow.toml");

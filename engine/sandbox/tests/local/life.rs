@@ -149,6 +149,8 @@ async fn a_sandbox_that_cannot_be_made_says_why_and_leaves_nothing() {
     let plain = || order(&place.folder, "bad");
     let mut missing = plain();
     missing.root.overlays[0].1[0] = "/no/such/folder".into();
+    let mut relative = plain();
+    relative.root.overlays[0].1[0] = "no/such/folder".into();
     let mut nowhere = plain();
     nowhere.root.overlays[1].0 = "/no/such/mount/point".into();
     let mut forked = plain();
@@ -158,6 +160,7 @@ async fn a_sandbox_that_cannot_be_made_says_why_and_leaves_nothing() {
     let mut wish = plain();
     wish.require = vec!["gold".to_owned()];
     for (order, expect) in [
+        (relative, "no/such/folder below a sandbox: such paths begin at the root"),
         (missing, "/no/such/folder: No such file or directory (os error 2)"),
         (
             nowhere,

@@ -269,6 +269,10 @@ impl Yard {
         if order.root.overlays.first().is_none_or(|overlay| overlay.at != std::path::Path::new("/")) {
             return invalid("the first overlay of a sandbox is at /".to_owned());
         }
+        let lowers = order.root.overlays.iter().flat_map(|overlay| &overlay.lowers);
+        if let Some(path) = lowers.chain(&order.root.holds).find(|path| !path.is_absolute()) {
+            return invalid(format!("{} below a sandbox: such paths begin at the root", path.display()));
+        }
         if let Some(checkpoint) = &order.root.checkpoint
             && !self.checkpoints.contains_key(checkpoint)
         {
