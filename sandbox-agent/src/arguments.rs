@@ -32,7 +32,7 @@ Optional:
   --spill-max-bytes N      most bytes of all outputs there (268435456)
   --command-cgroup-fd N    cgroup of version 2 to make one for each command in
   --memory-cgroup-fd N     cgroup whose memory events tell of kills for memory
-  --enter-cgroup-fd N      file cgroup.procs that each command enters; may be repeated
+  --enter-cgroup-fd N      file tasks or cgroup.procs that each command enters; may be repeated
   --keep-capabilities HEX  capabilities that commands keep
   --no-new-privileges      no command gains privileges by what it executes
   --ready-fd N             gets one byte when calls are taken

@@ -13,7 +13,7 @@ pub struct Cgroups {
     pub parent: Option<Arc<OwnedFd>>,
     /// A folder of either version with the memory events of the whole sandbox.
     pub memory: Option<OwnedFd>,
-    /// Files `cgroup.procs` that every command enters.
+    /// Files `tasks` (version 1) or `cgroup.procs` that every command enters.
     pub enter: Vec<OwnedFd>,
 }
 

@@ -36,7 +36,7 @@ pub struct Launch<'a> {
     pub identity: Option<(u32, u32, &'a [u32])>,
     /// A cgroup of version 2 to be born in.
     pub cgroup: Option<BorrowedFd<'a>>,
-    /// Files `cgroup.procs` of other hierarchies to enter.
+    /// Files `tasks` or `cgroup.procs` of other hierarchies to enter.
     pub enter: Vec<BorrowedFd<'a>>,
     /// Marks the tree; inherited and not to be raised by it.
     pub mark: u64,

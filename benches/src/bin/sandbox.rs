@@ -86,7 +86,9 @@ async fn measure() {
 /// The servers that others put into a sandbox, in the same run.
 fn peers() {
     let Some(python) = std::env::var_os("ESPALIER_SANDBOX_PEERS_PYTHON") else {
-        eprintln!("no peer is measured: ESPALIER_SANDBOX_PEERS_PYTHON names no Python with them (`make bench` does)");
+        eprintln!(
+            "no peer is measured: ESPALIER_SANDBOX_PEERS_PYTHON names no Python with them (`make bench` does)"
+        );
         return;
     };
     let mut command = Command::new("timeout");
@@ -135,9 +137,7 @@ async fn through_slots(place: &Place, spec: &SandboxSpec) {
         assert!(is_zero(&run(&sandbox.agent, command::script("echo x > /root/x")).await));
         place.service.delete(&sandbox.placed.id).await.expect("its end");
     };
-    let some = |range: std::ops::Range<usize>| {
-        futures::stream::iter(range).for_each_concurrent(SLOTS, one)
-    };
+    let some = |range: std::ops::Range<usize>| futures::stream::iter(range).for_each_concurrent(SLOTS, one);
     let began = Instant::now();
     some(0..THROUGH / 5).await;
     let early = memory();

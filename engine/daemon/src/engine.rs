@@ -412,7 +412,10 @@ impl Session {
         }
         let config = file.sandbox.clone().unwrap_or_default();
         let sandboxes = RunSandboxes {
-            service: crate::sandboxes::open(&self.options.sandboxes.parse()?, config.images_max.map(|size| size.0))?,
+            service: crate::sandboxes::open(
+                &self.options.sandboxes.parse()?,
+                config.images_max.map(|size| size.0),
+            )?,
             file: file.sandbox.as_ref().map(|config| config.file(&self.experiment.folder)),
             require: config.require,
             warm: config.warm,

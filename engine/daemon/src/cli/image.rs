@@ -127,7 +127,9 @@ async fn list(context: &mut Context, store: &ImageStore) -> Result<Exit, Problem
         return Ok(Exit::Done);
     }
     if all.is_empty() {
-        context.screen.say("no images: `espalier image pull` fetches one, and sandboxes do when they need it");
+        context
+            .screen
+            .say("no images: `espalier image pull` fetches one, and sandboxes do when they need it");
         return Ok(Exit::Done);
     }
     let mut table = Table::new(&[
@@ -163,7 +165,13 @@ async fn remove(context: &mut Context, store: &ImageStore, names: &[String]) -> 
     for name in names {
         let pruned = match store.remove(name).await {
             // As people write it: `debian:12`.
-            Err(ImageError::Unknown { .. }) => store.remove(&Source::parse(name)?.to_string()).await?,
+            Err(ImageError::Unknown { .. }) => match store.remove(&Source::parse(name)?.to_string()).await {
+                Err(ImageError::Unknown { .. }) => {
+                    return Err(Problem::new(Exit::Input, format!("no image {name:?} is in the store"))
+                        .hint("`espalier image list` shows those that are"));
+                }
+                other => other?,
+            },
             other => other?,
         };
         all.images.extend(pruned.images);

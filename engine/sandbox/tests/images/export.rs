@@ -118,7 +118,8 @@ async fn a_checkpoint_of_an_ordinary_user_is_roots() {
     };
     set("upper/opaque", "user.overlay.opaque");
     set("upper/gone", "user.overlay.whiteout");
-    write_layout(&at("layout"), &Draft { rights: Rights::User, ..draft("v1", &[Upper::root(at("upper"))]) }).unwrap();
+    write_layout(&at("layout"), &Draft { rights: Rights::User, ..draft("v1", &[Upper::root(at("upper"))]) })
+        .unwrap();
     let image = get(&store(&at("store")), &format!("oci:{}", at("layout").display())).await.unwrap();
     let layer = &image.layers()[0];
     let ours = tree(layer);

@@ -124,8 +124,7 @@ fn small_image(folder: &Path) -> String {
         ..ImageConfig::default()
     };
     let uppers = [Upper::root(programs)];
-    let draft =
-        Draft { tag: "v1", base: None, uppers: &uppers, rights: Rights::Root, config: Some(&config) };
+    let draft = Draft { tag: "v1", base: None, uppers: &uppers, rights: Rights::Root, config: Some(&config) };
     write_layout(&layout, &draft).unwrap();
     format!("oci:{}", layout.display())
 }

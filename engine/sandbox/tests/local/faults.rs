@@ -3,7 +3,9 @@
 
 use crate::support::{Place, Sandbox, order};
 use espalier_agent_client::wire::{CommandSpec, OpenShellRequest, TimedOut, outcome::Outcome};
-use espalier_agent_client::{Agent, Config, Endpoint, Event, Excerpts, Identity, Offsets, Secret, command, wire};
+use espalier_agent_client::{
+    Agent, Config, Endpoint, Event, Excerpts, Identity, Offsets, Secret, command, wire,
+};
 use espalier_sandbox::backend::{Order, Reach};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::path::{Path, PathBuf};
@@ -153,7 +155,8 @@ async fn output_is_buffered_without_bound() {
 async fn on_a_timeout_there_is_no_partial_output_and_124_is_taken_for_one() {
     let place = Place::new();
     let sandbox = plain(&place).await;
-    let (outcome, out, _) = run(&sandbox, CommandSpec { timeout_ms: 400, ..spec("seq 1 1000; sleep 60") }).await;
+    let (outcome, out, _) =
+        run(&sandbox, CommandSpec { timeout_ms: 400, ..spec("seq 1 1000; sleep 60") }).await;
     let expect: String = (1..=1000).map(|number| format!("{number}\n")).collect();
     assert_eq!((outcome, out), (TIMED_OUT, expect));
     assert_eq!(run(&sandbox, spec("exit 124")).await.0, Outcome::ExitCode(124));

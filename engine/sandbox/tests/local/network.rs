@@ -48,7 +48,8 @@ async fn an_allow_list_lets_through_what_it_names() {
             let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\nyou said {heard}").as_bytes()).await;
         }
     });
-    let service = Sandboxes::new(Arc::new(place.local.clone()), &place.folder.join("images"), ImageOptions::default());
+    let service =
+        Sandboxes::new(Arc::new(place.local.clone()), &place.folder.join("images"), ImageOptions::default());
     let spec = SandboxSpec {
         network: Network::Allow(vec![format!("127.0.0.1:{port}"), "localhost:81".to_owned()]),
         memory: 256 << 20,

@@ -1,8 +1,8 @@
 //! A timeout in a sandbox kills all that the command started, however it tries to leave, and nothing else.
 
 use crate::support::{Place, Sandbox};
-use espalier_agent_client::wire::{CommandSpec, TimedOut, outcome::Outcome};
 use espalier_agent_client::command;
+use espalier_agent_client::wire::{CommandSpec, TimedOut, outcome::Outcome};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 /// Ways to try to survive. `$MARK` is in the environment of whoever does, and `$REACHED` is made when it is there.

@@ -186,7 +186,7 @@ pub(super) struct Lent {
     pub commands: Option<OwnedFd>,
     /// Where kills for memory are counted.
     pub memory: Option<OwnedFd>,
-    /// Files `cgroup.procs` that commands enter.
+    /// Files `tasks` of version 1 that commands enter.
     pub enter: Vec<OwnedFd>,
 }
 
@@ -256,7 +256,9 @@ impl Groups {
         }
         for (controller, path) in &self.split {
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-            lent.enter.push(rustix::fs::openat(CWD, path.join("cgroup.procs"), flags, Mode::empty())?);
+            // Not `cgroup.procs`: that takes a lock over all processes, and waits for every processor (10 ms) where nobody has
+            // taken it lately. A thread that moves itself takes none.
+            lent.enter.push(rustix::fs::openat(CWD, path.join("tasks"), flags, Mode::empty())?);
             if *controller == "memory" {
                 lent.memory = Some(folder(path.clone())?);
             }
