@@ -43,6 +43,9 @@ pub struct SandboxFile {
     /// Where commands start: default the image's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
+    /// Whether what the image starts by itself (`ENTRYPOINT` and `CMD`) is run in the background, before `setup`; default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<bool>,
     /// Files to put into it, by absolute path, before `setup`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, FileContent>,
@@ -135,6 +138,9 @@ pub struct SandboxSpec {
     pub user: Option<String>,
     /// Over the image's.
     pub workdir: Option<String>,
+    /// Whether what the image starts by itself is run.
+    #[serde(default)]
+    pub entrypoint: bool,
     /// By absolute path.
     pub files: BTreeMap<String, FileContent>,
     /// Shell texts, in order.
@@ -154,6 +160,7 @@ impl Default for SandboxSpec {
             env: BTreeMap::new(),
             user: None,
             workdir: None,
+            entrypoint: false,
             files: BTreeMap::new(),
             setup: Vec::new(),
         }
@@ -215,6 +222,7 @@ impl SandboxSpec {
             env,
             user: first(&experiment.user, &task.user),
             workdir: first(&experiment.workdir, &task.workdir),
+            entrypoint: experiment.entrypoint.or(task.entrypoint).unwrap_or(default.entrypoint),
             files,
             setup: [&experiment.setup, &task.setup].into_iter().flatten().cloned().collect(),
         };

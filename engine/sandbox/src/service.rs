@@ -21,6 +21,8 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// Label: the user that commands run as.
 const USER: &str = "espalier.user";
+/// Label: what the image starts by itself, as JSON.
+const ENTRYPOINT: &str = "espalier.entrypoint";
 /// Label: the folder that commands start in.
 const WORKDIR: &str = "espalier.workdir";
 /// Label: what the sandbox may reach, as JSON.
@@ -186,6 +188,9 @@ impl Sandboxes {
         if let Some(user) = &user {
             labels.insert(USER.to_owned(), user.clone());
         }
+        if !base.entrypoint.is_empty() {
+            labels.insert(ENTRYPOINT.to_owned(), serde_json::to_string(&base.entrypoint).unwrap_or_default());
+        }
         let order = Order {
             id: random_id(),
             root: base.root.clone(),
@@ -207,7 +212,7 @@ impl Sandboxes {
         }
         let placed = self.shared.backend.create(&order).await?;
         let sandbox = self.speak(placed, &purpose.client, purpose.lease).await?;
-        self.set_up(&sandbox, spec).await?;
+        self.set_up(&sandbox, spec, &base.entrypoint).await?;
         farewell.forget();
         Ok(sandbox)
     }
@@ -249,8 +254,13 @@ impl Sandboxes {
         self.shared.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Files, then set-up, as the sandbox's root.
-    async fn set_up(&self, sandbox: &Sandbox, spec: &SandboxSpec) -> Result<(), SandboxError> {
+    /// Files, then what the image starts by itself if that is wanted, then set-up, as the sandbox's root.
+    async fn set_up(
+        &self,
+        sandbox: &Sandbox,
+        spec: &SandboxSpec,
+        entrypoint: &[String],
+    ) -> Result<(), SandboxError> {
         let Sandbox { agent, placed, workdir, user } = sandbox;
         let failed = |error: AgentError, what: String| match error {
             AgentError::Lost(_) => lost(&placed.id, &error),
@@ -285,6 +295,16 @@ impl Sandboxes {
             let text = Source::Bytes(content.text().as_bytes().to_vec().into());
             let written = agent.write(&agent.allot(), header, text).await;
             written.map_err(|error| failed(error, format!("sandbox.files {path:?}")))?;
+        }
+        if spec.entrypoint && !entrypoint.is_empty() {
+            let command = wire::CommandSpec {
+                folder: workdir.clone().into_bytes().into(),
+                user: user.clone().unwrap_or_default(),
+                label: "entrypoint".to_owned(),
+                ..command::arguments(entrypoint)
+            };
+            let started = agent.start(&agent.allot(), command).await;
+            started.map_err(|error| failed(error, format!("sandbox.entrypoint {entrypoint:?}")))?;
         }
         for (number, script) in spec.setup.iter().enumerate() {
             let what = || {

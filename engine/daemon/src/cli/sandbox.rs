@@ -107,6 +107,9 @@ pub struct CreateArgs {
     /// Where commands start.
     #[arg(long, value_name = "FOLDER")]
     pub workdir: Option<String>,
+    /// Run what the image starts by itself (ENTRYPOINT and CMD), in the background.
+    #[arg(long)]
+    pub entrypoint: bool,
     /// Shell text to run first.
     #[arg(long, value_name = "SCRIPT")]
     pub setup: Option<String>,
@@ -259,6 +262,7 @@ async fn create(context: &mut Context, service: &Sandboxes, args: CreateArgs) ->
         env: args.env.into_iter().collect(),
         user: args.user,
         workdir: args.workdir,
+        entrypoint: args.entrypoint.then_some(true),
         setup: args.setup,
         ..SandboxFile::default()
     };

@@ -44,6 +44,9 @@ pub struct SandboxConfig {
     /// Where commands start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
+    /// Whether what the image starts by itself (`ENTRYPOINT` and `CMD`) is run in the background, before `setup`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<bool>,
     /// By absolute path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, FileContent>,
@@ -82,6 +85,7 @@ impl Default for SandboxConfig {
             env: BTreeMap::new(),
             user: None,
             workdir: None,
+            entrypoint: None,
             files: BTreeMap::new(),
             setup: None,
             require: Vec::new(),
@@ -116,6 +120,7 @@ impl SandboxConfig {
             env: self.env.clone(),
             user: self.user.clone(),
             workdir: self.workdir.clone(),
+            entrypoint: self.entrypoint,
             files: self.files.clone(),
             setup: self.setup.clone(),
         }

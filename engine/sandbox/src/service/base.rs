@@ -21,6 +21,8 @@ pub(super) struct Base {
     pub(super) environment: Vec<(String, String)>,
     pub(super) workdir: String,
     pub(super) user: Option<String>,
+    /// What the image starts by itself.
+    pub(super) entrypoint: Vec<String>,
     /// What a sandbox takes along from where it was copied.
     pub(super) labels: BTreeMap<String, String>,
     /// Keeps the layers where they are.
@@ -76,6 +78,7 @@ impl Bases {
             environment: config.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             workdir: if config.workdir.is_empty() { "/".to_owned() } else { config.workdir.clone() },
             user: Some(config.user.clone()).filter(|user| !user.is_empty()),
+            entrypoint: config.entrypoint.iter().chain(&config.command).cloned().collect(),
             labels: BTreeMap::from([(super::DIGEST.to_owned(), image.digest().to_string())]),
             image: Some(image),
         })
@@ -93,6 +96,7 @@ impl Bases {
             environment: Vec::new(),
             workdir: "/root".to_owned(),
             user: None,
+            entrypoint: Vec::new(),
             labels: BTreeMap::new(),
             image: None,
         })
@@ -142,6 +146,9 @@ async fn checkpoint(id: &str, backend: &dyn Backend) -> Result<Base, SandboxErro
     Ok(Base {
         workdir: label(super::WORKDIR).unwrap_or_else(|| "/".to_owned()),
         user: label(super::USER),
+        entrypoint: label(super::ENTRYPOINT)
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default(),
         environment: kept.environment.clone(),
         labels,
         root: kept.root,
