@@ -2,6 +2,7 @@
 //! all tasks share one thread.
 
 use crate::cgroup::Cgroups;
+use crate::guard::Guard;
 use crate::ids::Key;
 use crate::launch::{Launch, Launcher, explain};
 use crate::lease::Lease;
@@ -16,7 +17,7 @@ use espalier_agent_protocol::v1::Variable;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,8 @@ use tonic::Status;
 const SCRATCH_BYTES: usize = 64 << 10;
 /// Bytes of all outputs in memory.
 const MEMORY_MAX: u64 = 4 << 20;
+/// Bytes of `/etc/passwd` or `/etc/group`.
+const LIST_BYTES_MAX: u64 = 1 << 20;
 /// Commands and shells that may run at once.
 pub const RUNNING_MAX: usize = 1024;
 
@@ -76,6 +79,8 @@ pub struct Agent {
     environment: Vec<(Vec<u8>, Vec<u8>)>,
     records: Mutex<Records>,
     launcher: Mutex<Launcher>,
+    /// Looks after the thread that all this runs on.
+    guard: Arc<Guard>,
     marks: Mutex<Marks>,
     children: Mutex<HashMap<u32, Child>>,
     budget: Mutex<Budget>,
@@ -119,6 +124,7 @@ impl Agent {
             environment: variables.collect(),
             records: Mutex::default(),
             launcher: Mutex::new(Launcher::new()?),
+            guard: Arc::default(),
             marks: Mutex::new(Marks::new([boot[0], boot[1]])),
             children: Mutex::default(),
             budget: Mutex::new(Budget {
@@ -131,6 +137,13 @@ impl Agent {
             baseline: Mutex::default(),
             ending: AtomicBool::new(false),
         })
+    }
+
+    /// Starts the thread that looks after this one: see [`Guard`].
+    pub fn watch_over(self: &Arc<Agent>) -> std::io::Result<()> {
+        let (guard, agent) = (Arc::clone(&self.guard), Arc::downgrade(self));
+        let silent = move || agent.upgrade().and_then(|agent| agent.lease.silent_for());
+        guard.watch(silent, crate::run::LEASE_OVER)
     }
 
     /// Whether this is the sandbox's secret; takes as long for any wrong one of its length.
@@ -238,7 +251,7 @@ impl Agent {
         if children.len() >= RUNNING_MAX {
             return Err((Reason::Bound, format!("{RUNNING_MAX} commands run already")));
         }
-        let started = lock(&self.launcher).launch(launch);
+        let started = lock(&self.launcher).launch(launch, &self.guard);
         let pid =
             started.map_err(|(stage, errno)| explain(stage, errno, program, launch.folder.as_deref()))?;
         let (sender, exit) = oneshot::channel();
@@ -356,8 +369,8 @@ impl Agent {
         if wanted.is_empty() {
             return Ok(None);
         }
-        let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
-        let group = std::fs::read("/etc/group").unwrap_or_default();
+        let passwd = read_list(c"/etc/passwd")?;
+        let group = read_list(c"/etc/group")?;
         let user = users::resolve(wanted, &passwd, &group).map_err(|(reason, text)| refusal(reason, text))?;
         if self.user_id != 0 {
             let same = user.id == self.user_id && user.group == rustix::process::getgid().as_raw();
@@ -405,6 +418,34 @@ fn root() -> std::io::Result<User> {
     let groups = rustix::process::getgroups()?.into_iter().map(rustix::process::Gid::as_raw).collect();
     let group = rustix::process::getgid().as_raw();
     Ok(User { id: 0, group, groups, name: b"root".to_vec(), home: b"/root".to_vec() })
+}
+
+/// A list of users or groups of the sandbox, whose root may have put anything in its place: a plain file on a disk alone, bounded.
+fn read_list(path: &CStr) -> Result<Vec<u8>, Status> {
+    let refused = |why: String| refusal(Reason::Invalid, format!("{}: {why}", path.to_string_lossy()));
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(rustix::io::Errno::NOENT) => return Ok(Vec::new()),
+        Err(error) => return Err(refused(error.to_string())),
+    };
+    let found = rustix::fs::fstat(&file).map_err(|error| refused(error.to_string()))?;
+    let system = rustix::fs::fstatfs(&file).map_err(|error| refused(error.to_string()))?;
+    let plain = rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::RegularFile;
+    // Reading what stands for another process may wait for that process.
+    if !plain || system.f_type == rustix::fs::PROC_SUPER_MAGIC {
+        return Err(refused("not a plain file".to_owned()));
+    }
+    let mut text = Vec::new();
+    let read = std::io::Read::read_to_end(
+        &mut std::io::Read::take(std::fs::File::from(file), LIST_BYTES_MAX + 1),
+        &mut text,
+    );
+    read.map_err(|error| refused(error.to_string()))?;
+    if text.len() as u64 > LIST_BYTES_MAX {
+        return Err(refused(format!("more than {LIST_BYTES_MAX} bytes")));
+    }
+    Ok(text)
 }
 
 /// Random bytes of the kernel.

@@ -8,10 +8,11 @@
     reason = "between clone and exec only bare system calls are allowed; rustix and std have no such launch"
 )]
 
+use crate::guard::Guard;
 use crate::tree::MARK_LIMIT;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 /// Of `clone3` alone: beyond the numbers that older calls take.
@@ -99,7 +100,7 @@ impl Launcher {
     }
 
     /// Starts a process; returns its id once it executes its program.
-    pub fn launch(&mut self, launch: &Launch<'_>) -> Result<u32, (Stage, Errno)> {
+    pub fn launch(&mut self, launch: &Launch<'_>, guard: &Guard) -> Result<u32, (Stage, Errno)> {
         let arguments = pointers(&launch.arguments);
         let environment = pointers(&launch.environment);
         let enter: Vec<RawFd> = launch.enter.iter().map(AsRawFd::as_raw_fd).collect();
@@ -112,7 +113,17 @@ impl Launcher {
         };
         // SAFETY: the page is mapped for ever and no child writes to it now.
         unsafe { self.report.write_volatile(Report { stage: -1, errno: 0 }) };
-        let pid = clone(launch.cgroup, &child).map_err(|errno| (Stage::Clone, errno))?;
+        guard.begins();
+        let cloned = clone(launch.cgroup, &child, guard.place());
+        let (descriptor, killed) = guard.ends();
+        if let Some(descriptor) = descriptor {
+            // SAFETY: the kernel made it for this start, and nobody else has it.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
+        let pid = cloned.map_err(|errno| (Stage::Clone, errno))?;
+        if killed {
+            return Err((Stage::Program, Errno::TIMEDOUT));
+        }
         // SAFETY: as above; the child has executed its program or is gone.
         let report = unsafe { self.report.read_volatile() };
         match usize::try_from(report.stage).ok().and_then(|stage| STAGES.get(stage)) {
@@ -127,12 +138,13 @@ fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
 }
 
 /// Makes the child and runs it; returns in the agent alone. A child that could not start is reaped with all others.
-fn clone(cgroup: Option<BorrowedFd<'_>>, child: &Child<'_>) -> Result<u32, Errno> {
+fn clone(cgroup: Option<BorrowedFd<'_>>, child: &Child<'_>, descriptor: *mut i32) -> Result<u32, Errno> {
     // SAFETY: without CLONE_VM the child has a copy of everything; it calls nothing but `Child::run`, which makes bare system
     // calls and ends in exec or exit. Null stack and sizes are what the calls ask for then.
     unsafe {
         let mut arguments: libc::clone_args = std::mem::zeroed();
-        arguments.flags = libc::CLONE_VFORK as u64;
+        arguments.flags = libc::CLONE_VFORK as u64 | libc::CLONE_PIDFD as u64;
+        arguments.pidfd = descriptor as u64;
         arguments.exit_signal = libc::SIGCHLD as u64;
         if let Some(cgroup) = cgroup {
             arguments.flags |= CLONE_INTO_CGROUP;
@@ -314,6 +326,9 @@ pub fn explain(stage: Stage, errno: Errno, program: &[u8], folder: Option<&CStr>
         Stage::Program if by_errno == Reason::NotFound => format!("program `{program}`: not found"),
         Stage::Program if errno == Errno::TOOBIG => {
             format!("program `{program}`: arguments and environment are too long")
+        }
+        Stage::Program if errno == Errno::TIMEDOUT => {
+            format!("program `{program}`: its process was stopped from inside the sandbox before it began")
         }
         Stage::Program => format!("program `{program}`: {errno}"),
     };

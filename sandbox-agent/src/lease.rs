@@ -49,6 +49,12 @@ impl Lease {
         }
     }
 
+    /// For how long it has been over; `None` while it holds.
+    pub fn silent_for(&self) -> Option<Duration> {
+        let state = self.lock();
+        Instant::now().checked_duration_since(state.renewed + state.length)
+    }
+
     /// When it will run out; `None`: it has.
     fn end(&self, now: Instant) -> Option<Instant> {
         let state = self.lock();

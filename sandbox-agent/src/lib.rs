@@ -13,6 +13,7 @@ pub mod commands;
 pub mod events;
 pub mod files;
 pub mod forward;
+pub mod guard;
 pub mod ids;
 pub mod input;
 pub mod job;

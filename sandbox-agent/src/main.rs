@@ -37,6 +37,9 @@ fn start() -> Result<ExitCode, String> {
     let hidden = sys::hide();
     // A change of user undoes it.
     sys::undumpable().map_err(failed("the agent cannot hide its memory"))?;
+    if hidden {
+        sys::nobody_becomes_the_agent().map_err(failed("the filter of users"))?;
+    }
     sys::adopt_orphans();
     let signals = sys::signal_descriptor().map_err(failed("signals"))?;
     let proc = Proc::open().map_err(failed("/proc"))?;
@@ -44,11 +47,14 @@ fn start() -> Result<ExitCode, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)
-        .thread_keep_alive(Duration::from_secs(10))
+        // A thread that was made once is kept: when what runs in the sandbox has taken every process, there is no other.
+        .thread_keep_alive(Duration::from_secs(1 << 32))
         .thread_stack_size(512 << 10)
         .build()
         .map_err(failed("start"))?;
     let code = runtime.block_on(async move {
+        agent.watch_over().map_err(failed("a thread"))?;
+        tokio::task::spawn_blocking(|| ()).await.map_err(|error| failed("a thread")(error.into()))?;
         let door = door.open().map_err(failed("the socket"))?;
         if let Some(ready) = ready {
             // Whoever waited may have gone.

@@ -127,6 +127,53 @@ pub fn hide() -> bool {
     }
 }
 
+/// From here on neither this process nor what it starts becomes the user that the agent hides as: that would be a right over its
+/// threads. Needs that no new privileges are gained; where that is not so, nothing is done: the backend did not ask for it.
+pub fn nobody_becomes_the_agent() -> io::Result<()> {
+    // SAFETY: asks for one bit.
+    if unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) } != 1 {
+        return Ok(());
+    }
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let load = |at: u32| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
+    let equal = |k: u32, jt: u8, jf: u8| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
+    let answer = |k: u32| step(libc::BPF_RET | libc::BPF_K, 0, 0, k);
+    let mut filter = vec![load(0)];
+    for (call, ids) in
+        [(libc::SYS_setresuid, 3), (libc::SYS_setreuid, 2), (libc::SYS_setuid, 1), (libc::SYS_setfsuid, 1)]
+    {
+        filter.push(equal(u32::try_from(call).unwrap_or(u32::MAX), 0, ids * 2 + 2));
+        for index in 0..ids {
+            // The low half of an argument, on machines that store it first.
+            filter
+                .extend([load(16 + 8 * u32::from(index)), equal(HIDDEN_USER, (ids - 1 - index) * 2 + 1, 0)]);
+        }
+        filter
+            .extend([answer(libc::SECCOMP_RET_ALLOW), answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32)]);
+    }
+    filter.push(answer(libc::SECCOMP_RET_ALLOW));
+    let program =
+        libc::sock_fprog { len: u16::try_from(filter.len()).unwrap_or(0), filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel copies the program, which lives until then.
+    let done =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Kills the process that a number of a descriptor stands for; nothing where it is none of a process.
+pub fn kill_by_descriptor(descriptor: i32) {
+    // SAFETY: the call reads no memory.
+    unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, descriptor, libc::SIGKILL, 0, 0);
+    }
+}
+
+/// Ends this process and all its threads at once.
+pub fn leave(code: u8) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(i32::from(code)) }
+}
+
 /// No signal is ignored that whoever started the agent ignored: commands would inherit it. The agent itself wants errors and
 /// not SIGPIPE; `launch` gives commands that one back.
 pub fn default_signals() {

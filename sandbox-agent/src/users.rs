@@ -48,6 +48,10 @@ pub fn resolve(wanted: &str, passwd: &[u8], group: &[u8]) -> Result<User, (Reaso
         let id = named.and_then(|fields| number(fields.get(2)?)).or_else(|| of_group.parse().ok());
         found.group = id.ok_or((Reason::NotFound, format!("group `{of_group}`: not in /etc/group")))?;
     }
+    if found.id == u32::MAX || found.group == u32::MAX {
+        // To the kernel it means: as it is.
+        return Err((Reason::Invalid, format!("user `{wanted}`: 4294967295 is nobody's number")));
+    }
     found.groups = vec![found.group];
     if !found.name.is_empty() && of_group.is_none() {
         let member = |fields: &Vec<&[u8]>| {
@@ -101,6 +105,8 @@ mod tests {
         check("nobody", Err("user `nobody`: not in /etc/passwd"));
         check("web:none", Err("group `none`: not in /etc/group"));
         check("bad", Err("user `bad`: its line in /etc/passwd has no numbers"));
+        check("4294967295", Err("user `4294967295`: 4294967295 is nobody's number"));
+        check("web:4294967295", Err("user `web:4294967295`: 4294967295 is nobody's number"));
         check("-1", Err("user `-1`: not in /etc/passwd"));
     }
 }

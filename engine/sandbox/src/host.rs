@@ -1,5 +1,6 @@
 //! The image `host`: this machine's own programs, without what is this machine's business. `/usr` is seen as it is; `/etc` is a
-//! copy of what everybody may read; homes, `/var`, `/tmp`, `/run` and the rest are empty.
+//! copy of what everybody may read; homes, `/var`, `/tmp`, `/run` and the rest are empty. What lies in `/usr` and is not for
+//! everybody to read is hidden; it is looked for again every hour, and whenever `/etc` or the upper folders of `/usr` change.
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
@@ -9,11 +10,18 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Held while the folder below is made.
 static MAKING: Mutex<()> = Mutex::new(());
 /// Changes whenever the folder below is put together in another way.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
+/// How long what was found hidden is believed.
+const HIDDEN_BELIEVED: Duration = Duration::from_secs(3600);
+/// In the folder at the bottom: the root file system.
+const ROOT: &str = "root";
+/// In the folder at the bottom: what hides files of programs' folders, by their paths.
+const HIDING: &str = "hiding";
 /// Of a file in `/etc`; larger ones are data of programs that no sandbox has.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Folders that are programs' own, or links to such.
@@ -50,6 +58,13 @@ pub fn overlays(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<PathBuf>)>> {
     let base = folder.join(format!("host-{:016x}", state()));
     // One at a time in this process; between processes the name of the unfinished folder keeps them apart.
     let _turn = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let made = fs::metadata(&base).and_then(|found| found.modified());
+    let old = made.as_ref().is_ok_and(|made| made.elapsed().is_ok_and(|age| age > HIDDEN_BELIEVED));
+    if old {
+        // Sandboxes that stand on it keep it: a mount has its folder, whatever it is called.
+        let past = folder.join(format!("host-old-{}-{}", std::process::id(), crate::service::random_id()));
+        let _ = fs::rename(&base, &past);
+    }
     if !base.is_dir() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let partial = folder.join(format!("host-new-{}", std::process::id()));
@@ -61,29 +76,94 @@ pub fn overlays(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<PathBuf>)>> {
             other => other?,
         }
     }
-    let mut overlays = vec![(PathBuf::from("/"), vec![base])];
+    let mut overlays = vec![(PathBuf::from("/"), vec![base.join(ROOT)])];
     let own = |name: &&str| fs::symlink_metadata(Path::new("/").join(name)).is_ok_and(|found| found.is_dir());
     for name in ["usr"].iter().chain(PROGRAMS.iter()).filter(|name| own(name)) {
         let path = Path::new("/").join(name);
-        overlays.push((path.clone(), vec![path]));
+        let hiding = base.join(HIDING).join(name);
+        let lowers = [path.clone()].into_iter().chain(hiding.is_dir().then_some(hiding));
+        overlays.push((path, lowers.collect()));
     }
     Ok(overlays)
+}
+
+/// Hides what not everybody may read below a folder of programs: whiteouts above it, where this user may make them. An ordinary
+/// user reads no more of it inside than outside.
+fn hide(top: &Path, hiding: &Path) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(top)? {
+        let path = entry?.path();
+        let Ok(found) = fs::symlink_metadata(&path) else { continue };
+        let (kind, mode) = (found.file_type(), found.mode());
+        let open = kind.is_symlink() || mode & if kind.is_dir() { 0o001 } else { 0o004 } != 0;
+        let mask = path.file_name().map(|name| hiding.join(name)).unwrap_or_default();
+        if !open {
+            cover(top, hiding)?;
+            let none = rustix::fs::makedev(0, 0);
+            let kind = rustix::fs::FileType::CharacterDevice;
+            rustix::fs::mknodat(rustix::fs::CWD, &mask, kind, rustix::fs::Mode::empty(), none)?;
+        } else if kind.is_dir() && found.dev() == fs::metadata(top)?.dev() {
+            hide(&path, &mask)?;
+        }
+    }
+    Ok(())
+}
+
+/// The folder that hides entries of another, with all above it; each looks like the one it lies over.
+fn cover(top: &Path, hiding: &Path) -> io::Result<()> {
+    if hiding.is_dir() {
+        return Ok(());
+    }
+    if let (Some(above), Some(parent)) = (hiding.parent(), top.parent())
+        && !above.is_dir()
+    {
+        cover(parent, above)?;
+    }
+    let found = fs::metadata(top)?;
+    make_folder(hiding, found.mode() & 0o7777)?;
+    own(hiding, &found);
+    Ok(())
 }
 
 /// A number that changes with the machine's set-up.
 fn state() -> u64 {
     let mut hasher = DefaultHasher::new();
     FORM.hash(&mut hasher);
-    for path in
-        ["/etc", "/etc/passwd", "/etc/group", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs"]
-    {
+    for path in [
+        "/etc",
+        "/etc/passwd",
+        "/etc/group",
+        "/etc/alternatives",
+        "/etc/ld.so.cache",
+        "/etc/ssl/certs",
+        "/usr",
+        "/usr/bin",
+        "/usr/lib",
+        "/usr/share",
+        "/usr/local",
+        "/usr/local/bin",
+        "/usr/local/etc",
+        "/usr/local/lib",
+        "/usr/local/share",
+    ] {
         let seen = fs::metadata(path).map(|found| (found.mtime(), found.mtime_nsec(), found.size()));
         seen.unwrap_or_default().hash(&mut hasher);
     }
     hasher.finish()
 }
 
-fn fill(base: &Path) -> io::Result<()> {
+fn fill(whole: &Path) -> io::Result<()> {
+    make_folder(whole, 0o755)?;
+    make_folder(&whole.join(HIDING), 0o755)?;
+    for name in ["usr"].iter().chain(PROGRAMS.iter()) {
+        let top = Path::new("/").join(name);
+        if fs::symlink_metadata(&top).is_ok_and(|found| found.is_dir()) {
+            hide(&top, &whole.join(HIDING).join(name))?;
+        }
+    }
+    let base = &whole.join(ROOT);
     make_folder(base, 0o755)?;
     for (name, mode) in EMPTY {
         make_folder(&base.join(name), mode)?;
@@ -139,5 +219,49 @@ fn copy_folder(from: &Path, to: &Path, top: bool) -> io::Result<()> {
 fn own(path: &Path, like: &fs::Metadata) {
     if like.uid() < 65_536 && like.gid() < 65_536 {
         let _ = chown(path, Some(like.uid()), Some(like.gid()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_not_everybody_may_read_is_hidden() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (top, hiding) = (folder.path().join("top"), folder.path().join("hiding"));
+        fs::create_dir(&hiding).unwrap();
+        for (path, mode) in [("a", 0o755), ("a/deep", 0o750), ("b", 0o755), ("b/c", 0o711)] {
+            fs::create_dir_all(top.join(path)).unwrap();
+            fs::set_permissions(top.join(path), Permissions::from_mode(mode)).unwrap();
+        }
+        for (path, mode) in [("a/open", 0o644), ("a/deep/x", 0o644), ("b/c/secret", 0o600), ("b/open", 0o444)]
+        {
+            fs::write(top.join(path), "x").unwrap();
+            fs::set_permissions(top.join(path), Permissions::from_mode(mode)).unwrap();
+        }
+        symlink("nowhere", top.join("a/link")).unwrap();
+        hide(&top, &hiding.join("top")).unwrap();
+        let mut found = Vec::new();
+        list(&hiding.join("top"), &mut found);
+        found.sort();
+        let hiding = |name: &str| hiding.join("top").join(name);
+        assert_eq!(found, [hiding("a/deep"), hiding("b/c/secret")]);
+        assert_eq!(fs::metadata(hiding("b/c")).unwrap().mode() & 0o7777, 0o711);
+    }
+
+    /// What is no folder.
+    fn list(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            if entry.file_type().unwrap().is_dir() {
+                list(&entry.path(), found);
+            } else {
+                assert_eq!(entry.metadata().unwrap().rdev(), 0);
+                found.push(entry.path());
+            }
+        }
     }
 }

@@ -27,6 +27,8 @@ use wire::{Answer, Refusal, RefusalKind, Request, Said, VERSION, What};
 const START_MAX: Duration = Duration::from_secs(30);
 /// For every request; longer than anything the keeper waits for.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// Writing out before a checkpoint.
+const FLUSH_MAX: Duration = Duration::from_secs(20);
 /// Sandboxes that ended and that nobody has heard of yet.
 const ENDED_MAX: usize = 4096;
 
@@ -224,6 +226,21 @@ impl Local {
         }
     }
 
+    /// Writes out what a sandbox has written, so that it is stopped, and the keeper busy, for less long. Where that fails the
+    /// checkpoint does it.
+    async fn flush(&self, keeper: u32, id: &str) {
+        let Ok(folder) = std::fs::canonicalize(&self.shared.config.folder) else { return };
+        let seen = folder.strip_prefix("/").unwrap_or(&folder);
+        let disk = Path::new("/proc").join(keeper.to_string()).join("root").join(seen).join("pool").join(id);
+        let flushed = tokio::task::spawn_blocking(move || {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let disk = rustix::fs::openat(CWD, &disk, flags, Mode::empty())?;
+            rustix::fs::syncfs(&disk)
+        });
+        // The disk may be slow; the checkpoint has its own bound.
+        let _ = tokio::time::timeout(FLUSH_MAX, flushed).await;
+    }
+
     async fn hello(&self) -> Result<wire::Hello, SandboxError> {
         match self.ask(What::Hello).await? {
             Answer::Hello(hello) => Ok(hello),
@@ -376,6 +393,7 @@ impl Backend for Local {
     async fn checkpoint(&self, id: &str, checkpoint: &str) -> Result<Checkpoint, SandboxError> {
         let what = What::Checkpoint { sandbox: id.to_owned(), checkpoint: checkpoint.to_owned() };
         let keeper = self.hello().await?.pid;
+        self.flush(keeper, id).await;
         match self.ask(what).await? {
             Answer::Checkpoint(made) => Ok(checkpoint_of(made, keeper)),
             other => Err(strange(&other)),

@@ -145,7 +145,11 @@ impl Keeper {
             if self.yard.is_empty() && self.idle.elapsed() >= IDLE {
                 return Ok(());
             }
-            let wait = if self.yard.has_unfinished() { TICK } else { Duration::from_secs(1) };
+            let wait = match (self.yard.has_unfinished(), self.yard.is_empty()) {
+                (true, _) => TICK,
+                (false, false) => yard::LOOK_BELOW_EVERY,
+                (false, true) => Duration::from_secs(1),
+            };
             let timeout = rustix::time::Timespec::try_from(wait).ok();
             let mut happened = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
             let happened = match epoll::wait(&self.events, &mut happened, timeout.as_ref()) {

@@ -6,6 +6,7 @@ mod attacks;
 mod bounds;
 mod checkpoints;
 mod faults;
+mod hostile;
 mod life;
 mod network;
 mod support;

@@ -79,7 +79,8 @@ pub(super) fn bear(order: &Order, means: Means<'_>) -> Result<Born, String> {
     let flags = SocketFlags::CLOEXEC;
     let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (line, inner) = pair.map_err(failed("a socket pair"))?;
-    match kernel::divide(means.lent.agent.as_ref().map(AsFd::as_fd)).map_err(failed("new namespaces"))? {
+    let divided = kernel::divide(means.lent.agent.as_ref().map(AsFd::as_fd), means.ids_from);
+    match divided.map_err(failed("new namespaces"))? {
         Side::Child => {
             drop((word, line));
             let (what, errno) = become_sandbox(order, means, &inner, &say);
@@ -246,7 +247,7 @@ fn prepare(order: &Order, means: Means<'_>, line: &OwnedFd, say: &OwnedFd) -> Re
     bound(order, means.rlimits).map_err(at("rlimits"))?;
     let program = become_ready(order, means, spill, say).map_err(at("descriptors"))?;
     rustix::thread::set_no_new_privs(true).map_err(at("no new privileges"))?;
-    kernel::confine(&seccomp::filter()).map_err(at("the filter of system calls"))?;
+    kernel::confine(&seccomp::filter(!given)).map_err(at("the filter of system calls"))?;
     Ok(program)
 }
 

@@ -38,9 +38,34 @@ pub(super) enum Side {
 }
 
 /// A copy of this process in namespaces of its own, in a cgroup of version 2 from its first instruction where one is given.
+/// What the kernel counts by user (queued signals, watches of files, messages) is counted for `owner`, where that is given: a
+/// user that no other sandbox has, so that none takes from another or from the machine's root.
 ///
 /// The keeper has one thread, so that the copy may go on in Rust.
-pub(super) fn divide(cgroup: Option<BorrowedFd<'_>>) -> Result<Side, Errno> {
+pub(super) fn divide(cgroup: Option<BorrowedFd<'_>>, owner: Option<u32>) -> Result<Side, Errno> {
+    let Some(owner) = owner else { return divide_as_it_is(cgroup) };
+    own_namespaces_as(owner)?;
+    let divided = divide_as_it_is(cgroup);
+    if !matches!(divided, Ok(Side::Child)) {
+        own_namespaces_as(0)?;
+    }
+    divided
+}
+
+/// The effective user, who owns namespaces that are made; capabilities stay.
+fn own_namespaces_as(user: u32) -> Result<(), Errno> {
+    const KEEP: libc::c_ulong = 1 << 2; // SECBIT_NO_SETUID_FIXUP
+    let unchanged = u32::MAX;
+    // SAFETY: credentials of the one thread there is; no memory is read.
+    unsafe {
+        check(libc::c_long::from(libc::prctl(libc::PR_SET_SECUREBITS, KEEP, 0, 0, 0)))?;
+        check(libc::syscall(libc::SYS_setresuid, unchanged, user, unchanged))?;
+        let bits = if user == 0 { 0 } else { KEEP };
+        check(libc::c_long::from(libc::prctl(libc::PR_SET_SECUREBITS, bits, 0, 0, 0))).map(drop)
+    }
+}
+
+fn divide_as_it_is(cgroup: Option<BorrowedFd<'_>>) -> Result<Side, Errno> {
     let mut descriptor: RawFd = -1;
     // SAFETY: zeros are valid for every field; without CLONE_VM the child has a copy of all memory, and as there is one thread,
     // no lock is held in it by another. The kernel writes the descriptor before it returns.

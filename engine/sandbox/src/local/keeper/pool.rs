@@ -20,6 +20,11 @@ const BYTES_MIN: u64 = 512 << 20;
 /// What must stay free below the pool: a sparse file that cannot grow breaks every sandbox in it.
 const RESERVE: u64 = 512 << 20;
 
+/// With less than this and what is on its way, sandboxes are ended.
+const STARVING: u64 = 256 << 20;
+/// More is never on its way to the disk at once, as far as this asks.
+const LATE_MAX: u64 = 16 << 30;
+
 /// Numbers of `ioctl`s on btrfs, by the rule of the kernel's headers.
 const fn request(direction: u64, number: u64, size: u64) -> libc::c_ulong {
     (direction << 30) | (size << 16) | (0x94 << 8) | number
@@ -87,7 +92,7 @@ impl Pool {
             None => attach(&backing).map_err(|error| says("no loop device", &error))?,
         };
         std::fs::create_dir_all(folder).map_err(|error| says("its folder", &error))?;
-        let options = c"nodatasum,discard=async,commit=30";
+        let options = c"discard=async,commit=30";
         let flags = rustix::mount::MountFlags::NODEV
             | rustix::mount::MountFlags::NOSUID
             | rustix::mount::MountFlags::NOATIME;
@@ -162,6 +167,14 @@ impl Pool {
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
+    /// Whether what was written and is on its way may find no room below the pool.
+    pub(super) fn is_starving(&self) -> bool {
+        let Ok(below) = rustix::fs::fstatvfs(&self.file) else { return false };
+        let free = below.f_bavail * below.f_frsize;
+        // Most of the time that is all that has to be asked.
+        free < STARVING + LATE_MAX && free < STARVING + late_bytes()
+    }
+
     /// Refuses while the disk below the pool could not take what sandboxes write.
     fn room(&self) -> Result<(), Errno> {
         let below = rustix::fs::fstatvfs(&self.file)?;
@@ -173,6 +186,17 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let _ = rustix::mount::unmount(&self.folder, rustix::mount::UnmountFlags::DETACH);
     }
+}
+
+/// Bytes that the machine has taken and not written yet.
+fn late_bytes() -> u64 {
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = |name: &str| -> Option<u64> {
+        memory
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB")?.trim().parse().ok())
+    };
+    (kib("Dirty:").unwrap_or(0) + kib("Writeback:").unwrap_or(0)) << 10
 }
 
 fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {

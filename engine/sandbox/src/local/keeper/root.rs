@@ -16,7 +16,11 @@ const STAGE: &str = "/tmp";
 /// Devices that a sandbox has.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Files of `/proc` that say or do more than a sandbox should.
-const MASKED: [&str; 10] = [
+const MASKED: [&str; 14] = [
+    "cmdline",
+    "config.gz",
+    "diskstats",
+    "partitions",
     "kcore",
     "keys",
     "key-users",

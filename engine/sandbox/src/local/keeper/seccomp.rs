@@ -14,6 +14,9 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
+/// Newer than the C library's list of numbers.
+const OPEN_TREE_ATTR: libc::c_long = 467;
+
 /// Where the fields of `seccomp_data` lie.
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
@@ -35,6 +38,7 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_fsmount,
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
+    OPEN_TREE_ATTR,
     libc::SYS_setns,
     libc::SYS_unshare,
     // The machine's own.
@@ -131,8 +135,9 @@ fn number(call: libc::c_long) -> u32 {
     u32::try_from(call).expect("system calls have small positive numbers")
 }
 
-/// The filter, ready for the kernel.
-pub(super) fn filter() -> Vec<sock_filter> {
+/// The filter, ready for the kernel. `one_user`: the agent is the same user as the commands, and its threads are kept from limits
+/// by refusing to limit any other process; elsewhere its own user does that.
+pub(super) fn filter(one_user: bool) -> Vec<sock_filter> {
     let equal = |k, jt, jf| jump(BPF_JEQ, k, jt, jf);
     let mut program = vec![
         load(ARCHITECTURE_AT),
@@ -175,6 +180,28 @@ pub(super) fn filter() -> Vec<sock_filter> {
         answer(libc::EPERM),
         allow(),
     ]);
+    // A lease on a file makes whoever opens it wait: the agent too.
+    program.extend([
+        equal(number(libc::SYS_fcntl), 0, 4),
+        load(argument_at(1)),
+        equal(libc::F_SETLEASE as u32, 0, 1),
+        answer(libc::EPERM),
+        allow(),
+    ]);
+    if one_user {
+        program.extend([
+            equal(number(libc::SYS_prlimit64), 0, 9),
+            load(argument_at(0)),
+            equal(0, 6, 0),
+            equal(1, 4, 0),
+            load(argument_at(2)),
+            equal(0, 0, 2),
+            load(argument_at(2) + 4),
+            equal(0, 1, 0),
+            answer(libc::EPERM),
+            allow(),
+        ]);
+    }
     for call in NOT_TO_THE_AGENT {
         let at = if *call == libc::SYS_ptrace { 1 } else { 0 };
         program.extend([
@@ -217,7 +244,10 @@ mod tests {
                 register = match step.k {
                     NUMBER_AT => call as u32,
                     ARCHITECTURE_AT => architecture,
-                    offset => arguments[(offset as usize - 16) / 8] as u32,
+                    offset => {
+                        let at = offset as usize - 16;
+                        (arguments[at / 8] >> (8 * (at % 8))) as u32
+                    }
                 };
             } else if code == BPF_ALU | BPF_AND | BPF_K {
                 register &= step.k;
@@ -236,7 +266,7 @@ mod tests {
 
     #[test]
     fn calls_pass_fail_or_do_not_exist() {
-        let program = filter();
+        let program = filter(false);
         let check = |call: libc::c_long, arguments: &[u64], expect: Option<i32>| {
             let mut all = [0; 6];
             all[..arguments.len()].copy_from_slice(arguments);
@@ -263,6 +293,10 @@ mod tests {
         check(libc::SYS_ioctl, &[0, libc::TIOCLINUX], Some(libc::EPERM));
         check(libc::SYS_prlimit64, &[0], None);
         check(libc::SYS_prlimit64, &[1], Some(libc::EPERM));
+        check(libc::SYS_prlimit64, &[7, 7, 1], None);
+        check(libc::SYS_fcntl, &[3, libc::F_SETFL as u64], None);
+        check(libc::SYS_fcntl, &[3, libc::F_SETLEASE as u64], Some(libc::EPERM));
+        check(OPEN_TREE_ATTR, &[], Some(libc::EPERM));
         check(libc::SYS_ptrace, &[16, 1], Some(libc::EPERM));
         check(libc::SYS_ptrace, &[16, 2], None);
         check(libc::SYS_setpriority, &[0, 0], None);
@@ -270,6 +304,18 @@ mod tests {
         check(libc::SYS_setpriority, &[2, 0], Some(libc::EPERM));
         check(libc::SYS_ioprio_set, &[1, 0], None);
         check(libc::SYS_ioprio_set, &[3, 0], Some(libc::EPERM));
+        let strict = filter(true);
+        for (arguments, allowed) in [
+            ([0, 7, 1], true),
+            ([7, 7, 0], true),
+            ([7, 7, 1], false),
+            ([7, 7, 1 << 32], false),
+            ([1, 7, 0], false),
+        ] {
+            let [process, resource, new] = arguments;
+            let answer = run(&strict, libc::SYS_prlimit64, [process, resource, new, 0, 0, 0], ARCHITECTURE);
+            assert_eq!(answer == SECCOMP_RET_ALLOW, allowed, "{arguments:?}");
+        }
         let other = run(&program, libc::SYS_read, [0; 6], 0x4000_0003);
         assert_eq!(other, SECCOMP_RET_ERRNO | libc::ENOSYS as u32, "32-bit calls");
     }

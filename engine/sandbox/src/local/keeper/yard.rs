@@ -13,17 +13,23 @@ use rustix::net::RecvFlags;
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// From the order to an agent that takes calls.
 const BIRTH_MAX: Duration = Duration::from_secs(20);
 /// How long commands may take to stop for a checkpoint.
 const FREEZE_MAX: Duration = Duration::from_secs(2);
+/// How often the disk below the pool is looked at.
+pub(super) const LOOK_BELOW_EVERY: Duration = Duration::from_millis(250);
 /// First user id of the first sandbox.
 const IDS_BASE: u32 = 1 << 30;
 /// Sandboxes at once.
 pub(super) const SANDBOXES_MAX: usize = 8192;
+
+/// Folders whose mounts a keeper needs, beside that of its own folder.
+const NEEDED: [&str; 11] =
+    ["/proc", "/sys", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"];
 
 /// What to tell whom.
 pub(super) enum Notice {
@@ -56,6 +62,7 @@ pub(super) struct Yard {
     /// What could not be removed yet.
     leftovers: Vec<String>,
     boot: String,
+    looked_below: Instant,
 }
 
 struct Sandbox {
@@ -66,6 +73,8 @@ struct Sandbox {
     own: bool,
     token: u64,
     door: Option<OwnedFd>,
+    /// Why it was ended without being asked for.
+    doom: Option<String>,
     /// Locks on what lies below it.
     _holds: Vec<OwnedFd>,
 }
@@ -95,7 +104,7 @@ impl Yard {
         let (mut pool, mut pool_fault) = (None, "an ordinary user's disks are memory".to_owned());
         let mut hierarchies = Hierarchies::default();
         if is_root() {
-            own_mounts().map_err(|error| format!("a mount namespace: {error}"))?;
+            own_mounts(&home.folder).map_err(|error| format!("a mount namespace: {error}"))?;
             match Pool::open(&home.folder.join("pool.btrfs"), &home.folder.join("pool")) {
                 Ok(opened) => pool = Some(opened),
                 Err(fault) => {
@@ -121,6 +130,7 @@ impl Yard {
             next_token: 0,
             leftovers: Vec::new(),
             boot: home::boot(),
+            looked_below: Instant::now(),
         };
         for record in yard.home.records() {
             yard.adopt(record);
@@ -143,10 +153,20 @@ impl Yard {
         };
         match alive() {
             Some(process) => {
+                // The keeper before may have been killed while a checkpoint was made.
+                let _ = self.hierarchies.groups(&id).freeze(false);
                 let token = self.token(&id);
                 let (holds, state) = (hold(&record.order.root.holds), State::Running);
-                let sandbox =
-                    Sandbox { record, state, process, own: false, token, door: None, _holds: holds };
+                let sandbox = Sandbox {
+                    record,
+                    state,
+                    process,
+                    own: false,
+                    token,
+                    door: None,
+                    doom: None,
+                    _holds: holds,
+                };
                 self.sandboxes.insert(id, sandbox);
             }
             None => self.leftovers.push(id),
@@ -236,7 +256,16 @@ impl Yard {
                 let Born { descriptor: process, word, line, .. } = born;
                 let state = State::Born { asker, born_at: Instant::now(), word, line };
                 let holds = hold(&record.order.root.holds);
-                let sandbox = Sandbox { record, state, process, own: true, token, door: None, _holds: holds };
+                let sandbox = Sandbox {
+                    record,
+                    state,
+                    process,
+                    own: true,
+                    token,
+                    door: None,
+                    doom: None,
+                    _holds: holds,
+                };
                 let sandbox = self.sandboxes.entry(id).or_insert(sandbox);
                 let State::Born { word, .. } = &sandbox.state else { return Ok(Vec::new()) };
                 Ok(vec![(token, sandbox.process.as_fd()), (token + 1, word.as_fd())])
@@ -385,6 +414,7 @@ impl Yard {
         self.tokens.remove(&sandbox.token);
         self.tokens.remove(&(sandbox.token + 1));
         let how = if sandbox.own { wait(&sandbox.process) } else { "its agent has ended".to_owned() };
+        let how = sandbox.doom.unwrap_or(how);
         self.leftovers.push(id.to_owned());
         self.tidy();
         match sandbox.state {
@@ -522,7 +552,25 @@ impl Yard {
             notices.extend(self.fail(&id, asker, text));
         }
         self.tidy();
+        self.look_below();
         notices
+    }
+
+    /// Ends all sandboxes before the disk below the pool is full: what they write would be lost, and none of them told.
+    fn look_below(&mut self) {
+        if self.looked_below.elapsed() < LOOK_BELOW_EVERY || self.sandboxes.is_empty() {
+            return;
+        }
+        self.looked_below = Instant::now();
+        if !self.pool.as_ref().is_some_and(Pool::is_starving) {
+            return;
+        }
+        let text = format!("the disk below {} is full", self.home.folder.display());
+        eprintln!("{text}: all sandboxes are ended");
+        for sandbox in self.sandboxes.values_mut().filter(|sandbox| sandbox.doom.is_none()) {
+            sandbox.doom = Some(text.clone());
+            let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
+        }
     }
 
     /// Removes what is left of sandboxes that have ended. Groups may need a moment until their last process is gone.
@@ -585,11 +633,23 @@ fn wait(process: &OwnedFd) -> String {
     }
 }
 
-/// Mounts of the keeper are its own; those that the machine makes later are seen.
-fn own_mounts() -> Result<(), Errno> {
+/// Mounts of the keeper are its own; those that the machine makes later are seen. Others than it needs are let go: a disk that the
+/// machine unmounts would stay busy here.
+fn own_mounts(folder: &Path) -> Result<(), Errno> {
     kernel::own_mounts()?;
     let flags = rustix::mount::MountPropagationFlags::DOWNSTREAM | rustix::mount::MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", flags)
+    rustix::mount::mount_change("/", flags)?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let places = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
+    let needed = |place: &Path| {
+        folder.starts_with(place)
+            || place.starts_with(folder)
+            || NEEDED.iter().any(|own| place.starts_with(own))
+    };
+    for place in places.filter(|place| !needed(place)) {
+        let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
+    }
+    Ok(())
 }
 
 /// Names this store's groups: one word for each folder.

@@ -1,0 +1,186 @@
+//! What runs in a sandbox tries to take the agent, its neighbours or the machine along. It may spoil its own sandbox, no more.
+
+use crate::support::{Place, Sandbox, keeper_pid, kill, order, wait_until};
+use espalier_agent_client::wire::{CommandSpec, outcome::Outcome};
+use espalier_agent_client::{Excerpts, command};
+use espalier_sandbox::backend::Backend;
+use std::time::Duration;
+
+/// A program in Python as a command.
+fn python(text: &str) -> String {
+    format!("python3 - <<'END'\n{text}\nEND")
+}
+
+async fn outcome(sandbox: &Sandbox, spec: CommandSpec) -> Outcome {
+    let answer = sandbox.agent.run(&sandbox.agent.allot(), spec, Excerpts::default()).await.unwrap();
+    answer.ended.unwrap().outcome.unwrap().outcome.unwrap()
+}
+
+#[tokio::test]
+async fn whoever_stops_every_process_does_not_stop_the_agent() {
+    let place = Place::new();
+    let sandbox = place.host("stopped").await;
+    let stop = python(
+        "import os, signal, time\nend = time.monotonic() + 9\nwhile time.monotonic() < end:\n  try: os.kill(-1, signal.SIGSTOP)\n  except OSError: pass",
+    );
+    sandbox.agent.start(&sandbox.agent.allot(), command::script(stop)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut stopped_early = 0;
+    for _ in 0..3 {
+        let spec = command::within(command::script("true"), Duration::from_millis(500));
+        // It never began, or was stopped later, or was quicker.
+        match outcome(&sandbox, spec).await {
+            Outcome::Unstarted(unstarted) => {
+                let text = "its process was stopped from inside the sandbox before it began";
+                assert!(unstarted.message.ends_with(text), "{}", unstarted.message);
+                stopped_early += 1;
+            }
+            Outcome::TimedOut(_) | Outcome::ExitCode(0) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    eprintln!("{stopped_early} of 3 were stopped before they began");
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!(sandbox.run("echo alive").await.0, "alive\n");
+}
+
+#[tokio::test]
+async fn the_list_of_users_may_be_anything() {
+    let place = Place::new();
+    let sandbox = place.host("users").await;
+    for (spoil, expect) in [
+        ("ln -sf /dev/zero /etc/passwd", "/etc/passwd: not a plain file"),
+        ("rm /etc/passwd; mkfifo /etc/passwd", "/etc/passwd: not a plain file"),
+        ("rm /etc/passwd; ln -s /dev/ptmx /etc/passwd", "/etc/passwd: not a plain file"),
+        ("rm /etc/passwd; ln -s /proc/self/environ /etc/passwd", "/etc/passwd: not a plain file"),
+        ("rm /etc/passwd; ln -s passwd /etc/passwd", "/etc/passwd: Too many levels of symbolic links"),
+        ("rm /etc/passwd; truncate -s 1G /etc/passwd", "/etc/passwd: more than 1048576 bytes"),
+    ] {
+        // Without a shell: that would read the list itself.
+        for words in spoil.split(';') {
+            let spec = command::arguments(words.split_whitespace());
+            assert_eq!(outcome(&sandbox, spec).await, Outcome::ExitCode(0), "{words}");
+        }
+        let spec = CommandSpec { user: "daemon".to_owned(), ..command::script("id") };
+        match outcome(&sandbox, spec).await {
+            Outcome::Unstarted(unstarted) => assert!(unstarted.message.starts_with(expect), "{unstarted:?}"),
+            other => panic!("{spoil}: {other:?}"),
+        }
+    }
+    let spec = CommandSpec { user: "4294967295".to_owned(), ..command::script("id") };
+    assert!(matches!(outcome(&sandbox, spec).await, Outcome::Unstarted(_)));
+    assert_eq!(outcome(&sandbox, command::arguments(["true"])).await, Outcome::ExitCode(0));
+}
+
+#[tokio::test]
+async fn what_the_kernel_counts_by_user_is_counted_for_each_sandbox_alone() {
+    let place = Place::new();
+    let (greedy, neighbour) = (place.host("greedy").await, place.host("neighbour").await);
+    let watch = "import ctypes, time\nc = ctypes.CDLL(None)\nn = sum(c.inotify_init() >= 0 for _ in range(4000))\nprint(n, flush=True)\ntime.sleep(SECONDS)";
+    let queue = "import ctypes, os, signal, time\nc = ctypes.CDLL(None)\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])\nn = 0\nwhile n < 300000 and c.sigqueue(os.getpid(), signal.SIGRTMIN, 0) == 0: n += 1\nprint(n, flush=True)\ntime.sleep(SECONDS)";
+    for program in [watch, queue] {
+        let hold = python(&program.replace("SECONDS", "100000"));
+        sandbox_started(&greedy, &hold).await;
+        let (text, code) = neighbour.run(&python(&program.replace("SECONDS", "0"))).await;
+        let got: u32 = text.trim().parse().unwrap();
+        assert!(code == 0 && got > 60, "{text}");
+    }
+    // And the machine's own.
+    rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC).unwrap();
+}
+
+/// Starts a program that prints one line when it has done what it is to do.
+async fn sandbox_started(sandbox: &Sandbox, script: &str) {
+    let id = sandbox.agent.allot();
+    sandbox.agent.start(&id, command::script(script.to_owned())).await.unwrap();
+    let mut follow = sandbox.agent.attach(&id, espalier_agent_client::Offsets::default(), false);
+    while let Some(event) = follow.next().await.unwrap() {
+        if matches!(event, espalier_agent_client::Event::Output { .. }) {
+            return;
+        }
+    }
+    panic!("it ended: {script}");
+}
+
+#[tokio::test]
+async fn nobody_becomes_the_agents_user_or_leases_its_files() {
+    let place = Place::new();
+    let sandbox = place.host("user").await;
+    let program = "import ctypes, fcntl, os\nfor call in (lambda: os.setresuid(64998, -1, -1), lambda: os.setresuid(0, 0, 64998), lambda: os.setreuid(-1, 64998), lambda: os.setuid(64998), lambda: fcntl.fcntl(os.open('/root/x', os.O_RDWR | os.O_CREAT), fcntl.F_SETLEASE, fcntl.F_WRLCK)):\n  try: call(); print('done')\n  except PermissionError: pass\nctypes.CDLL(None).setfsuid(64998)\nprint(open('/proc/self/status').read().split('Uid:')[1].split()[3])\nos.setresuid(33, 33, 33)\nprint(os.getuid())";
+    assert_eq!(sandbox.run(&python(program)).await, ("0\n33\n".to_owned(), 0));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_was_being_kept_when_the_keeper_died_goes_on() {
+    let place = Place::new();
+    let sandbox = place.host("frozen").await;
+    let pid = sandbox.placed.pid.unwrap();
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
+    let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+    let folder = roots
+        .iter()
+        .map(|root| format!("{root}{own}/../box"))
+        .find(|path| std::path::Path::new(path).exists());
+    std::fs::write(folder.unwrap() + "/cgroup.freeze", "1").unwrap();
+    kill(keeper_pid(&place).await);
+    for _ in 0..100 {
+        if place.local.list().await.is_ok_and(|all| all.len() == 1) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(sandbox.run("echo goes on").await.0, "goes on\n");
+}
+
+#[tokio::test]
+async fn a_fork_bomb_of_an_ordinary_user_leaves_the_agent_its_threads() {
+    let place = Place::of_user();
+    let sandbox = place.host("bombed").await;
+    let bomb = "import os, time\nfor _ in range(200):\n  try:\n    if os.fork() == 0: time.sleep(100000)\n  except OSError: break\nprint('full', flush=True)\ntime.sleep(100000)";
+    sandbox_started(&sandbox, &python(bomb)).await;
+    // Work that the agent does on its other threads.
+    sandbox.agent.list_folder("/etc", 2).await.unwrap();
+    let all = (0..8).map(|_| async { sandbox.agent.list_folder("/usr", 2).await.unwrap().len() });
+    assert!(futures::future::join_all(all).await.iter().all(|count| *count > 10));
+    place.local.delete("bombed").await.unwrap();
+}
+
+/// A file system of its own below the store, unmounted in the end.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn new(size: &str) -> Small {
+        let folder = tempfile::Builder::new().prefix("espalier-").tempdir_in("/var/tmp").unwrap();
+        let options = format!("size={size}");
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(folder.path());
+        assert!(mount.status().unwrap().success());
+        Small(folder)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_below_ends_sandboxes_before_it_eats_what_they_write() {
+    let small = Small::new("1200m");
+    let folder = small.0.path().join("sandboxes");
+    let local = crate::support::open(&folder);
+    let placed = local.create(&order(&folder, "above")).await.unwrap();
+    let sandbox = Sandbox::of(placed, "test").await;
+    assert_eq!(sandbox.run("echo fine > /root/x; cat /root/x").await.0, "fine\n");
+    let mut ended = local.ended();
+    let file = std::fs::File::create(small.0.path().join("filler")).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 1000 << 20).unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(20), ended.recv()).await.unwrap().unwrap();
+    let folder = std::fs::canonicalize(&folder).unwrap();
+    assert_eq!(told.how, format!("the disk below {} is full", folder.display()));
+    let refused = local.create(&order(&folder, "next")).await.unwrap_err().to_string();
+    assert!(refused.starts_with("disk full: its disk: No space left on device"), "{refused}");
+    wait_until("nothing runs", || std::fs::read_dir(folder.join("sandboxes")).unwrap().count() == 0).await;
+}
