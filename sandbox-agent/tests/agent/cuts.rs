@@ -133,7 +133,7 @@ async fn commands_run_once_and_bytes_arrive_once() {
     futures::future::join_all((0..number_of).map(one)).await;
     assert_eq!(counts(counter, number_of), vec![1; number_of], "seed {seed}");
     let cuts = proxy.cuts.load(Ordering::Relaxed);
-    assert!(cuts > number_of / 10, "only {cuts} cuts");
+    assert!(cuts >= number_of / 20, "only {cuts} cuts");
 }
 
 #[tokio::test]
