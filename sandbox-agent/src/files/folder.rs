@@ -17,6 +17,8 @@ use tonic::Status;
 const DEPTH_MAX: u32 = 64;
 /// Entries in one message.
 const ENTRIES_IN_MESSAGE: usize = 256;
+/// Names of one folder, in a listing.
+const NAMES_BYTES_MAX: usize = 4 << 20;
 /// Deepest tree that is removed or copied.
 const NESTING_MAX: u32 = 512;
 
@@ -36,10 +38,18 @@ struct Pending {
     depth: u32,
 }
 
+/// A folder whose entries are being told. Its names are in memory, and nothing else of it.
+struct Current {
+    of: Pending,
+    folder: OwnedFd,
+    names: std::vec::IntoIter<CString>,
+    below: Vec<Pending>,
+}
+
 struct Listing {
     root: Arc<OwnedFd>,
     pending: Vec<Pending>,
-    ready: Vec<Entry>,
+    current: Option<Current>,
     depth_max: u32,
 }
 
@@ -56,14 +66,12 @@ pub async fn list(
     let listing = Listing {
         root: Arc::new(root),
         pending: vec![Pending { path: Vec::new(), depth: 1 }],
-        ready: Vec::new(),
+        current: None,
         depth_max: request.depth.clamp(1, DEPTH_MAX),
     };
     let events = futures::stream::try_unfold(listing, |mut listing| async move {
         let (event, listing) = blocking(move || {
-            while listing.ready.len() < ENTRIES_IN_MESSAGE && listing.look() {}
-            let count = listing.ready.len().min(ENTRIES_IN_MESSAGE);
-            let entries: Vec<Entry> = listing.ready.drain(..count).collect();
+            let entries = std::iter::from_fn(|| listing.next()).take(ENTRIES_IN_MESSAGE).collect();
             Ok((ListFolderEvent { entries }, listing))
         })
         .await?;
@@ -73,54 +81,74 @@ pub async fn list(
 }
 
 impl Listing {
-    /// Lists one pending folder; false when there is none.
-    fn look(&mut self) -> bool {
-        let Some(Pending { path, depth }) = self.pending.pop() else { return false };
-        let names = match self.names(&path) {
-            Ok(names) => names,
-            Err(error) => {
-                let error = std::io::Error::from(error).to_string();
-                self.ready.push(Entry { path: path.into(), stat: None, error });
-                return true;
-            }
-        };
-        let (folder, names) = names;
-        let mut below = Vec::new();
-        for name in names {
+    /// The next entry, of this folder or of the next that is pending.
+    fn next(&mut self) -> Option<Entry> {
+        loop {
+            let Some(current) = &mut self.current else {
+                let of = self.pending.pop()?;
+                match self.names(&of.path) {
+                    Ok((folder, names)) => {
+                        let names = names.into_iter();
+                        self.current = Some(Current { of, folder, names, below: Vec::new() });
+                    }
+                    Err(error) => {
+                        let error = match error {
+                            Errno::OVERFLOW => format!("its names are more than {NAMES_BYTES_MAX} bytes"),
+                            error => std::io::Error::from(error).to_string(),
+                        };
+                        return Some(Entry { path: of.path.into(), stat: None, error });
+                    }
+                }
+                continue;
+            };
+            let Some(name) = current.names.next() else {
+                current.below.reverse();
+                self.pending.append(&mut current.below);
+                self.current = None;
+                continue;
+            };
+            let Pending { path, depth } = &current.of;
             let full = if path.is_empty() {
                 name.to_bytes().to_vec()
             } else {
-                [&path, &b"/"[..], name.to_bytes()].concat()
+                [path, &b"/"[..], name.to_bytes()].concat()
             };
-            let (stat, error) = match stat_entry(&folder, &name) {
+            let (stat, error) = match stat_entry(&current.folder, &name) {
                 Ok(stat) => (Some(stat), String::new()),
                 Err(error) => (None, std::io::Error::from(error).to_string()),
             };
-            if stat.as_ref().is_some_and(|stat| stat.kind() == FileKind::Folder) && depth < self.depth_max {
-                below.push(Pending { path: full.clone(), depth: depth + 1 });
+            if stat.as_ref().is_some_and(|stat| stat.kind() == FileKind::Folder) && *depth < self.depth_max {
+                current.below.push(Pending { path: full.clone(), depth: depth + 1 });
             }
-            self.ready.push(Entry { path: Bytes::from(full), stat, error });
+            return Some(Entry { path: Bytes::from(full), stat, error });
         }
-        below.reverse();
-        self.pending.append(&mut below);
-        true
     }
 
     fn names(&self, path: &[u8]) -> Result<(OwnedFd, Vec<CString>), Errno> {
         let path = CString::new(if path.is_empty() { b"." } else { path }).map_err(|_| Errno::INVAL)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let folder = open(&*self.root, &path, flags, Mode::empty())?;
-        let names = names(&folder)?;
+        let names = bounded_names(&folder, NAMES_BYTES_MAX)?;
         Ok((folder, names))
     }
 }
 
 /// Names in a folder, sorted, without `.` and `..`.
 pub fn names(folder: impl AsFd) -> Result<Vec<CString>, Errno> {
+    bounded_names(folder, usize::MAX)
+}
+
+/// The same; `OVERFLOW` where they are longer together.
+fn bounded_names(folder: impl AsFd, bytes_max: usize) -> Result<Vec<CString>, Errno> {
     let mut names = Vec::new();
+    let mut bytes = 0;
     for entry in Dir::read_from(folder)? {
         let name = entry?.file_name().to_owned();
         if name.as_bytes() != b"." && name.as_bytes() != b".." {
+            bytes += name.as_bytes().len();
+            if bytes > bytes_max {
+                return Err(Errno::OVERFLOW);
+            }
             names.push(name);
         }
     }

@@ -298,3 +298,26 @@ async fn changes_are_watched() {
     }
     assert!(kinds.contains(&Kind::Removed));
 }
+
+#[tokio::test]
+async fn a_folder_with_more_names_than_fit_is_said_to_be_one() {
+    let sandbox = Sandbox::start(Way::Beside).await;
+    let (many, long) = (sandbox.path("many"), sandbox.path("long"));
+    for (folder, count, width) in [(&many, 5000, 8), (&long, 17_000, 250)] {
+        std::fs::create_dir(folder).unwrap();
+        for number in 0..count {
+            std::fs::File::create(folder.join(format!("{number:0width$}"))).unwrap();
+        }
+    }
+    let listed = sandbox.agent.list_folder(sandbox.folder.path().display().to_string(), 2).await.unwrap();
+    let below = listed.iter().filter(|entry| entry.path.starts_with(b"many/"));
+    let names: Vec<_> = below.map(|entry| entry.path.clone()).collect();
+    assert_eq!(names.len(), 5000);
+    assert!(names.is_sorted());
+    let errors: Vec<_> = listed.iter().filter(|entry| !entry.error.is_empty()).collect();
+    assert_eq!(errors.len(), 1);
+    assert_eq!(
+        (&errors[0].path[..], &*errors[0].error),
+        (&b"long"[..], "its names are more than 4194304 bytes")
+    );
+}
