@@ -13,6 +13,7 @@ mod schema;
 mod show;
 mod signals;
 mod task_check;
+mod task_import;
 mod token_text;
 
 use crate::doctor;
@@ -211,6 +212,14 @@ pub enum TaskCommand {
 
 What `full` and `idle` are, the experiment's [check] says (default 1 and 0).")]
     Check(TaskCheckArgs),
+    /// Make a task file of a published set of software tasks.
+    #[command(after_help = "Examples:
+  espalier task import swe-bench verified.jsonl --out tasks/verified.jsonl
+  espalier task import swe-rebench-v2 rows.json --out tasks/rebench.jsonl --skip-bad-tasks
+  espalier task import harbor terminal-bench/tasks --out tasks/terminal.jsonl
+
+The reward for them is `tests-reward`: docs/grading.md.")]
+    Import(task_import::TaskImportArgs),
 }
 
 /// `espalier task check`
@@ -363,6 +372,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Show(args) => show::show(context, args).await,
         Command::Export(args) => export::export(context, args).await,
         Command::Task(TaskCommand::Check(args)) => task_check::check(context, args).await,
+        Command::Task(TaskCommand::Import(args)) => task_import::import(context, &args),
         Command::Plugin(PluginCommand::List) => plugins::list(context).await,
         Command::Plugin(PluginCommand::Check(args)) => plugins::check(context, args).await,
         Command::Plugin(PluginCommand::Alias(args)) => plugins::alias(context, args).await,

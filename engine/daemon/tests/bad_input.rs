@@ -477,3 +477,35 @@ fn usage_errors_and_help() {
         assert!(help.stdout.contains("Example"), "{command:?} has no example");
     }
 }
+
+#[test]
+fn published_sets_become_tasks_or_say_what_is_wrong() {
+    let desk = Desk::new();
+    let row = |id: &str, tests: &str| {
+        format!(
+            r#"{{"repo":"a/b","instance_id":"{id}","base_commit":"c","patch":"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n","test_patch":"--- a/tests/test_x.py\n+++ b/tests/test_x.py\n@@ -1 +1 @@\n-a\n+b\n","problem_statement":"It fails.","version":"1.0","FAIL_TO_PASS":{tests},"PASS_TO_PASS":"[]"}}"#
+        )
+    };
+    let good = row("a__b-1", r#""[\"tests/test_x.py::test_a\"]""#);
+    desk.write("rows.jsonl", &format!("{good}\n{}\n", row("a__b-2", "7")));
+    let import = |more: &[&str]| {
+        let fixed = ["task", "import", "swe-bench", "rows.jsonl", "--out", "made.jsonl"];
+        let command = ["--command", "pytest -rA {files}", "--parser", "pytest"];
+        desk.run(&[&fixed[..], &command[..], more].concat())
+    };
+    let refused = import(&[]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("record 2 (a__b-2)"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("1 record of rows.jsonl cannot be read"), "{}", refused.stderr);
+    assert!(!desk.folder.path().join("made.jsonl").exists());
+    let made = import(&["--skip-bad-tasks"]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let checked = desk.run(&["task", "check", "made.jsonl"]);
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    let none = import(&["--skip-bad-tasks", "--only", "a__b-9"]);
+    assert!(none.stderr.contains("rows.jsonl holds no task that was asked for"), "{}", none.stderr);
+    let unknown = desk.run(&["task", "import", "swe", "rows.jsonl", "--out", "made.jsonl"]);
+    let expect =
+        "\"swe\" is no form of tasks; there are swe-bench, swe-rebench, swe-rebench-v2, swe-gym, harbor";
+    assert!(unknown.stderr.contains(expect), "{}", unknown.stderr);
+}
