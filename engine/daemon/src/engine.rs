@@ -411,11 +411,9 @@ impl Session {
             return Ok(None);
         }
         let config = file.sandbox.clone().unwrap_or_default();
+        let images_max = config.images_max.map(|size| size.0);
         let sandboxes = RunSandboxes {
-            service: crate::sandboxes::open(
-                &self.options.sandboxes.parse()?,
-                config.images_max.map(|size| size.0),
-            )?,
+            service: crate::sandboxes::open(&self.options.sandboxes.parse()?, images_max)?,
             file: file.sandbox.as_ref().map(|config| config.file(&self.experiment.folder)),
             require: config.require,
             warm: config.warm,

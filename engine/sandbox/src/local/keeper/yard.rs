@@ -1,35 +1,31 @@
 //! The sandboxes of a keeper: born, running, ending, gone. Everything that a sandbox has outside of its namespaces is named here
 //! and removed here.
 
+mod kept;
+mod machine;
+
 use super::birth::{self, Born, IDS, Means};
 use super::cgroups::{Hierarchies, Limits};
 use super::home::{self, Home};
 use super::pool::Pool;
-use super::{Asker, kernel, promises};
+use super::{Asker, promises};
 use crate::local::wire::{Abilities, Answer, Bounds, Checkpoint, Order, Reach, Record, Refusal, RefusalKind};
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
+use machine::{group_name, hold, own_mounts, wait};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions};
+use rustix::process::{PidfdFlags, Signal};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// From the order to an agent that takes calls.
 const BIRTH_MAX: Duration = Duration::from_secs(20);
-/// How long commands may take to stop for a checkpoint.
-const FREEZE_MAX: Duration = Duration::from_secs(2);
 /// How often the disk below the pool is looked at.
 pub(super) const LOOK_BELOW_EVERY: Duration = Duration::from_millis(250);
 /// First user id of the first sandbox.
 const IDS_BASE: u32 = 1 << 30;
 /// Sandboxes at once.
 pub(super) const SANDBOXES_MAX: usize = 8192;
-
-/// Folders whose mounts a keeper needs, beside that of its own folder.
-const NEEDED: [&str; 11] =
-    ["/proc", "/sys", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"];
 
 /// What to tell whom.
 pub(super) enum Notice {
@@ -463,77 +459,6 @@ impl Yard {
         self.home.write_record(&record).map_err(|error| self.refuse("its record", &error))
     }
 
-    /// Keeps the file system of a sandbox as it is now.
-    pub(super) fn checkpoint(&mut self, id: &str, checkpoint: &str) -> Result<Checkpoint, Refusal> {
-        let Some(sandbox) = self.sandboxes.get(id).filter(|sandbox| matches!(sandbox.state, State::Running))
-        else {
-            return Err(unknown(id));
-        };
-        if !home::is_id(checkpoint) || self.checkpoints.contains_key(checkpoint) {
-            return Err(Refusal::new(
-                RefusalKind::Invalid,
-                format!("checkpoint id {checkpoint:?} is in use or no id"),
-            ));
-        }
-        let Some(pool) = &self.pool else {
-            return Err(Refusal::new(RefusalKind::Unable, format!("keep checkpoints: {}", self.pool_fault)));
-        };
-        let groups = self.hierarchies.groups(id);
-        let began = Instant::now();
-        groups.freeze(true).map_err(|error| {
-            Refusal::new(RefusalKind::Unable, format!("stop a sandbox for a checkpoint: {error}"))
-        })?;
-        let name = format!("checkpoint-{checkpoint}");
-        let mut copied = Err(Errno::AGAIN);
-        while began.elapsed() < FREEZE_MAX {
-            if groups.is_frozen() {
-                copied = pool.copy(id, &name, u64::MAX).map(drop);
-                break;
-            }
-            pause();
-        }
-        let thawed = groups.freeze(false);
-        let frozen_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        if copied == Err(Errno::AGAIN) {
-            let waited = FREEZE_MAX.as_secs();
-            let text = format!(
-                "sandbox {id} could not be stopped in {waited} s: a process of it waits in the kernel"
-            );
-            return Err(Refusal::new(RefusalKind::Failed, text));
-        }
-        copied.map_err(|error| self.refuse_errno("its copy", error))?;
-        thawed.map_err(|error| self.refuse("letting it go on", &error))?;
-        let order = &sandbox.record.order;
-        let made = Checkpoint {
-            id: checkpoint.to_owned(),
-            sandbox: id.to_owned(),
-            overlays: order.root.overlays.clone(),
-            holds: order.root.holds.clone(),
-            environment: order.environment.clone(),
-            labels: order.labels.clone(),
-            created_s: home::now_s(),
-            frozen_ms,
-            folder: pool.folder.join(&name),
-        };
-        let written = self.home.write_checkpoint(&made);
-        written.map_err(|error| self.refuse("its record", &error))?;
-        self.checkpoint_holds.insert(checkpoint.to_owned(), hold(&made.holds));
-        self.checkpoints.insert(checkpoint.to_owned(), made.clone());
-        Ok(made)
-    }
-
-    /// Forgets a checkpoint; sandboxes made from it keep what they have.
-    pub(super) fn delete_checkpoint(&mut self, id: &str) -> Result<(), Refusal> {
-        if self.checkpoints.remove(id).is_none() {
-            return Err(Refusal::new(RefusalKind::Unknown, format!("there is no checkpoint {id:?}")));
-        }
-        self.checkpoint_holds.remove(id);
-        let _ = std::fs::remove_file(self.home.checkpoint(id));
-        self.leftovers.push(format!("checkpoint-{id}"));
-        self.tidy();
-        Ok(())
-    }
-
     /// What has waited too long, and what could not be removed.
     pub(super) fn tick(&mut self) -> Vec<Notice> {
         let late: Vec<(String, Asker)> = self
@@ -596,68 +521,6 @@ impl Yard {
     }
 }
 
-/// Locks files, shared: whoever would remove what they stand for asks for the lock alone.
-fn hold(files: &[PathBuf]) -> Vec<OwnedFd> {
-    let lock = |path: &PathBuf| {
-        let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).ok().map(|()| file)
-    };
-    files.iter().filter_map(lock).collect()
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the keeper has no runtime, and a checkpoint is made in one go"
-)]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(1));
-}
-
 fn unknown(id: &str) -> Refusal {
     Refusal::new(RefusalKind::Unknown, format!("there is no sandbox {id:?}"))
-}
-
-/// Reaps a child that has ended and says how it did.
-fn wait(process: &OwnedFd) -> String {
-    let waited = rustix::process::waitid(
-        WaitId::PidFd(process.as_fd()),
-        WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
-    );
-    match waited.ok().flatten().map(|status| (status.exit_status(), status.terminating_signal())) {
-        // The agent's own codes.
-        Some((Some(0), _)) => "its agent was told to end".to_owned(),
-        Some((Some(3), _)) => "its lease ran out: no engine spoke to it".to_owned(),
-        Some((Some(code), _)) => format!("its agent exited with code {code}"),
-        Some((_, Some(signal))) => format!("its agent was killed by signal {signal}"),
-        _ => "its agent has ended".to_owned(),
-    }
-}
-
-/// Mounts of the keeper are its own; those that the machine makes later are seen. Others than it needs are let go: a disk that the
-/// machine unmounts would stay busy here.
-fn own_mounts(folder: &Path) -> Result<(), Errno> {
-    kernel::own_mounts()?;
-    let flags = rustix::mount::MountPropagationFlags::DOWNSTREAM | rustix::mount::MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", flags)?;
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let places = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
-    let needed = |place: &Path| {
-        folder.starts_with(place)
-            || place.starts_with(folder)
-            || NEEDED.iter().any(|own| place.starts_with(own))
-    };
-    for place in places.filter(|place| !needed(place)) {
-        let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
-    }
-    Ok(())
-}
-
-/// Names this store's groups: one word for each folder.
-fn group_name(home: &Home) -> String {
-    // FNV-1a: any spread will do, and the name must be the same for ever.
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in home.folder.as_os_str().as_encoded_bytes() {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    format!("espalier-{hash:016x}")
 }
