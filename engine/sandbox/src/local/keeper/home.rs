@@ -1,13 +1,17 @@
 //! The keeper's folder: what is written down of sandboxes and checkpoints, so that whoever comes next finds them.
 
 use crate::local::wire::{Checkpoint, Record};
+use rustix::fs::OFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io;
+use std::ffi::OsStr;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Longest id of a sandbox or checkpoint.
 pub(super) const ID_BYTES_MAX: usize = 40;
+/// Longest record; a request is no longer.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
 
 /// See the module.
 #[derive(Debug)]
@@ -61,12 +65,12 @@ impl Home {
 
     /// All that is written down of sandboxes.
     pub(super) fn records(&self) -> Vec<Record> {
-        read_all(&self.folder.join("sandboxes"))
+        read_all(&self.folder.join("sandboxes"), |record: &Record| &record.order.id)
     }
 
     /// All that is written down of checkpoints.
     pub(super) fn checkpoints(&self) -> Vec<Checkpoint> {
-        read_all(&self.folder.join("checkpoints"))
+        read_all(&self.folder.join("checkpoints"), |checkpoint: &Checkpoint| &checkpoint.id)
     }
 }
 
@@ -77,12 +81,40 @@ fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
     std::fs::rename(&new, path)
 }
 
-/// What cannot be read was not finished, and nothing followed from it.
-fn read_all<T: DeserializeOwned>(folder: &Path) -> Vec<T> {
+/// What is no record of the id that its file is named by is put aside under another name, and said once: ids become names of
+/// files, disks and groups that are removed.
+fn read_all<T: DeserializeOwned>(folder: &Path, id: fn(&T) -> &str) -> Vec<T> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let files =
         entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "json"));
-    files.filter_map(|path| serde_json::from_slice(&std::fs::read(path).ok()?).ok()).collect()
+    let read = |path: PathBuf| {
+        let fault = match read(&path) {
+            Ok(value) => {
+                let named = path.file_stem().and_then(OsStr::to_str);
+                if is_id(id(&value)) && named == Some(id(&value)) {
+                    return Some(value);
+                }
+                format!("it is of {:?}", id(&value))
+            }
+            Err(error) => error.to_string(),
+        };
+        let aside = path.with_extension("broken");
+        let moved = std::fs::rename(&path, &aside);
+        let place = if moved.is_ok() { &aside } else { &path };
+        eprintln!("a record that cannot be used is left in {}: {fault}", place.display());
+        None
+    };
+    files.filter_map(read).collect()
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = std::fs::File::options().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.len() > RECORD_BYTES_MAX {
+        return Err(io::Error::other("it is too long"));
+    }
+    Ok(serde_json::from_reader(io::BufReader::new(file.take(RECORD_BYTES_MAX)))?)
 }
 
 /// Whether a text may be an id: it becomes the name of files, disks and groups.
@@ -109,4 +141,43 @@ pub(super) fn boot() -> String {
 pub(super) fn now_s() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_of_the_id_that_names_them_and_others_are_put_aside() {
+        let place = tempfile::tempdir().unwrap();
+        let home = Home::open(place.path()).unwrap();
+        let made = |id: &str| Checkpoint {
+            id: id.to_owned(),
+            sandbox: "s".to_owned(),
+            overlays: Vec::new(),
+            holds: Vec::new(),
+            environment: Vec::new(),
+            labels: std::collections::BTreeMap::new(),
+            created_s: 0,
+            frozen_ms: 0,
+            folder: PathBuf::new(),
+        };
+        home.write_checkpoint(&made("good")).unwrap();
+        let folder = place.path().join("checkpoints");
+        let write = |name: &str, value: &Checkpoint| write(&folder.join(name), value).unwrap();
+        write("evil.json", &made("../../../../tmp/evil"));
+        write("other.json", &made("good"));
+        std::fs::write(folder.join("garbage.json"), "{").unwrap();
+        std::os::unix::fs::symlink(folder.join("good.json"), folder.join("linked.json")).unwrap();
+        for _ in 0..2 {
+            let ids: Vec<String> = home.checkpoints().into_iter().map(|made| made.id).collect();
+            assert_eq!(ids, ["good"]);
+        }
+        let mut left: Vec<String> = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["evil.broken", "garbage.broken", "good.json", "linked.broken", "other.broken"]);
+    }
 }
