@@ -1,9 +1,17 @@
 //! A sandbox as experiments and tasks ask for it, and what comes out when both are put together.
 
-use crate::limits::SizeText;
+use crate::limits::{DurationText, SizeText};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Silence of every client that ends a sandbox: the least and the most that can be asked for.
+pub const LEASE_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
+/// Longest `NAME=VALUE` that the kernel hands to a program.
+const VARIABLE_BYTES_MAX: usize = (128 << 10) - 1;
+/// All of them, as far as every program takes them.
+const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
 
 /// The name that `sandbox = {...}` of a task stands for.
 pub const MAIN: &str = "main";
@@ -186,6 +194,37 @@ impl SpecError {
     }
 }
 
+/// Whether a lease is one that a sandbox can have.
+pub fn check_lease(lease: Duration) -> Result<(), SpecError> {
+    if (LEASE_BOUNDS.0..=LEASE_BOUNDS.1).contains(&lease) {
+        return Ok(());
+    }
+    Err(SpecError::new("lease", DurationText(lease), "1s to 24h"))
+}
+
+/// Whether every variable is one that a program can be given.
+pub fn check_environment<'a>(
+    variables: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> Result<(), SpecError> {
+    let mut bytes = 0;
+    for (name, value) in variables {
+        let shown = || name.chars().take(100).collect::<String>();
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(SpecError::new("env", shown(), "a name without `=`"));
+        }
+        let length = name.len() + value.len() + 1;
+        if value.contains('\0') || length > VARIABLE_BYTES_MAX {
+            let wanted = "a variable without a NUL byte, of less than 128KiB with its name";
+            return Err(SpecError::new("env", shown(), wanted));
+        }
+        bytes += length;
+    }
+    if bytes > ENVIRONMENT_BYTES_MAX {
+        return Err(SpecError::new("env", SizeText(bytes as u64), "at most 1MiB of variables"));
+    }
+    Ok(())
+}
+
 impl SandboxSpec {
     /// What holds: what the experiment says wins; amounts and network are upper bounds where both speak; files, environment
     /// and set-up add up, the experiment's set-up first.
@@ -247,12 +286,13 @@ impl SandboxSpec {
             &self.processes_max,
             "8 to 4194304",
         )?;
-        let bad = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
-        if let Some(name) = self.env.keys().find(bad) {
-            return Err(SpecError::new("env", name, "a name without `=`"));
-        }
+        check_environment(&self.env)?;
         if let Some(folder) = &self.workdir {
-            refuse(!folder.starts_with('/'), "workdir", folder, "an absolute path")?;
+            let plain = folder.starts_with('/') && !folder.contains('\0');
+            refuse(!plain, "workdir", folder, "an absolute path")?;
+        }
+        if let Some(user) = &self.user {
+            refuse(user.contains('\0'), "user", user, "a name or a number")?;
         }
         for (path, content) in &self.files {
             let plain =
@@ -356,6 +396,13 @@ mod tests {
         check(r#"{"cpu":0}"#, r#"sandbox.cpu is "0", wanted is 0.01 to 1024 cores"#);
         check(r#"{"memory":"1MiB"}"#, r#"sandbox.memory is "1MiB", wanted is at least 16MiB"#);
         check(r#"{"workdir":"src"}"#, r#"sandbox.workdir is "src", wanted is an absolute path"#);
+        check(r#"{"env":{"a=b":""}}"#, r#"sandbox.env is "a=b", wanted is a name without `=`"#);
+        let long = "wanted is a variable without a NUL byte, of less than 128KiB with its name";
+        check(r#"{"env":{"A":"\u0000"}}"#, &format!(r#"sandbox.env is "A", {long}"#));
+        check(
+            &format!(r#"{{"env":{{"A":"{}"}}}}"#, "x".repeat(128 << 10)),
+            &format!(r#"sandbox.env is "A", {long}"#),
+        );
         check(
             r#"{"files":{"/a/../b":""}}"#,
             r#"sandbox.files is "/a/../b", wanted is an absolute path without `..`"#,
@@ -370,6 +417,14 @@ mod tests {
             );
             check(&format!(r#"{{"network":{{"allow":[{rule:?}]}}}}"#), &expect);
         }
+    }
+
+    #[test]
+    fn a_lease_has_bounds() {
+        let said = |ms| check_lease(Duration::from_millis(ms)).map_err(|error| error.to_string());
+        assert_eq!((said(1_000), said(86_400_000)), (Ok(()), Ok(())));
+        assert_eq!(said(0).unwrap_err(), r#"sandbox.lease is "0ms", wanted is 1s to 24h"#);
+        assert!(said(999).is_err() && said(86_400_001).is_err());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::error::SandboxError;
 use crate::image::Upper;
 use async_trait::async_trait;
 use espalier_agent_client::{Endpoint, Secret};
+use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -116,6 +117,22 @@ pub struct Checkpoint {
     pub uppers: Vec<Upper>,
 }
 
+/// A sandbox's way out.
+pub enum Door {
+    /// It is the asker's.
+    Lent(LentDoor),
+    /// Another engine carries it, or another command; this waits until they have gone.
+    Later(BoxFuture<'static, Result<LentDoor, SandboxError>>),
+}
+
+/// A listening socket in a sandbox, to be given back by dropping it.
+pub struct LentDoor {
+    /// Connections of the sandbox come from it.
+    pub listener: std::net::TcpListener,
+    /// As long as this is there, nobody else has it.
+    pub held: Box<dyn Send>,
+}
+
 /// A sandbox has ended without being asked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -145,8 +162,8 @@ pub trait Backend: Send + Sync {
     async fn checkpoints(&self) -> Result<Vec<Checkpoint>, SandboxError>;
     /// Forgets a checkpoint.
     async fn delete_checkpoint(&self, id: &str) -> Result<(), SandboxError>;
-    /// The listening socket in a sandbox that was ordered with [`Reach::Proxy`].
-    async fn proxy_door(&self, id: &str) -> Result<std::net::TcpListener, SandboxError>;
+    /// The way out of a sandbox that was ordered with [`Reach::Proxy`]. One at a time carries it, of all engines.
+    async fn proxy_door(&self, id: &str) -> Result<Door, SandboxError>;
     /// Tells of sandboxes that end by themselves, from now on. A receiver that lags loses the oldest.
     fn ended(&self) -> broadcast::Receiver<Ended>;
 }

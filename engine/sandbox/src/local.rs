@@ -1,10 +1,11 @@
 //! Sandboxes on this machine: Linux namespaces made by a [`keeper`], a process of its own that outlives the engine. This is the
 //! engine's side: it finds or starts the keeper, asks it, and hears from it which sandboxes have ended.
 
+mod door;
 pub mod keeper;
 mod wire;
 
-use crate::backend::{Address, Backend, Checkpoint, Ended, Order, Placed, Reach, Root};
+use crate::backend::{Address, Backend, Checkpoint, Door, Ended, Order, Placed, Reach, Root};
 use crate::error::SandboxError;
 use crate::image::Upper;
 use async_trait::async_trait;
@@ -12,7 +13,7 @@ use espalier_agent_client::Secret;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -414,25 +415,10 @@ impl Backend for Local {
         self.ask(What::DeleteCheckpoint(id.to_owned())).await.map(drop)
     }
 
-    async fn proxy_door(&self, id: &str) -> Result<std::net::TcpListener, SandboxError> {
-        let failed = |error: &dyn std::fmt::Display| {
-            SandboxError::Unavailable(format!("the proxy of sandbox {id}: {error}"))
-        };
+    async fn proxy_door(&self, id: &str) -> Result<Door, SandboxError> {
         // A keeper has to be there.
         self.hello().await?;
-        let socket = self.short("keeper.sock");
-        let request = Request { number: 1, what: What::Door(id.to_owned()) };
-        let asked = tokio::task::spawn_blocking(move || -> std::io::Result<OwnedFd> {
-            let mut stream = std::os::unix::net::UnixStream::connect(socket)?;
-            stream.set_read_timeout(Some(ANSWER_MAX))?;
-            let mut text = serde_json::to_vec(&request)?;
-            text.push(b'\n');
-            std::io::Write::write_all(&mut stream, &text)?;
-            let (_, mut passed) = keeper::receive(stream.as_fd())?;
-            passed.pop().ok_or_else(|| std::io::Error::other("it has none"))
-        });
-        let door = asked.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
-        Ok(std::net::TcpListener::from(door))
+        door::ask(self.short("keeper.sock"), id).await
     }
 
     fn ended(&self) -> broadcast::Receiver<Ended> {

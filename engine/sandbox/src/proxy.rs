@@ -3,21 +3,25 @@
 //! checked. Nothing else leads out: the sandbox has no interface but its own loopback.
 
 mod allow;
+mod names;
+mod request;
 mod speak;
 
 pub use allow::{Allowed, Verdict};
+pub use names::Shared;
 
+use names::Lookups;
 use speak::{Asked, Tongue};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Connections of one sandbox at once; more wait.
-const CONNECTIONS_MAX: usize = 256;
+/// Connections of one sandbox at once; more wait. Each has two descriptors of the engine's.
+const CONNECTIONS_MAX: usize = 64;
 /// For the client's request, and for the name server.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
 /// For a connection to the peer.
@@ -26,7 +30,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const CONNECTION_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Serves one sandbox until the task is aborted or its socket fails. Owned by whoever spawned it.
-pub async fn serve(sandbox: String, door: std::net::TcpListener, allowed: Allowed) {
+pub async fn serve(sandbox: String, door: std::net::TcpListener, allowed: Allowed, shared: Shared) {
     let opened = door.set_nonblocking(true).and_then(|()| TcpListener::from_std(door));
     let door = match opened {
         Ok(door) => door,
@@ -37,16 +41,18 @@ pub async fn serve(sandbox: String, door: std::net::TcpListener, allowed: Allowe
     };
     let allowed = Arc::new(allowed);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let lookups = shared.lookups();
     // Ended, with all connections, when this future is dropped.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let Ok(of_all) = shared.connection().await else { return };
         match door.accept().await {
             Ok((client, _)) => {
-                let (allowed, sandbox) = (Arc::clone(&allowed), sandbox.clone());
+                let (allowed, sandbox, lookups) = (Arc::clone(&allowed), sandbox.clone(), lookups.clone());
                 connections.spawn(async move {
-                    let _place = place;
-                    let _ = timeout(CONNECTION_MAX, carry(&sandbox, client, &allowed)).await;
+                    let _places = (place, of_all);
+                    let _ = timeout(CONNECTION_MAX, carry(&sandbox, client, &allowed, &lookups)).await;
                 });
             }
             // The process is out of descriptors: others will close theirs.
@@ -56,11 +62,11 @@ pub async fn serve(sandbox: String, door: std::net::TcpListener, allowed: Allowe
     }
 }
 
-async fn carry(sandbox: &str, mut client: TcpStream, allowed: &Allowed) {
+async fn carry(sandbox: &str, mut client: TcpStream, allowed: &Allowed, lookups: &Lookups) {
     // Whoever speaks no such language gets no answer in it.
     let Ok(Ok(asked)) = timeout(REQUEST_MAX, speak::listen(&mut client)).await else { return };
-    let Asked { host, port, tongue, first } = asked;
-    let peer = match reach(&host, port, allowed).await {
+    let Asked { host, port, tongue, first, rest } = asked;
+    let peer = match reach(&host, port, allowed, lookups).await {
         Ok(peer) => peer,
         Err(refused) => {
             tracing::debug!(%sandbox, %host, port, why = %refused.why, "refused a way out");
@@ -71,9 +77,44 @@ async fn carry(sandbox: &str, mut client: TcpStream, allowed: &Allowed) {
     let mut peer = peer;
     let _ = client.set_nodelay(true);
     let _ = peer.set_nodelay(true);
-    if tongue.accept(&mut client).await.is_ok() && peer.write_all(&first).await.is_ok() {
-        // Ends when both sides have, or the sandbox is gone.
+    if tongue.accept(&mut client).await.is_err() || peer.write_all(&first).await.is_err() {
+        return;
+    }
+    // Each ends when both sides have, or the sandbox is gone.
+    if let Tongue::Plain(body) = tongue {
+        let _ = one_request(&mut client, &mut peer, body, rest).await;
+    } else if peer.write_all(&rest).await.is_ok() {
         let _ = tokio::io::copy_bidirectional(&mut client, &mut peer).await;
+    }
+}
+
+/// The request's body, and its answer until the peer closes. What the client says after its request leads nowhere.
+async fn one_request(
+    client: &mut TcpStream,
+    peer: &mut TcpStream,
+    body: speak::Body,
+    rest: Vec<u8>,
+) -> std::io::Result<()> {
+    let (from_client, mut to_client) = client.split();
+    let (mut from_peer, mut to_peer) = peer.split();
+    let mut heard = BufReader::new(std::io::Cursor::new(rest).chain(from_client));
+    let ask = async {
+        request::carry(body, &mut heard, &mut to_peer).await?;
+        tokio::io::copy_buf(&mut heard, &mut tokio::io::sink()).await?;
+        // The client says no more.
+        to_peer.shutdown().await
+    };
+    let answer = async {
+        tokio::io::copy(&mut from_peer, &mut to_client).await?;
+        to_client.shutdown().await
+    };
+    let mut answer = std::pin::pin!(answer);
+    tokio::select! {
+        answered = &mut answer => answered,
+        asked = ask => match asked {
+            Ok(()) => answer.await,
+            Err(error) => Err(error),
+        },
     }
 }
 
@@ -86,7 +127,7 @@ pub(crate) struct Refused {
     pub(crate) why: String,
 }
 
-async fn reach(host: &str, port: u16, allowed: &Allowed) -> Result<TcpStream, Refused> {
+async fn reach(host: &str, port: u16, allowed: &Allowed, lookups: &Lookups) -> Result<TcpStream, Refused> {
     let forbidden = |why: String| Refused { forbidden: true, why };
     let failed = |why: String| Refused { forbidden: false, why };
     let address = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
@@ -96,9 +137,9 @@ async fn reach(host: &str, port: u16, allowed: &Allowed) -> Result<TcpStream, Re
             if !allowed.may_look_up(host, port) {
                 return Err(forbidden(format!("{host}:{port} is not in the sandbox's allow-list")));
             }
-            let found = timeout(REQUEST_MAX, tokio::net::lookup_host((host, port))).await;
+            let found = timeout(REQUEST_MAX, lookups.addresses(host, port)).await;
             match found {
-                Ok(Ok(found)) => found.collect(),
+                Ok(Ok(found)) => found,
                 Ok(Err(error)) => return Err(failed(format!("{host}: {error}"))),
                 Err(_) => return Err(failed(format!("{host}: no answer of the name server"))),
             }
@@ -120,7 +161,7 @@ async fn reach(host: &str, port: u16, allowed: &Allowed) -> Result<TcpStream, Re
             }
             Verdict::Inner => {
                 last = forbidden(format!(
-                    "{host}:{port} is {}, a private or local address: those are reached only where the allow-list names the address itself",
+                    "{host}:{port} is {}, a private or local address: those are reached only where the allow-list names them as addresses",
                     address.ip()
                 ));
             }
@@ -148,11 +189,11 @@ pub fn environment(port: u16) -> Vec<(String, String)> {
 }
 
 impl Tongue {
-    async fn accept(&self, client: &mut TcpStream) -> std::io::Result<()> {
+    async fn accept(self, client: &mut TcpStream) -> std::io::Result<()> {
         client.write_all(self.acceptance()).await
     }
 
-    async fn refuse(&self, client: &mut TcpStream, refused: &Refused) -> std::io::Result<()> {
+    async fn refuse(self, client: &mut TcpStream, refused: &Refused) -> std::io::Result<()> {
         client.write_all(&self.refusal(refused)).await
     }
 }

@@ -5,14 +5,14 @@ mod base;
 mod kept;
 mod warm;
 
-use crate::backend::{Backend, Ended, Order, Placed, Reach};
+use crate::backend::{Backend, Door, Ended, LentDoor, Order, Placed, Reach};
 use crate::error::SandboxError;
 use crate::image::{Image, ImageOptions};
 use crate::proxy::{self, Allowed};
 use base::Bases;
 use espalier_agent_client::files::Source;
 use espalier_agent_client::{Agent, AgentError, Config as AgentConfig, Excerpts, command, wire};
-use espalier_core::sandbox::{Network, SandboxSpec};
+use espalier_core::sandbox::{Network, SandboxSpec, check_environment, check_lease};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -91,8 +91,10 @@ struct Shared {
     bases: Bases,
     /// Images of sandboxes that this engine made: their layers are not given up while they run.
     images: Mutex<HashMap<String, Image>>,
-    /// Ways out that this engine carries, by sandbox.
+    /// Ways out that this engine carries or waits for, by sandbox.
     ways: Mutex<HashMap<String, AbortHandle>>,
+    /// What they share.
+    proxies: proxy::Shared,
     warm: warm::Pools,
     /// Sandboxes that are being ended because nobody holds them any more.
     leaving: Mutex<JoinSet<()>>,
@@ -108,6 +110,7 @@ impl Sandboxes {
             bases,
             images: Mutex::default(),
             ways: Mutex::default(),
+            proxies: proxy::Shared::default(),
             warm: warm::Pools::default(),
             leaving: Mutex::default(),
         });
@@ -166,6 +169,7 @@ impl Sandboxes {
 
     async fn make(&self, spec: &SandboxSpec, purpose: &Purpose) -> Result<Sandbox, SandboxError> {
         spec.check()?;
+        check_lease(purpose.lease)?;
         let base = self.shared.bases.of(&spec.image, &*self.shared.backend).await?;
         let workdir = spec.workdir.clone().unwrap_or_else(|| base.workdir.clone());
         let user = spec.user.clone().or_else(|| base.user.clone());
@@ -180,6 +184,8 @@ impl Sandboxes {
             }
         };
         environment.extend(spec.env.clone());
+        // What the image says is not checked before.
+        check_environment(&environment)?;
         let mut labels = base.labels.clone();
         labels.extend(purpose.labels.clone());
         labels.insert(IMAGE.to_owned(), spec.image.clone());
@@ -238,8 +244,25 @@ impl Sandboxes {
         }
         let allowed = Allowed::parse(rules)?;
         let door = self.shared.backend.proxy_door(id).await?;
+        let (id_of_way, shared) = (id.to_owned(), self.shared.proxies.clone());
         // Owned by `ways`; aborted when the sandbox ends.
-        let way = self.shared.runtime.spawn(proxy::serve(id.to_owned(), door, allowed)).abort_handle();
+        let way = self.shared.runtime.spawn(async move {
+            let lent = match door {
+                Door::Lent(lent) => Ok(lent),
+                // Where another engine has it, or another command: from when that one is gone.
+                Door::Later(later) => later.await,
+            };
+            match lent {
+                Ok(LentDoor { listener, held }) => {
+                    proxy::serve(id_of_way, listener, allowed, shared).await;
+                    drop(held);
+                }
+                Err(error) => {
+                    tracing::debug!(sandbox = %id_of_way, %error, "the way out is not this engine's")
+                }
+            }
+        });
+        let way = way.abort_handle();
         if let Some(other) = self.ways().insert(id.to_owned(), way) {
             other.abort();
         }
@@ -270,6 +293,15 @@ impl Sandboxes {
                 wanted: "something that can be done".to_owned(),
             },
         };
+        // What the agent says of a user speaks of no folder.
+        let of_user = |error: &AgentError| match (error, user) {
+            (AgentError::Refused { message, .. }, Some(user))
+                if message.starts_with("user `") || message.starts_with("group `") =>
+            {
+                Some(format!("sandbox.user {user:?}"))
+            }
+            _ => None,
+        };
         if workdir != "/" {
             let request = wire::MakeFolderRequest {
                 path: workdir.clone().into_bytes().into(),
@@ -278,9 +310,23 @@ impl Sandboxes {
                 ..wire::MakeFolderRequest::default()
             };
             let made = agent.make_folder(&agent.allot(), request).await;
+            let what = || format!("sandbox.workdir {workdir:?}");
             match made {
-                Err(AgentError::Refused { reason: wire::Reason::Kind, .. }) => {}
-                other => other.map_err(|error| failed(error, format!("sandbox.workdir {workdir:?}")))?,
+                Err(AgentError::Refused { reason: wire::Reason::Kind, .. }) => {
+                    let found = agent.stat(workdir.clone().into_bytes(), true).await;
+                    let found = found.map_err(|error| failed(error, what()))?;
+                    if found.kind() != wire::FileKind::Folder {
+                        return Err(SandboxError::Invalid {
+                            what: "sandbox.workdir".to_owned(),
+                            value: workdir.clone(),
+                            wanted: "a folder".to_owned(),
+                        });
+                    }
+                }
+                other => other.map_err(|error| {
+                    let what = of_user(&error).unwrap_or_else(what);
+                    failed(error, what)
+                })?,
             }
         }
         for (path, content) in &spec.files {

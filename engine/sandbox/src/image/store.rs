@@ -15,6 +15,7 @@ pub(crate) use folder::try_lock;
 
 use crate::image::archive::Layout;
 use crate::image::manifest::{ImageConfig, LayerOf, Resolved};
+use crate::image::merged::Merged;
 use crate::image::origin::{Origin, blocking};
 use crate::image::registry::{Registry, Waits};
 use crate::image::unpack::{LayerBounds, Report, Rights};
@@ -125,6 +126,20 @@ impl Image {
     /// What its files were unpacked as.
     pub fn rights(&self) -> Rights {
         self.inner.rights
+    }
+
+    /// Whether each of these places at the top shows a folder, or nothing.
+    pub fn has_places(&self, places: &[&str]) -> Result<(), ImageError> {
+        let merged = Merged::new(self.inner.layers.clone(), self.inner.rights);
+        for place in places {
+            let found = merged.find(place.as_bytes());
+            let found = found.map_err(|fault| fault.of(&self.digest().to_string(), Path::new("/")))?;
+            if found.is_some_and(|path| !path.symlink_metadata().is_ok_and(|found| found.is_dir())) {
+                let said = format!("its /{place} is no folder, and a sandbox has one of its own there");
+                return Err(ImageError::bad(self.digest().to_string(), said));
+            }
+        }
+        Ok(())
     }
 
     /// What keeps the layers: they stay as long as any copy of this descriptor is open in any process. Whatever uses them and

@@ -6,6 +6,7 @@
 
 mod birth;
 mod cgroups;
+mod doors;
 mod home;
 mod kernel;
 mod line;
@@ -16,6 +17,7 @@ mod seccomp;
 mod yard;
 
 use crate::local::wire::{Answer, Hello, Refusal, RefusalKind, Request, Said, VERSION, What};
+use doors::Doors;
 use home::Home;
 use line::Line;
 use rustix::event::epoll;
@@ -79,8 +81,15 @@ pub fn run(settings: &Settings) -> Result<(), String> {
     let door_path = home.folder.join("keeper.sock");
     let yard = Yard::open(home, agent)?;
     let door = listen(&door_path)?;
-    let mut keeper =
-        Keeper { yard, events, door, lines: HashMap::new(), next_line: LINES, idle: Instant::now() };
+    let mut keeper = Keeper {
+        yard,
+        events,
+        door,
+        lines: HashMap::new(),
+        next_line: LINES,
+        doors: Doors::default(),
+        idle: Instant::now(),
+    };
     let kept = keeper.keep();
     let _ = std::fs::remove_file(&door_path);
     keeper.yard.retire();
@@ -125,6 +134,8 @@ struct Keeper {
     door: UnixListener,
     lines: HashMap<u64, Line>,
     next_line: u64,
+    /// Who carries which sandbox's way out.
+    doors: Doors,
     /// Since when there is nothing to do.
     idle: Instant,
 }
@@ -168,6 +179,7 @@ impl Keeper {
             }
             let notices = self.yard.tick();
             self.tell(notices);
+            self.lend_doors();
         }
     }
 
@@ -227,11 +239,24 @@ impl Keeper {
             What::DeleteCheckpoint(id) => self.yard.delete_checkpoint(&id).map(|()| Answer::Done),
             What::Label { sandbox, labels } => self.yard.label(&sandbox, labels).map(|()| Answer::Done),
             What::Door(id) => {
+                // The owner of a connection that is gone does not stand in the way.
+                self.lend_doors();
+                if !self.doors.ask(&id, asker) {
+                    return vec![Notice::Answer(asker, Ok(Answer::Later))];
+                }
                 self.pass_door(asker, &id);
                 return Vec::new();
             }
         };
         vec![Notice::Answer(asker, answer)]
+    }
+
+    /// Doors whose connection has been closed go to whoever waits for them.
+    fn lend_doors(&mut self) {
+        let lines = &self.lines;
+        for (id, asker) in self.doors.given_back(|line| lines.contains_key(&line)) {
+            self.pass_door(asker, &id);
+        }
     }
 
     /// The answer and the socket go in one message.
@@ -269,7 +294,9 @@ impl Keeper {
                 }
                 Notice::Ended { sandbox, how } => {
                     let said = Said::Ended { sandbox, how };
-                    self.lines.retain(|_, line| line.say(&said));
+                    // Who holds a door hears of nothing else there.
+                    let doors = &self.doors;
+                    self.lines.retain(|token, line| doors.is_asked_by(*token) || line.say(&said));
                 }
             }
         }

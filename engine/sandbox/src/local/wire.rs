@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Spoken by this version; a keeper of another one is refused, and ends with its sandboxes.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// From the engine. Answers carry the same number and may come in another order.
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,7 +46,8 @@ pub(crate) enum What {
         /// What to set.
         labels: BTreeMap<String, String>,
     },
-    /// The socket that an allow-listed sandbox's proxy listens on: passed with the answer.
+    /// The socket that an allow-listed sandbox's proxy listens on: passed with the answer. It is lent to one connection, until
+    /// that is closed; whoever asks meanwhile hears [`Answer::Later`], and has a second answer when their turn comes.
     Door(String),
 }
 
@@ -78,6 +79,8 @@ pub(crate) enum Answer {
     Hello(Hello),
     /// It is done.
     Done,
+    /// Somebody else has it; an answer of the same number follows when they have given it back.
+    Later,
     /// A sandbox that takes calls.
     Sandbox(Box<Record>),
     /// All sandboxes.

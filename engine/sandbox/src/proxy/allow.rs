@@ -31,22 +31,106 @@ impl Allowed {
         self.rules.iter().any(|rule| rule.port == port && names(&rule.peer, name))
     }
 
-    /// Of an address, and the name that led to it. A rule for addresses lets exactly those through, whoever asks by whatever
-    /// name; a rule for names lets the world's addresses through.
+    /// Of an address, and the name that led to it, if one did. A rule for addresses lets those through, whoever asks by whatever
+    /// name: of inner ones it has to be the address itself, or a range that lies wholly in one inner network; metadata services
+    /// have to be the address itself. A rule for names lets the world's addresses through.
     pub fn judge(&self, name: Option<&str>, address: SocketAddr) -> Verdict {
         let ip = plain(address.ip());
         let rules = || self.rules.iter().filter(|rule| rule.port == address.port());
-        let by_address = rules().any(|rule| match rule.peer {
-            Peer::Addresses(base, bits) => lies_in(ip, base, bits),
-            _ => false,
-        });
+        let ranges = || {
+            rules().filter_map(|rule| match rule.peer {
+                Peer::Addresses(base, bits) => Some(Range::of(base, bits)).filter(|range| range.holds(ip)),
+                _ => None,
+            })
+        };
         let by_name = name.is_some_and(|name| rules().any(|rule| names(&rule.peer, name)));
-        match (by_address, by_name) {
-            (true, _) => Verdict::Allowed,
-            (false, true) if is_of_the_world(ip) => Verdict::Allowed,
-            (false, true) => Verdict::Inner,
-            (false, false) => Verdict::NotListed,
+        match () {
+            () if ip.is_unspecified() => Verdict::Inner,
+            () if ranges().any(|range| is_of_the_world(ip) || range.names_inner(ip)) => Verdict::Allowed,
+            () if by_name && is_of_the_world(ip) => Verdict::Allowed,
+            () if by_name || ranges().next().is_some() => Verdict::Inner,
+            () => Verdict::NotListed,
         }
+    }
+}
+
+/// Addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    base: IpAddr,
+    bits: u32,
+}
+
+/// Inner networks that a range may name.
+const INNER: [(IpAddr, u32); 18] = [
+    (v4(10, 0, 0, 0), 8),
+    (v4(100, 64, 0, 0), 10),
+    (v4(127, 0, 0, 0), 8),
+    (v4(169, 254, 0, 0), 16),
+    (v4(172, 16, 0, 0), 12),
+    (v4(192, 0, 0, 0), 24),
+    (v4(192, 0, 2, 0), 24),
+    (v4(192, 88, 99, 0), 24),
+    (v4(192, 168, 0, 0), 16),
+    (v4(198, 18, 0, 0), 15),
+    (v4(198, 51, 100, 0), 24),
+    (v4(203, 0, 113, 0), 24),
+    (v6(0xfc00, 0), 7),
+    (v6(0xfe80, 0), 10),
+    (v6(0x64, 0xff9b), 96),
+    (v6(0x2001, 0xdb8), 32),
+    (v6(0x2001, 0), 23),
+    (v6(0x2002, 0), 16),
+];
+
+/// What answers there knows secrets of the machine.
+const METADATA: [IpAddr; 5] = [
+    v4(169, 254, 169, 254),
+    v4(100, 100, 100, 200),
+    v4(168, 63, 129, 16),
+    v4(192, 0, 0, 192),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+}
+
+const fn v6(a: u16, b: u16) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0))
+}
+
+impl Range {
+    fn of(base: IpAddr, bits: u8) -> Range {
+        let plain = plain(base);
+        // What names IPv4 in IPv6's clothes begins with their 96 bits; a shorter one is no range of IPv4.
+        let bits = match (base, plain) {
+            (IpAddr::V6(_), IpAddr::V4(_)) if bits >= 96 => u32::from(bits) - 96,
+            (IpAddr::V6(_), IpAddr::V4(_)) => return Range { base, bits: u32::from(bits) },
+            _ => u32::from(bits),
+        };
+        Range { base: plain, bits }
+    }
+
+    fn holds(self, ip: IpAddr) -> bool {
+        let (ip, base, size) = match (ip, self.base) {
+            (IpAddr::V4(ip), IpAddr::V4(base)) => {
+                (u128::from(u32::from(ip)), u128::from(u32::from(base)), 32)
+            }
+            (IpAddr::V6(ip), IpAddr::V6(base)) => (u128::from(ip), u128::from(base), 128),
+            _ => return false,
+        };
+        let shift = size - self.bits.min(size);
+        ip.checked_shr(shift).unwrap_or(0) == base.checked_shr(shift).unwrap_or(0)
+    }
+
+    /// Whether it means this inner address that it holds, rather than holding it among others.
+    fn names_inner(self, ip: IpAddr) -> bool {
+        let exact = self.bits == if self.base.is_ipv4() { 32 } else { 128 };
+        let within = |(base, bits): &(IpAddr, u32)| {
+            self.bits >= *bits && Range { base: *base, bits: *bits }.holds(self.base)
+        };
+        exact || (!METADATA.contains(&ip) && INNER.iter().any(within))
     }
 }
 
@@ -67,16 +151,6 @@ fn plain(ip: IpAddr) -> IpAddr {
         IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
         ip => ip,
     }
-}
-
-fn lies_in(ip: IpAddr, base: IpAddr, bits: u8) -> bool {
-    let (ip, base, size) = match (ip, plain(base)) {
-        (IpAddr::V4(ip), IpAddr::V4(base)) => (u128::from(u32::from(ip)), u128::from(u32::from(base)), 32),
-        (IpAddr::V6(ip), IpAddr::V6(base)) => (u128::from(ip), u128::from(base), 128),
-        _ => return false,
-    };
-    let shift = size - u32::from(bits).min(size);
-    ip.checked_shr(shift).unwrap_or(0) == base.checked_shr(shift).unwrap_or(0)
 }
 
 /// Whether an address is anybody's to reach: none of this machine, of private networks, of links, or of no one.
@@ -141,8 +215,27 @@ mod tests {
             (&["10.0.0.0/8:80"], None, "10.9.8.7:80", Allowed),
             (&["10.0.0.0/8:80"], None, "11.9.8.7:80", NotListed),
             (&["10.0.0.0/8:80"], None, "[::ffff:10.9.8.7]:80", Allowed),
-            (&["0.0.0.0/0:80"], None, "169.254.169.254:80", Allowed),
             (&["[fd00::]/8:80"], None, "[fd00::1]:80", Allowed),
+            // A range that holds the world, too, names no inner address.
+            (&["0.0.0.0/0:443"], None, world, Allowed),
+            (&["0.0.0.0/0:443"], Some("a.org"), world, Allowed),
+            (&["0.0.0.0/0:80"], None, "127.0.0.1:80", Inner),
+            (&["0.0.0.0/0:80"], None, "169.254.169.254:80", Inner),
+            (&["0.0.0.0/0:80"], None, "10.0.0.1:80", Inner),
+            (&["0.0.0.0/0:80"], None, "[::ffff:127.0.0.1]:80", Inner),
+            (&["8.0.0.0/5:80"], None, "10.0.0.1:80", Inner),
+            (&["[::]/0:80"], None, "[::1]:80", Inner),
+            (&["[::]/0:80"], None, "[fd00::1]:80", Inner),
+            (&["[::ffff:0:0]/96:80"], None, "127.0.0.1:80", Inner),
+            (&["[::ffff:10.0.0.0]/104:80"], None, "10.9.8.7:80", Allowed),
+            (&["127.0.0.0/8:80"], None, "127.0.0.5:80", Allowed),
+            // Nobody's address, and those of metadata unless they are named themselves.
+            (&["0.0.0.0/0:80"], None, "0.0.0.0:80", Inner),
+            (&["0.0.0.0:80"], None, "0.0.0.0:80", Inner),
+            (&["169.254.0.0/16:80"], None, "169.254.169.254:80", Inner),
+            (&["169.254.0.0/16:80"], None, "169.254.1.1:80", Allowed),
+            (&["169.254.169.254:80"], None, "169.254.169.254:80", Allowed),
+            (&["[fd00:ec2::254]:80"], None, "[fd00:ec2::254]:80", Allowed),
         ] {
             assert_eq!(judge(rules, name, address), expect, "{rules:?} {name:?} {address}");
         }

@@ -19,6 +19,17 @@ pub(super) struct Asked {
     pub(super) tongue: Tongue,
     /// What the peer has to be sent first.
     pub(super) first: Vec<u8>,
+    /// What has come after that already.
+    pub(super) rest: Vec<u8>,
+}
+
+/// Where a plain request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    /// After so many bytes.
+    Length(u64),
+    /// After the last of its pieces.
+    Chunked,
 }
 
 /// How to answer.
@@ -26,8 +37,8 @@ pub(super) struct Asked {
 pub(super) enum Tongue {
     /// A tunnel through HTTP.
     Connect,
-    /// A plain request, which the peer answers itself.
-    Plain,
+    /// One plain request with this body, which the peer answers itself.
+    Plain(Body),
     /// SOCKS 5.
     Socks,
 }
@@ -36,7 +47,7 @@ impl Tongue {
     pub(super) fn acceptance(self) -> &'static [u8] {
         match self {
             Tongue::Connect => b"HTTP/1.1 200 Connection established\r\n\r\n",
-            Tongue::Plain => b"",
+            Tongue::Plain(_) => b"",
             Tongue::Socks => &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0],
         }
     }
@@ -81,40 +92,88 @@ pub(super) async fn listen(client: &mut TcpStream) -> io::Result<Asked> {
     }
 }
 
-/// A head that is whole, and what came after it.
+/// A head that is whole, and what came after it. What servers may read in two ways is refused: which of two readings is
+/// checked, and which is served, must be the same.
 fn http(head: &[u8], rest: Vec<u8>) -> io::Result<Asked> {
     let text = std::str::from_utf8(head).map_err(|_| bad("the request is no text"))?;
-    let (line, headers) = text.split_once("\r\n").ok_or_else(|| bad("no request line"))?;
+    let text = text.strip_suffix("\r\n\r\n").ok_or_else(|| bad("the request has no end"))?;
+    let mut lines = text.split("\r\n");
+    let line = lines.next().unwrap_or("");
     let mut words = line.split(' ');
-    let (Some(method), Some(target), Some(version)) = (words.next(), words.next(), words.next()) else {
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
         return Err(bad("no request line"));
     };
+    if !is_token(method)
+        || !matches!(version, "HTTP/1.0" | "HTTP/1.1")
+        || text.split("\r\n").any(|line| line.contains(is_odd))
+    {
+        return Err(bad("no request line"));
+    }
     if method == "CONNECT" {
         let (host, port) = split(target, None)?;
-        return Ok(Asked { host, port, tongue: Tongue::Connect, first: rest });
+        return Ok(Asked { host, port, tongue: Tongue::Connect, first: Vec::new(), rest });
     }
-    let beyond = target.strip_prefix("http://").ok_or_else(|| bad("no absolute address"))?;
+    let scheme = target.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("http://"));
+    let beyond = scheme.map(|scheme| &target[scheme.len()..]).ok_or_else(|| bad("no absolute address"))?;
     let at = beyond.find(['/', '?']).unwrap_or(beyond.len());
     let (authority, path) = beyond.split_at(at);
     let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let (host, port) = split(authority, Some(80))?;
     let slash = if path.starts_with('/') { "" } else { "/" };
-    let mut first = format!("{method} {slash}{path} {version}\r\n");
-    for header in headers.split("\r\n").filter(|header| !header.is_empty()) {
-        let name = header.split(':').next().unwrap_or("").to_ascii_lowercase();
-        if !matches!(&*name, "proxy-connection" | "proxy-authorization" | "connection" | "keep-alive") {
-            first.push_str(header);
-            first.push_str("\r\n");
+    // The name that was checked is the one that is asked for.
+    let mut first = format!("{method} {slash}{path} {version}\r\nHost: {authority}\r\n");
+    let mut body = None;
+    for header in lines {
+        let (name, value) = header.split_once(':').ok_or_else(|| bad("a header without a colon"))?;
+        if !is_token(name) {
+            return Err(bad("a header's name with blanks in it"));
         }
+        let name = name.to_ascii_lowercase();
+        let found = match &*name {
+            "host" | "connection" | "keep-alive" | "upgrade" | "te" | "trailer" => continue,
+            _ if name.starts_with("proxy-") => continue,
+            "content-length" => Some(Body::Length(length(value.trim())?)),
+            "transfer-encoding" if version == "HTTP/1.1" && value.trim().eq_ignore_ascii_case("chunked") => {
+                Some(Body::Chunked)
+            }
+            "transfer-encoding" => return Err(bad("a transfer encoding that is not known")),
+            _ => None,
+        };
+        if found.is_some() && body.replace(found).is_some() {
+            return Err(bad("a body of two lengths"));
+        }
+        first.push_str(header);
+        first.push_str("\r\n");
     }
-    // One connection, one peer: the next request is looked at anew.
+    // One connection, one request: the next one is looked at anew.
     first.push_str("Connection: close\r\n\r\n");
-    let mut first = first.into_bytes();
-    first.extend(rest);
-    Ok(Asked { host, port, tongue: Tongue::Plain, first })
+    let body = body.flatten().unwrap_or(Body::Length(0));
+    Ok(Asked { host, port, tongue: Tongue::Plain(body), first: first.into_bytes(), rest })
+}
+
+/// Within a line: line breaks that are none for everybody, and other control characters.
+fn is_odd(c: char) -> bool {
+    c.is_control() && c != '\t'
+}
+
+/// What RFC 9110 calls a token.
+fn is_token(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+fn length(text: &str) -> io::Result<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits).ok_or_else(|| bad("no length"))
 }
 
 fn split(authority: &str, default: Option<u16>) -> io::Result<(String, u16)> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':' | '[' | ']');
+    if !authority.chars().all(plain) {
+        return Err(bad("no host"));
+    }
     let bracket = authority.rfind(']').unwrap_or(0);
     let (host, port) = match authority[bracket..].rfind(':') {
         Some(at) => {
@@ -152,7 +211,7 @@ async fn socks(client: &mut TcpStream) -> io::Result<Asked> {
         _ => return Err(bad("no kind of address")),
     };
     let port = client.read_u16().await?;
-    Ok(Asked { host, port, tongue: Tongue::Socks, first: Vec::new() })
+    Ok(Asked { host, port, tongue: Tongue::Socks, first: Vec::new(), rest: Vec::new() })
 }
 
 #[cfg(test)]
@@ -167,23 +226,54 @@ mod tests {
             let expect = expect.map(|(host, port, first)| (host.to_owned(), port, first.to_owned()));
             assert_eq!(seen, expect, "{head}");
         };
-        check("CONNECT a.org:443 HTTP/1.1\r\n\r\n", Some(("a.org", 443, "rest")));
-        check("CONNECT [::1]:443 HTTP/1.1\r\n\r\n", Some(("[::1]", 443, "rest")));
+        check("CONNECT a.org:443 HTTP/1.1\r\n\r\n", Some(("a.org", 443, "")));
+        check("CONNECT [::1]:443 HTTP/1.1\r\n\r\n", Some(("[::1]", 443, "")));
         check("CONNECT a.org HTTP/1.1\r\n\r\n", None);
         check(
-            "GET http://u:p@a.org/x?y HTTP/1.1\r\nHost: a.org\r\nProxy-Connection: keep-alive\r\n\r\n",
-            Some(("a.org", 80, "GET /x?y HTTP/1.1\r\nHost: a.org\r\nConnection: close\r\n\r\nrest")),
+            "GET http://u:p@a.org/x?y HTTP/1.1\r\nHost: b.org\r\nProxy-Connection: keep-alive\r\nA: b\r\n\r\n",
+            Some(("a.org", 80, "GET /x?y HTTP/1.1\r\nHost: a.org\r\nA: b\r\nConnection: close\r\n\r\n")),
         );
         check(
             "GET http://a.org:8080 HTTP/1.1\r\n\r\n",
-            Some(("a.org", 8080, "GET / HTTP/1.1\r\nConnection: close\r\n\r\nrest")),
+            Some(("a.org", 8080, "GET / HTTP/1.1\r\nHost: a.org:8080\r\nConnection: close\r\n\r\n")),
         );
         check(
             "GET http://[::1]?a HTTP/1.1\r\n\r\n",
-            Some(("[::1]", 80, "GET /?a HTTP/1.1\r\nConnection: close\r\n\r\nrest")),
+            Some(("[::1]", 80, "GET /?a HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n")),
         );
         check("GET /x HTTP/1.1\r\nHost: a.org\r\n\r\n", None);
         check("GET http://:80/ HTTP/1.1\r\n\r\n", None);
+        check("GET http://a.org/ HTTP/1.1 x\r\n\r\n", None);
+        check("GET http://a.org/ HTTP/2\r\n\r\n", None);
         check("hello\r\n\r\n", None);
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        for header in [
+            "Connection : keep-alive",
+            " Host: b.org",
+            "Host: b.org\nX: y",
+            "Host: b.org\rX: y",
+            "A: \0",
+            "no colon",
+            "Content-Length: 3\r\nContent-Length: 4",
+            "Content-Length: 3\r\nTransfer-Encoding: chunked",
+            "Content-Length: +3",
+            "Content-Length: 3, 3",
+            "Content-Length:",
+            "Transfer-Encoding: gzip, chunked",
+            "Transfer-Encoding: identity",
+        ] {
+            let head = format!("POST http://a.org/ HTTP/1.1\r\n{header}\r\n\r\n");
+            assert!(http(head.as_bytes(), Vec::new()).is_err(), "{header:?}");
+        }
+        let body = |header: &str| {
+            let head = format!("POST http://a.org/ HTTP/1.1\r\n{header}\r\n\r\n");
+            http(head.as_bytes(), Vec::new()).unwrap().tongue
+        };
+        assert_eq!(body("Content-Length: 3"), Tongue::Plain(Body::Length(3)));
+        assert_eq!(body("Transfer-Encoding: Chunked"), Tongue::Plain(Body::Chunked));
+        assert_eq!(body("A: b"), Tongue::Plain(Body::Length(0)));
     }
 }

@@ -14,6 +14,9 @@ pub(super) const BASE: &str = "espalier.base";
 /// The only such: the machine itself.
 pub(super) const HOST: &str = "host";
 
+/// Where a sandbox mounts what is its own: in an image nothing, or a folder.
+const PLACES: [&str; 3] = ["proc", "dev", "sys"];
+
 /// An image that is ready.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
@@ -63,6 +66,7 @@ impl Bases {
     async fn unpacked(&self, source: &Source) -> Result<Base, SandboxError> {
         let (progress, _) = watch::channel(Progress::default());
         let image = self.store()?.get(source, &progress).await?;
+        image.has_places(&PLACES)?;
         let config = image.config();
         // The keeper of the sandbox locks the same file: sandboxes may outlive this process.
         let number = std::os::fd::AsRawFd::as_raw_fd(&image.hold());

@@ -5,10 +5,12 @@
 mod attacks;
 mod bounds;
 mod checkpoints;
+mod doors;
 mod faults;
 mod hostile;
 mod life;
 mod network;
+mod refused;
 mod support;
 mod timeouts;
 mod user;
