@@ -372,6 +372,9 @@ impl Agent {
         let passwd = read_list(c"/etc/passwd")?;
         let group = read_list(c"/etc/group")?;
         let user = users::resolve(wanted, &passwd, &group).map_err(|(reason, text)| refusal(reason, text))?;
+        if sys::is_root() && user.id == sys::HIDDEN_USER {
+            return Err(refusal(Reason::Denied, format!("user `{wanted}`: it is the agent's own")));
+        }
         if self.user_id != 0 {
             let same = user.id == self.user_id && user.group == rustix::process::getgid().as_raw();
             let cannot = || {

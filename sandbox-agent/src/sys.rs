@@ -91,7 +91,7 @@ pub fn reap() -> Option<(u32, Exit)> {
 }
 
 /// The user that the agent hides as: one that no image has.
-const HIDDEN_USER: u32 = 64_998;
+pub const HIDDEN_USER: u32 = 64_998;
 
 /// Whether the agent was started as root, and so may give files and processes to others. Holds also after [`hide`].
 pub fn is_root() -> bool {

@@ -21,7 +21,6 @@ use espalier_core::ending::StopReason;
 use espalier_core::group;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::samples::GroupStatus;
-use espalier_core::sandbox::{SandboxFile, SandboxSpec};
 use espalier_inference::error::EndpointError;
 use espalier_inference::models::{Model, OpenError};
 use espalier_inference::tokenizer::TokenizerError;
@@ -421,9 +420,7 @@ impl Session {
             run_id: self.run.run_id().to_owned(),
         };
         // A value that no sandbox can have, and a promise that this machine cannot keep, are told before the first rollout.
-        if let Some(file) = &sandboxes.file
-            && let Err(error) = SandboxSpec::resolve(file, &SandboxFile::default())
-        {
+        if let Err(error) = sandboxes.check() {
             let key = format!("sandbox.{}", error.key.split('.').next().unwrap_or_default());
             return Err(self.experiment.refuse(&key, error.to_string(), "see docs/sandboxes.md").into());
         }

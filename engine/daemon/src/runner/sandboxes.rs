@@ -2,7 +2,7 @@
 //! ended when harness and rewards are done with them.
 
 use async_trait::async_trait;
-use espalier_core::sandbox::{MAIN, SandboxFile, SandboxSpec};
+use espalier_core::sandbox::{MAIN, SandboxFile, SandboxSpec, SpecError, check_lease};
 use espalier_core::task::Task;
 use espalier_sandbox::error::SandboxError;
 use espalier_sandbox::rollout::{Opened, Provider};
@@ -38,6 +38,12 @@ impl RunSandboxes {
     /// Whether a rollout of this task can ask for one.
     pub fn are_there_for(&self, task: &Task) -> bool {
         self.file.is_some() || task.sandbox.is_some() || !task.sandboxes.is_empty()
+    }
+
+    /// Whether the experiment's values are such as a sandbox can have.
+    pub fn check(&self) -> Result<(), SpecError> {
+        check_lease(self.lease)?;
+        self.file.iter().try_for_each(|file| SandboxSpec::resolve(file, &SandboxFile::default()).map(drop))
     }
 
     /// Ends what an earlier session of this run left.
