@@ -3,6 +3,7 @@
 espalier_sdk::bindings!("reward-plugin");
 
 use crate::{Ended, Place, Settings, Tests, Timeout, score, tests};
+use bindings::espalier::base::types::BudgetKind;
 use bindings::espalier::sandbox::sandboxes::{self, Command, Ending, Program, Sandbox};
 use bindings::espalier::sandbox::scoring::open_fresh;
 use bindings::exports::espalier::base::configurable;
@@ -26,7 +27,13 @@ impl Guest for Plugin {
         let Tests { script, timeout, place } =
             tests(rollout.task.private_data.as_deref()).map_err(invalid)?;
         let Timeout(timeout_ms) = timeout.unwrap_or(Timeout(settings.timeout_s.saturating_mul(1_000)));
-        let sandbox = ground(&settings.sandbox, place.unwrap_or(settings.place))?;
+        let sandbox = match ground(&settings.sandbox, place.unwrap_or(settings.place)) {
+            Ok(sandbox) => sandbox,
+            Err(failure) => match too_large(&failure) {
+                Some(reason) => return Ok(scored(0.0, reason)),
+                None => return Err(failure),
+            },
+        };
         let outcome = sandbox.exec(&Command {
             program: Program::Shell(script),
             cwd: None,
@@ -49,8 +56,23 @@ impl Guest for Plugin {
         };
         let output = outcome.stdout.head + &outcome.stdout.tail;
         let (value, reason) = score(&ended, &output, settings.points);
-        Ok(vec![Score { name: "reward".to_owned(), value, turn: None, reason, extra: None }])
+        Ok(scored(value, reason))
     }
+}
+
+fn scored(value: f64, reason: String) -> Vec<Score> {
+    vec![Score { name: "reward".to_owned(), value, turn: None, reason, extra: None }]
+}
+
+/// Whether work cannot be taken to clean ground because of what it is: that is the policy's doing, and no failure of machines,
+/// which would be tried again and then leave the rollout without a score.
+fn too_large(failure: &Failure) -> Option<String> {
+    let why = match failure {
+        Failure::Other(other) if matches!(&*other.code, "bound" | "disk-full") => other.text.as_str(),
+        Failure::Budget(BudgetKind::BlobBytes) => "more than `limits.blob_bytes`",
+        _ => return None,
+    };
+    Some(format!("the work is too large to be taken: {why}"))
 }
 
 /// The sandbox to run the tests in.
