@@ -45,6 +45,9 @@ pub fn start(
     let Record::Command(job) = record else {
         return Err(refusal(Reason::IdReused, "the id was used for another call"));
     };
+    if new && spec.wait_for_reader && spec.shell.is_none() {
+        job.pace.wait();
+    }
     if new && let Err((reason, message)) = begin(agent, &job, shell, spec) {
         let unstarted = wire::Unstarted { reason: reason.into(), message };
         job.end(outcome::Outcome::Unstarted(unstarted), |_| ());

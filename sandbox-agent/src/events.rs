@@ -35,6 +35,7 @@ struct Reader {
 
 /// Everything from these offsets on, up to the end; with `follow`, up to the end of all output.
 pub fn stream(job: Arc<Job>, from: [u64; 2], follow: bool) -> BoxStream<'static, Result<ExecEvent, Status>> {
+    job.pace.came();
     let reader =
         Reader { job, at: from, follow, started: false, ended: false, ready: VecDeque::new(), done: false };
     futures::stream::unfold(reader, |mut reader| async move {
@@ -97,6 +98,7 @@ impl Reader {
             }
         }
         if !caught_up {
+            self.job.note_taken(self.at);
             return true;
         }
         if let Some(ended) = look.ended
@@ -107,6 +109,12 @@ impl Reader {
             return self.follow;
         }
         !self.ended || (self.follow && look.open != [false, false])
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.job.pace.went();
     }
 }
 

@@ -4,6 +4,7 @@ use crate::agent::Agent;
 use crate::ids::Key;
 use crate::input::Input;
 use crate::output::{Budget, Output, Piece};
+use crate::pace::{self, Pace};
 use crate::spill::Spill;
 use crate::sys::Exit;
 use crate::tree::Tree;
@@ -35,6 +36,8 @@ pub struct Job {
     pub began: Instant,
     /// Its standard input.
     pub input: Input,
+    /// Whether it waits for readers.
+    pub pace: Pace,
     tree: OnceLock<Arc<Tree>>,
     state: Mutex<State>,
     changed: Notify,
@@ -43,6 +46,8 @@ pub struct Job {
 #[derive(Debug)]
 struct State {
     outputs: [Output; 2],
+    /// How far the reader that is farthest has come.
+    taken: [u64; 2],
     open: [bool; 2],
     pid: u32,
     ended: Option<Ended>,
@@ -85,6 +90,7 @@ impl Job {
     pub fn new(key: Key, label: String, keep: u64) -> Job {
         let state = State {
             outputs: [Output::new(keep), Output::new(keep)],
+            taken: [0; 2],
             open: [false, false],
             pid: 0,
             ended: None,
@@ -96,6 +102,7 @@ impl Job {
             label,
             began: Instant::now(),
             input: Input::default(),
+            pace: Pace::default(),
             tree: OnceLock::new(),
             state: Mutex::new(state),
             changed: Notify::new(),
@@ -201,6 +208,25 @@ impl Job {
         self.lock().open.contains(&true)
     }
 
+    /// A reader has come this far.
+    pub fn note_taken(&self, at: [u64; 2]) {
+        if !self.pace.waits() {
+            return;
+        }
+        let mut state = self.lock();
+        for (taken, at) in state.taken.iter_mut().zip(at) {
+            *taken = at.max(*taken);
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Bytes that were printed and that no reader has taken.
+    pub fn ahead(&self, stream: usize) -> u64 {
+        let state = self.lock();
+        state.outputs[stream].total().saturating_sub(state.taken[stream])
+    }
+
     /// Takes output.
     fn append(&self, stream: usize, bytes: &[u8], budget: &mut Budget, spill: &Spill) {
         self.lock().outputs[stream].append(bytes, budget, spill);
@@ -271,7 +297,8 @@ fn take(agent: &Agent, job: &Job, stream: usize, pipe: &OwnedFd, bytes_max: usiz
 }
 
 /// Pumps one output until all its writers are gone. Owned by the agent; outlives the command while something that it left
-/// running has the output open, and stops reading for nobody: a writer must never block or be killed for that.
+/// running has the output open, and stops reading for nobody who did not ask for it: a writer must never block or be killed for
+/// that.
 pub async fn pump(agent: Arc<Agent>, job: Arc<Job>, stream: usize, pipe: Pipe) {
     let mut in_a_row = 0;
     loop {
@@ -279,7 +306,8 @@ pub async fn pump(agent: Arc<Agent>, job: Arc<Job>, stream: usize, pipe: Pipe) {
             job.close(stream);
             return;
         };
-        match take(&agent, &job, stream, pipe.get_ref(), usize::MAX) {
+        let room = pace::room(&job, stream).await;
+        match take(&agent, &job, stream, pipe.get_ref(), room) {
             Some(0) => return,
             Some(_) => in_a_row += 1,
             None => {
@@ -307,6 +335,21 @@ pub fn drain_now(agent: &Agent, job: &Job, pipes: &[(usize, Pipe)]) {
             match take(agent, job, *stream, pipe.get_ref(), bytes_max) {
                 Some(count) if count > 0 && (count as u64) < left => left -= count as u64,
                 Some(count) if count > 0 && left > 0 => left = 0,
+                _ => break,
+            }
+        }
+    }
+}
+
+/// What outputs hold at this moment, as fast as it is read.
+async fn drain_at_its_pace(agent: &Agent, job: &Job, pipes: &[(usize, Pipe)]) {
+    for (stream, pipe) in pipes {
+        let mut left = rustix::io::ioctl_fionread(pipe.get_ref().as_fd()).unwrap_or(0);
+        while left > 0 && job.lock().open[*stream] {
+            let room = pace::room(job, *stream).await;
+            let most = room.min(usize::try_from(left).unwrap_or(usize::MAX));
+            match take(agent, job, *stream, pipe.get_ref(), most) {
+                Some(count) if count > 0 => left = left.saturating_sub(count as u64),
                 _ => break,
             }
         }
@@ -346,6 +389,9 @@ pub async fn live(
             (exit.ok().and_then(Result::ok).unwrap_or_default(), unkillable)
         }
     };
+    if job.pace.waits() {
+        drain_at_its_pace(&agent, &job, &pipes).await;
+    }
     drain(&agent, &job, &pipes, times.drain).await;
     let memory_kills = agent.memory_kills(&tree).saturating_sub(kills_before);
     let outcome = if timed_out {

@@ -20,6 +20,7 @@ pub mod job;
 pub mod launch;
 pub mod lease;
 pub mod output;
+pub mod pace;
 pub mod patch;
 pub mod records;
 pub mod run;

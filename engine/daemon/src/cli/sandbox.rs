@@ -37,8 +37,10 @@ It ends when nothing has spoken to it for its lease.")]
   espalier sandbox exec ID --timeout 10s -- sh -c 'make test'
   tar c src | espalier sandbox exec ID --stdin -- tar x -C /root
 
-Exits with the command's own code; 128+N: killed by signal N; 124: timed out; 137: out of memory, which is also said on
-standard error; 125: espalier itself could not.")]
+Exits with the command's own code; 128+N: killed by signal N; 124: timed out; 137: out of memory (said on stderr, too);
+141: nobody reads its output any more, and it was killed; 125: espalier itself could not, or output was lost.
+
+Ctrl-C and SIGTERM are passed on to the command; a second one kills it.")]
     Exec(ExecArgs),
     /// Open a terminal in a sandbox.
     #[command(after_help = "Example:
@@ -47,7 +49,10 @@ standard error; 125: espalier itself could not.")]
     /// Copy files and folders into a sandbox, or out of it.
     #[command(after_help = "Examples:
   espalier sandbox cp src ID:/root/src
-  espalier sandbox cp ID:/root/result.txt .")]
+  espalier sandbox cp ID:/root/result.txt .
+
+Files, folders and links are copied; what is left out (sockets, devices, what cannot be read) is named, and the exit code is
+then 1. Out of a sandbox nothing is written through a link, and nothing replaces an entry of another kind.")]
     Cp(CopyArgs),
     /// List sandboxes, or checkpoints.
     #[command(after_help = "Examples:
@@ -275,12 +280,27 @@ async fn create(context: &mut Context, service: &Sandboxes, args: CreateArgs) ->
         client: format!("cli-{}", random_id()),
     };
     let mut ids = Vec::new();
+    let mut failed = None;
     for _ in 0..args.count {
-        let sandbox = service.create(&spec, &purpose).await?;
-        if !context.common.json {
-            context.out.line(&sandbox.placed.id)?;
+        match service.create(&spec, &purpose).await {
+            Ok(sandbox) => {
+                if !context.common.json {
+                    context.out.line(&sandbox.placed.id)?;
+                }
+                ids.push(sandbox.placed.id);
+            }
+            // Those that were made are there, and are named.
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
         }
-        ids.push(sandbox.placed.id);
+    }
+    if let Some(error) = failed {
+        if context.common.json && !ids.is_empty() {
+            context.out.json(&ids)?;
+        }
+        return Err(error.into());
     }
     if matches!(spec.network, Network::Allow(_)) {
         context.screen.say("the way out is open while an espalier command works on the sandbox");
@@ -383,8 +403,17 @@ async fn delete(context: &mut Context, service: &Sandboxes, args: &DeleteArgs) -
             exit = Exit::Negative;
         }
     }
+    let mut kept = Vec::new();
+    if !args.checkpoint.is_empty() {
+        kept = service.backend().checkpoints().await?;
+    }
     for id in &args.checkpoint {
-        service.delete_checkpoint(id).await?;
+        if kept.iter().any(|kept| kept.id == *id) {
+            service.delete_checkpoint(id).await?;
+        } else {
+            context.screen.say(&format!("there is no checkpoint {id:?}"));
+            exit = Exit::Negative;
+        }
     }
     Ok(exit)
 }

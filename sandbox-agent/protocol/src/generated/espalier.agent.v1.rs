@@ -115,6 +115,9 @@ pub struct CommandSpec {
     /// Shown by List; up to 256 bytes.
     #[prost(string, tag = "16")]
     pub label: ::prost::alloc::string::String,
+    /// The command waits, as at a full pipe, while what it printed is read slowly: nothing falls out. Ends with its readers.
+    #[prost(bool, tag = "17")]
+    pub wait_for_reader: bool,
     #[prost(oneof = "command_spec::Program", tags = "1, 2")]
     pub program: ::core::option::Option<command_spec::Program>,
 }

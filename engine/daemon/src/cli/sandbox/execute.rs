@@ -5,17 +5,30 @@ use crate::cli::exit::Exit;
 use crate::output::Look;
 use crate::output::problem::Problem;
 use bytes::Bytes;
-use espalier_agent_client::{Agent, AgentError, Event, Id, command, wire};
+use espalier_agent_client::{Agent, AgentError, Event, Follow, Id, command, wire};
 use espalier_sandbox::service::{Sandbox, Sandboxes, describe};
+use rustix::process::Signal;
 use rustix::termios::{self, OptionalActions, Termios};
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 use wire::outcome::Outcome;
 
 /// What `docker exec` and `chroot` exit with when they themselves fail.
 const OWN_FAILURE: u8 = 125;
+/// As of a program that writes where nobody reads.
+const BROKEN_PIPE: u8 = 141;
+/// From SIGTERM to SIGKILL.
+const TERM_GRACE: Duration = Duration::from_secs(5);
+/// For a signal to reach the agent.
+const SIGNAL_MAX: Duration = Duration::from_secs(5);
+/// From SIGKILL to an end that is heard of.
+const KILL_MAX: Duration = Duration::from_secs(10);
 /// Pieces of standard input that were read and not sent; the reader waits for room.
 const PIECES_MAX: usize = 4;
 /// Bytes read at once.
@@ -41,6 +54,8 @@ async fn carry(service: &Sandboxes, args: ExecArgs) -> Result<u8, Problem> {
         environment: variables(args.env),
         timeout_ms: args.timeout.map_or(0, |timeout| millis(timeout.0)),
         stdin_open: args.stdin,
+        // Whoever reads may be slow.
+        wait_for_reader: true,
         ..spec
     };
     run(&sandbox, spec, args.stdin).await
@@ -65,50 +80,179 @@ async fn run(sandbox: &Sandbox, spec: wire::CommandSpec, with_input: bool) -> Re
     let mut follow = agent.exec(&id, spec);
     // Ends with the command: it is aborted below, or its last write finds the command gone.
     let input = with_input.then(|| tokio::spawn(feed(agent.clone(), id.clone())));
-    let mut interrupts = signal(SignalKind::interrupt()).ok();
-    let mut resizes = signal(SignalKind::window_change()).ok();
-    let ended = loop {
-        let event = tokio::select! {
-            event = follow.next() => event,
-            Some(()) = next(&mut interrupts) => {
-                let _ = agent.signal(&agent.allot(), &id, rustix::process::Signal::INT.as_raw(), true).await;
-                continue;
-            }
-            Some(()) = next(&mut resizes) => {
-                if let Some(terminal) = size() {
-                    let _ = agent.resize(&id, terminal).await;
-                }
-                continue;
-            }
-        };
-        match event.map_err(|error| problem(&sandbox.placed.id, &error))? {
-            Some(Event::Output { stream, bytes, .. }) => print(stream, &bytes),
-            Some(Event::Gap { from, to, .. }) => {
-                eprintln!("espalier: {} bytes of output are lost", to.saturating_sub(from));
-            }
-            Some(Event::Ended(ended)) => break *ended,
-            None => return Err(Problem::new(Exit::Unavailable, "the command's end is not known")),
-        }
-    };
+    let carried = carry_out(sandbox, &id, &mut follow).await;
     if let Some(input) = input {
         input.abort();
     }
-    Ok(code(ended.outcome.and_then(|outcome| outcome.outcome).as_ref()))
+    carried
 }
 
-async fn next(signals: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
+async fn carry_out(sandbox: &Sandbox, id: &Id, follow: &mut Follow) -> Result<u8, Problem> {
+    let mut asked = Asked::new(&sandbox.agent, id);
+    let mut printer = Printer::start();
+    let mut lost = 0_u64;
+    loop {
+        let event = tokio::select! {
+            event = follow.next() => event,
+            code = asked.give_up() => return Ok(code),
+        };
+        match event.map_err(|error| problem(&sandbox.placed.id, &error))? {
+            Some(Event::Output { stream, bytes, .. }) => {
+                let printed = tokio::select! {
+                    printed = printer.print(stream, bytes) => printed,
+                    code = asked.give_up() => return Ok(code),
+                };
+                if let Err(error) = printed {
+                    let _ = asked.kill().await;
+                    if error.kind() == ErrorKind::BrokenPipe {
+                        return Ok(BROKEN_PIPE);
+                    }
+                    return Err(Problem::new(Exit::Unavailable, format!("printing its output: {error}")));
+                }
+            }
+            Some(Event::Gap { from, to, .. }) => lost += to.saturating_sub(from),
+            Some(Event::Ended(ended)) => {
+                let code = code(ended.outcome.and_then(|outcome| outcome.outcome).as_ref());
+                if lost == 0 {
+                    return Ok(code);
+                }
+                eprintln!(
+                    "espalier: {lost} bytes of output are lost: the sandbox had no room to keep them until they were read \
+                     (the command itself: {code})"
+                );
+                return Ok(OWN_FAILURE);
+            }
+            None => return Err(Problem::new(Exit::Unavailable, "the command's end is not known")),
+        }
+    }
+}
+
+/// What people at this end ask of a command by signals.
+struct Asked<'a> {
+    agent: &'a Agent,
+    id: &'a Id,
+    interrupts: Option<Signals>,
+    terminations: Option<Signals>,
+    resizes: Option<Signals>,
+    /// Signals that should end it, so far.
+    endings: u32,
+    /// When it is killed, where it was told to end.
+    deadline: Option<Instant>,
+    killed: bool,
+}
+
+impl Asked<'_> {
+    fn new<'a>(agent: &'a Agent, id: &'a Id) -> Asked<'a> {
+        Asked {
+            agent,
+            id,
+            interrupts: signal(SignalKind::interrupt()).ok(),
+            terminations: signal(SignalKind::terminate()).ok(),
+            resizes: signal(SignalKind::window_change()).ok(),
+            endings: 0,
+            deadline: None,
+            killed: false,
+        }
+    }
+
+    /// Carries signals to the command for as long as it is waited for. Ctrl-C is passed on, a second one kills; SIGTERM is
+    /// passed on, and kills after a while. Returns, with an exit code, where a killed command is not seen to end.
+    async fn give_up(&mut self) -> u8 {
+        loop {
+            tokio::select! {
+                Some(()) = next(&mut self.interrupts) => self.end(Signal::INT, None),
+                Some(()) = next(&mut self.terminations) => self.end(Signal::TERM, Some(TERM_GRACE)),
+                Some(()) = next(&mut self.resizes) => {
+                    if let Some(terminal) = size() {
+                        let _ = timeout(SIGNAL_MAX, self.agent.resize(self.id, terminal)).await;
+                    }
+                }
+                () = passed(self.deadline) => {
+                    if self.killed {
+                        eprintln!("espalier: the command was killed, and its end is not known");
+                        return OWN_FAILURE;
+                    }
+                    self.kill();
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, signal: Signal, grace: Option<Duration>) {
+        self.endings += 1;
+        if self.endings > 1 {
+            self.kill();
+        } else {
+            self.deadline = grace.map(|grace| Instant::now() + grace);
+            self.send(signal);
+        }
+    }
+
+    fn kill(&mut self) -> JoinHandle<()> {
+        self.killed = true;
+        self.deadline = Some(Instant::now() + KILL_MAX);
+        self.send(Signal::KILL)
+    }
+
+    /// To all that the command has started. A task of its own, bounded: output that comes meanwhile must not cut it off.
+    fn send(&self, signal: Signal) -> JoinHandle<()> {
+        let (agent, id) = (self.agent.clone(), self.id.clone());
+        tokio::spawn(async move {
+            let call = agent.allot();
+            let _ = timeout(SIGNAL_MAX, agent.signal(&call, &id, signal.as_raw(), true)).await;
+        })
+    }
+}
+
+async fn passed(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next(signals: &mut Option<Signals>) -> Option<()> {
     signals.as_mut()?.recv().await
 }
 
-fn print(stream: wire::Stream, bytes: &[u8]) {
-    // Whoever read may have gone; the command goes on, as it would behind a pipe that it does not write to.
-    let _ = match stream {
-        wire::Stream::Stdout => {
-            let mut out = std::io::stdout().lock();
-            out.write_all(bytes).and_then(|()| out.flush())
-        }
-        wire::Stream::Stderr => std::io::stderr().lock().write_all(bytes),
-    };
+/// Writes output on a thread of its own: whoever reads it may be slow, and signals are heard meanwhile.
+struct Printer {
+    pieces: mpsc::Sender<(wire::Stream, Bytes)>,
+    printed: mpsc::Receiver<std::io::Result<()>>,
+}
+
+impl Printer {
+    fn start() -> Printer {
+        let (pieces, mut taken) = mpsc::channel::<(wire::Stream, Bytes)>(1);
+        let (done, printed) = mpsc::channel(1);
+        // Its own descriptors: the standard library's lock on them would be held while nobody reads, and awaited at the exit.
+        let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map(File::from);
+        let files = (own(std::io::stdout().as_fd()), own(std::io::stderr().as_fd()));
+        // Ends with its queue, or with the program.
+        std::thread::spawn(move || {
+            while let Some((stream, bytes)) = taken.blocking_recv() {
+                let file = match stream {
+                    wire::Stream::Stdout => &files.0,
+                    wire::Stream::Stderr => &files.1,
+                };
+                let printed = match file {
+                    Ok(file) => { file }.write_all(&bytes),
+                    Err(error) => Err(error.kind().into()),
+                };
+                if done.blocking_send(printed).is_err() {
+                    return;
+                }
+            }
+        });
+        Printer { pieces, printed }
+    }
+
+    /// Returns when it was written.
+    async fn print(&mut self, stream: wire::Stream, bytes: Bytes) -> std::io::Result<()> {
+        let gone = || std::io::Error::other("the printer has gone");
+        self.pieces.send((stream, bytes)).await.map_err(|_| gone())?;
+        self.printed.recv().await.unwrap_or_else(|| Err(gone()))
+    }
 }
 
 fn code(outcome: Option<&Outcome>) -> u8 {
