@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
+mod hand;
 mod place;
 mod tricks;
 mod whole;
@@ -304,6 +305,17 @@ async fn references_are_carried_out_and_checked_in_place_and_on_clean_ground() {
     assert_eq!(started.len(), 2);
     let second = started[1].folder.path().display().to_string();
     assert!(reason.contains(&second), "{reason} is not of {second}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_is_too_large_to_be_taken_scores_nothing() {
+    let fresh = json!({ "script": "true", "in": "fresh" });
+    let large = json!({ "tests": fresh, "reference": { "script": "truncate -s 65M large" } });
+    let rollout = Rollout::new(large, &[]);
+    rollout.report("reference", json!({}), vec![]).await;
+    let (value, reason) = rollout.scored(json!({})).await;
+    assert_eq!(value, 0.0);
+    assert!(reason.starts_with("the work is too large to be taken: changes: 68157440 bytes"), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

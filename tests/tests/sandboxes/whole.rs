@@ -177,6 +177,8 @@ async fn sandboxes_by_hand() {
     assert!(run(store.path(), &["sandbox", "delete", &ids[1]]).await.status.success());
     let twice = run(store.path(), &["sandbox", "delete", &ids[1]]).await;
     assert_eq!(twice.status.code(), Some(1));
+    let unknown = run(store.path(), &["sandbox", "delete", "--checkpoint", "nobody"]).await;
+    assert_eq!((unknown.status.code(), &*text(&unknown)), (Some(1), "there is no checkpoint \"nobody\"\n"));
     for (arguments, expect, code) in [
         (&["sandbox", "create", "no such image"][..], "names no image", 2),
         (
@@ -187,6 +189,9 @@ async fn sandboxes_by_hand() {
         (&["sandbox", "create", "--require", "gold"], "promise `gold`", 4),
         (&["sandbox", "create", "--user", "stranger", "--setup", "true"], "stranger", 2),
         (&["sandbox", "create", "--setup", "echo broken; exit 3"], "exit code 3: broken", 2),
+        (&["sandbox", "create", "--lease", "0s"], "sandbox.lease is \"0ms\", wanted is 1s to 24h", 2),
+        (&["sandbox", "create", "--lease", "1000h"], "wanted is 1s to 24h", 2),
+        (&["sandbox", "create", "--workdir", "/etc/passwd"], "wanted is a folder", 2),
         (&["sandbox", "create", "127.0.0.1:1/no/registry:x"], "127.0.0.1:1", 4),
         (&["sandbox", "exec", "nobody", "--", "true"], "sandbox is \"nobody\"", 125),
         (&["sandbox", "create", "checkpoint:gone"], "checkpoint is \"gone\"", 2),
