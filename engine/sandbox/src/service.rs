@@ -258,7 +258,7 @@ impl Sandboxes {
                     drop(held);
                 }
                 Err(error) => {
-                    tracing::debug!(sandbox = %id_of_way, %error, "the way out is not this engine's")
+                    tracing::debug!(sandbox = %id_of_way, %error, "the way out is not this engine's");
                 }
             }
         });
