@@ -137,26 +137,26 @@ async fn what_is_not_copied_is_named() {
 #[tokio::test]
 async fn links_are_copied_for_the_user_that_has_the_files() {
     let store = Store::new();
-    let id = create(&store, &["--user", "daemon", "--workdir", "/work"]).await;
+    let id = create(&store, &["--user", "daemon", "--workdir", "/code"]).await;
     let source = store.path().join("source");
     std::fs::create_dir_all(&source).unwrap();
     std::fs::write(source.join("file"), "x").unwrap();
     std::os::unix::fs::symlink("file", source.join("-link")).unwrap();
     std::os::unix::fs::symlink("file", source.join("taken")).unwrap();
     let from = source.display().to_string();
-    let copied = run(store.path(), &["sandbox", "cp", &from, &format!("{id}:/work/copy")]).await;
+    let copied = run(store.path(), &["sandbox", "cp", &from, &format!("{id}:/code/copy")]).await;
     assert!(copied.status.success(), "{}", text(&copied));
-    let seen = script(&store, &id, "cd /work/copy && stat -c '%n %U %G' -- * && readlink -- -link").await;
+    let seen = script(&store, &id, "cd /code/copy && stat -c '%n %U %G' -- * && readlink -- -link").await;
     assert_eq!(seen, "-link daemon daemon\nfile daemon daemon\ntaken daemon daemon\nfile\n");
     // A folder is in the way of one of them, and there is something that cannot be copied.
-    script(&store, &id, "cd /work/copy && rm taken && mkdir -p taken/full").await;
+    script(&store, &id, "cd /code/copy && rm taken && mkdir -p taken/full").await;
     assert!(std::process::Command::new("mkfifo").arg(source.join("pipe")).status().unwrap().success());
     std::fs::rename(Path::new(&from), store.path().join("copy")).unwrap();
     let from = store.path().join("copy").display().to_string();
-    let copied = run(store.path(), &["sandbox", "cp", &from, &format!("{id}:/work")]).await;
+    let copied = run(store.path(), &["sandbox", "cp", &from, &format!("{id}:/code")]).await;
     assert_eq!(copied.status.code(), Some(1), "{}", text(&copied));
     assert!(text(&copied).contains("copy/pipe: left out: it is a fifo"), "{}", text(&copied));
-    assert!(text(&copied).contains("/work/copy/taken"), "{}", text(&copied));
+    assert!(text(&copied).contains("/code/copy/taken"), "{}", text(&copied));
 }
 
 #[tokio::test]

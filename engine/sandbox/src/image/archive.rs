@@ -177,8 +177,11 @@ impl Layout {
 
 /// Where each member of an archive lies.
 fn members(file: &mut File, path: &Path) -> Result<HashMap<String, (u64, u64)>, ImageError> {
-    let bad =
-        |error: io::Error| ImageError::bad(path.display().to_string(), format!("it is no tar: {error}"));
+    // What the reader says of a file that is none shows what is in it.
+    let bad = |error: io::Error| match error.raw_os_error() {
+        Some(_) => ImageError::store("reading", path, error),
+        None => ImageError::bad(path.display().to_string(), "it is no tar"),
+    };
     let length =
         file.seek(SeekFrom::End(0)).and_then(|length| file.rewind().map(|()| length)).map_err(bad)?;
     let mut archive = tar::Archive::new(&*file);
