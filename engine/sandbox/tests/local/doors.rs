@@ -1,6 +1,6 @@
 //! Who carries a sandbox's way out, where several engines and commands work on it.
 
-use crate::support::{Place, open, order};
+use crate::support::{Place, keeper_pid, kill, open, order};
 use espalier_core::sandbox::{Network, SandboxSpec};
 use espalier_sandbox::backend::{Backend, Door, LentDoor, Order, Reach};
 use espalier_sandbox::image::ImageOptions;
@@ -43,6 +43,33 @@ async fn a_way_out_is_carried_by_one_and_then_by_the_next() {
     drop(third);
     drop(lent(&other).await);
     assert!(place.local.proxy_door("none").await.is_err(), "no such sandbox");
+}
+
+#[tokio::test]
+async fn the_way_out_is_there_again_under_the_next_keeper() {
+    let place = Place::new();
+    let sandbox = place.make(Order { network: Reach::Proxy, ..order(&place.folder, "one") }).await;
+    drop(lent(&place.local).await);
+    kill(keeper_pid(&place).await);
+    for _ in 0..100 {
+        if place.local.list().await.is_ok_and(|all| all.len() == 1) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let LentDoor { listener, held } = lent(&place.local).await;
+    let served = tokio::task::spawn_blocking(move || {
+        use std::io::{Read, Write};
+        listener.set_nonblocking(false).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut heard = [0; 5];
+        stream.read_exact(&mut heard).unwrap();
+        stream.write_all(&heard).unwrap();
+    });
+    let call = "exec 3<>/dev/tcp/127.0.0.1/3128 && printf hello >&3 && timeout 10 cat <&3";
+    assert_eq!(sandbox.run(call).await.0, "hello");
+    served.await.unwrap();
+    drop(held);
 }
 
 #[tokio::test(flavor = "multi_thread")]

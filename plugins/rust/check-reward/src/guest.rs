@@ -2,12 +2,13 @@
 
 espalier_sdk::bindings!("reward-plugin");
 
-use crate::{Ended, Place, Settings, Tests, Timeout, score, tests};
+use crate::{Ended, Place, Settings, Tests, score, tests};
 use bindings::espalier::base::types::BudgetKind;
 use bindings::espalier::sandbox::sandboxes::{self, Command, Ending, Program, Sandbox};
 use bindings::espalier::sandbox::scoring::open_fresh;
 use bindings::exports::espalier::base::configurable;
 use bindings::exports::espalier::plugin::reward::{Guest, RolloutView, Score};
+use espalier_sdk::Timeout;
 
 /// Bytes of the tests' output that are looked at.
 const OUTPUT_BYTES: u32 = 64 << 10;

@@ -1,6 +1,7 @@
 //! `private.tests` of a task.
 
 use crate::Settings;
+use espalier_sdk::Timeout;
 use espalier_test_logs::{Expected, Kind};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -79,31 +80,6 @@ pub enum Place {
     Fresh,
     /// In the sandbox as the agent left it.
     Place,
-}
-
-/// A time as tasks write it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "serde_json::Value")]
-pub struct Timeout(pub u64);
-
-impl TryFrom<serde_json::Value> for Timeout {
-    type Error = String;
-
-    fn try_from(value: serde_json::Value) -> Result<Timeout, String> {
-        let text = value.as_str().unwrap_or_default();
-        let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
-        let with_unit = || {
-            let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-            let unit = units.iter().find(|(unit, _)| *unit == &text[digits.len()..])?;
-            digits.parse::<u64>().ok()?.checked_mul(unit.1)
-        };
-        let ms = value.as_u64().and_then(|seconds| seconds.checked_mul(1_000)).or_else(with_unit);
-        ms.filter(|ms| *ms > 0).map(Timeout).ok_or_else(|| {
-            format!(
-                "timeout {value} is no time: wanted is a number of seconds, or a text like \"90s\" or \"10m\""
-            )
-        })
-    }
 }
 
 /// A task's tests together with the experiment's settings.

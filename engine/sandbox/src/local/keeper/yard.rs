@@ -9,7 +9,9 @@ use super::cgroups::{Hierarchies, Limits};
 use super::home::{self, Home};
 use super::pool::Pool;
 use super::{Asker, promises};
-use crate::local::wire::{Abilities, Answer, Bounds, Checkpoint, Order, Reach, Record, Refusal, RefusalKind};
+use crate::local::wire::{
+    Abilities, Answer, Bounds, Checkpoint, Order, PROXY_PORT, Reach, Record, Refusal, RefusalKind,
+};
 use machine::{group_name, hold, own_mounts, wait};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -216,9 +218,14 @@ impl Yard {
         here.map(|sandbox| sandbox.record.clone()).collect()
     }
 
-    /// The socket of a sandbox's proxy.
-    pub(super) fn door(&self, id: &str) -> Option<&OwnedFd> {
-        self.sandboxes.get(id)?.door.as_ref()
+    /// The socket of a sandbox's proxy. That of a sandbox which another keeper made went with it: there is a new one then, unless
+    /// whoever had the old one still has it.
+    pub(super) fn door(&mut self, id: &str) -> Option<&OwnedFd> {
+        let sandbox = self.sandboxes.get_mut(id)?;
+        if sandbox.door.is_none() && sandbox.record.order.network == Reach::Proxy {
+            sandbox.door = machine::listen_within(sandbox.record.pid, PROXY_PORT).ok();
+        }
+        sandbox.door.as_ref()
     }
 
     /// All checkpoints.

@@ -5,6 +5,8 @@ use crate::local::keeper::kernel;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions};
+use rustix::thread::LinkNameSpaceType;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -54,6 +56,27 @@ pub(super) fn own_mounts(folder: &Path) -> Result<(), Errno> {
         let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
     }
     Ok(())
+}
+
+/// A socket that listens on a port of 127.0.0.1 as a process of a sandbox sees it. The keeper has one thread, which goes into the
+/// network of that process and comes back.
+pub(super) fn listen_within(process: u32, port: u16) -> io::Result<OwnedFd> {
+    let network = |process: &str| {
+        let path = format!("/proc/{process}/ns/net");
+        rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    };
+    let (own, other) = (network("self")?, network(&process.to_string())?);
+    let enter = |network: &OwnedFd| {
+        rustix::thread::move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+    };
+    enter(&other)?;
+    let listener = std::net::TcpListener::bind(("127.0.0.1", port));
+    if let Err(error) = enter(&own) {
+        // A keeper in a sandbox's network is none: the next one takes over.
+        eprintln!("the keeper cannot come back from the network of a sandbox: {error}");
+        std::process::abort();
+    }
+    listener.map(OwnedFd::from)
 }
 
 /// Names this store's groups: one word for each folder.
