@@ -483,7 +483,7 @@ fn published_sets_become_tasks_or_say_what_is_wrong() {
     let desk = Desk::new();
     let row = |id: &str, tests: &str| {
         format!(
-            r#"{{"repo":"a/b","instance_id":"{id}","base_commit":"c","patch":"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n","test_patch":"--- a/tests/test_x.py\n+++ b/tests/test_x.py\n@@ -1 +1 @@\n-a\n+b\n","problem_statement":"It fails.","version":"1.0","FAIL_TO_PASS":{tests},"PASS_TO_PASS":"[]"}}"#
+            r#"{{"repo":"a/b","instance_id":"{id}","base_commit":"0123456789012345678901234567890123456789","patch":"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n","test_patch":"--- a/tests/test_x.py\n+++ b/tests/test_x.py\n@@ -1 +1 @@\n-a\n+b\n","problem_statement":"It fails.","version":"1.0","FAIL_TO_PASS":{tests},"PASS_TO_PASS":"[]"}}"#
         )
     };
     let good = row("a__b-1", r#""[\"tests/test_x.py::test_a\"]""#);
