@@ -4,6 +4,7 @@ use crate::support::{Place, Sandbox, keeper_pid, kill, order, wait_until};
 use espalier_agent_client::wire::{CommandSpec, outcome::Outcome};
 use espalier_agent_client::{Excerpts, command};
 use espalier_sandbox::backend::Backend;
+use std::process::Stdio;
 use std::time::Duration;
 
 /// A program in Python as a command.
@@ -161,8 +162,29 @@ impl Small {
 }
 
 impl Drop for Small {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a drop cannot wait for a runtime, and a test has no other to block"
+    )]
     fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
+        // The pool of a keeper is a file in it, mounted on it: taken away lazily they would hold each other for ever.
+        let folder = self.0.path().display().to_string();
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let line = std::fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+            let number = process.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(pid) = number.filter(|_| line.contains("keeper") && line.contains(&folder)) {
+                kill(pid);
+            }
+        }
+        for _ in 0..500 {
+            let unmounted =
+                std::process::Command::new("umount").arg(self.0.path()).stderr(Stdio::null()).status();
+            if unmounted.is_ok_and(|status| status.success()) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        eprintln!("{folder} is still mounted");
     }
 }
 
