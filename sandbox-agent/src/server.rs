@@ -23,8 +23,9 @@ use tonic::{Status, metadata::MetadataMap};
 const CONNECTIONS_MAX: usize = 64;
 /// Calls at once on one connection.
 const CALLS_MAX: u32 = 1024;
-/// Flow-control windows: a stream's, and the connection's.
-const WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
+/// Flow-control windows: a stream's, and the connection's. As many streams as there may be, none of them read, as of ports that
+/// take nothing, leave room for the other calls.
+const WINDOWS: (u32, u32) = (128 << 10, (CALLS_MAX + 1) * (128 << 10));
 /// How often a silent peer is asked for a sign, and how long it may take.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(10));
 

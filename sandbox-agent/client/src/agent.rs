@@ -62,6 +62,8 @@ impl Default for Excerpts {
 #[derive(Clone, Debug)]
 pub struct Agent {
     shared: Arc<Shared>,
+    /// Of calls whose ids somebody else allots.
+    floor: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -92,12 +94,18 @@ impl Agent {
                 .abort_handle()
         });
         let ids = Ids::new(config.identity);
-        Ok(Agent { shared: Arc::new(Shared { connection, ids, hello, heartbeat }) })
+        Ok(Agent { shared: Arc::new(Shared { connection, ids, hello, heartbeat }), floor: None })
     }
 
     /// What the agent said of itself.
     pub fn hello(&self) -> &wire::HelloAnswer {
         &self.shared.hello
+    }
+
+    /// The same agent for calls whose ids are another client's, who sends no new one at or below this floor.
+    #[must_use]
+    pub fn with_floor(&self, floor: u64) -> Agent {
+        Agent { shared: Arc::clone(&self.shared), floor: Some(floor) }
     }
 
     /// A new id. It holds the floor down until a call with it has its answer, or [`Agent::settle`].
@@ -266,7 +274,7 @@ impl Agent {
     /// What stands in front of a changing call.
     pub(crate) fn call(&self, id: &Id) -> Call {
         // Its own number is new until it is answered.
-        let floor = self.shared.ids.floor().min(id.sequence.saturating_sub(1));
+        let floor = self.floor.unwrap_or_else(|| self.shared.ids.floor()).min(id.sequence.saturating_sub(1));
         Call { id: Some(id.clone()), floor, boot: self.shared.hello.boot.clone() }
     }
 

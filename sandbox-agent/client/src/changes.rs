@@ -71,6 +71,26 @@ impl Agent {
         }
     }
 
+    /// What changed at or below a root of the baseline, without content. `path` is a file of this machine for the time being.
+    pub async fn changed(
+        &self,
+        root: impl Into<Bytes>,
+        path: &Path,
+    ) -> Result<Vec<wire::Change>, AgentError> {
+        let local = |source| AgentError::Local { what: path.display().to_string(), source };
+        let request = ChangesRequest { root: root.into(), names_only: true, ..ChangesRequest::default() };
+        self.changes_into(request, path).await?;
+        let read = tokio::fs::File::open(path).await.map_err(local)?;
+        let (mut read, mut buffer) = (tokio::io::BufReader::new(read), BytesMut::new());
+        let mut changes = Vec::new();
+        while let Some(ChangeEvent { event: Some(event) }) = next_event(&mut read, &mut buffer).await {
+            if let Event::Change(change) = event {
+                changes.push(change);
+            }
+        }
+        Ok(changes)
+    }
+
     /// Puts changes from a file into this sandbox. Refused as `INVALID` where the file does not hold changes to their end.
     pub async fn apply_changes(
         &self,

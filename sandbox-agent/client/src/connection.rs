@@ -23,8 +23,9 @@ use tonic::metadata::MetadataValue;
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between attempts: first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));
-/// Flow-control windows: a stream's, and the connection's.
-const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
+/// Flow-control windows: a stream's, and the connection's. As many streams as an agent allows, none of them read, leave room for
+/// the other calls.
+const WINDOWS: (u32, u32) = (1 << 20, (1 << 31) - 1);
 
 /// Where an agent listens.
 #[derive(Debug)]

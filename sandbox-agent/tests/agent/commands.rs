@@ -181,6 +181,25 @@ async fn output_streams_as_it_is_printed() {
 }
 
 #[tokio::test]
+async fn streams_that_nobody_reads_hold_no_other_call_up() {
+    let sandbox = Sandbox::start(Way::Beside).await;
+    let id = sandbox.agent.allot();
+    let printed = CommandSpec { output_keep_bytes: 8 << 20, ..spec("head -c 4000000 /dev/zero") };
+    sandbox.agent.run(&id, printed, Excerpts::default()).await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        let mut stream = sandbox.agent.attach(&id, Offsets::default(), false);
+        stream.next().await.unwrap().unwrap();
+        held.push(stream);
+    }
+    let ran = tokio::time::timeout(Duration::from_secs(60), sandbox.sh("echo goes on")).await;
+    assert_eq!(ran.expect("no other call is held up").out, "goes on\n");
+    // And what was held is all there.
+    let (rest, _, _) = held.pop().unwrap().collect().await.unwrap();
+    assert!(rest.len() > 3_000_000 && rest.iter().all(|byte| *byte == 0));
+}
+
+#[tokio::test]
 async fn input_goes_to_a_running_command_and_each_byte_once() {
     let sandbox = Sandbox::start(Way::Beside).await;
     let agent = &sandbox.agent;
