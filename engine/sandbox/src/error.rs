@@ -19,6 +19,14 @@ pub enum SandboxError {
     /// The same, in words: a patch of the request does not fit what there is.
     #[error("{0}")]
     Rejected(String),
+    /// What it runs at its start was killed for memory.
+    #[error("{what} was killed for memory, of which it has {memory}")]
+    OutOfMemory {
+        /// `sandbox.setup`.
+        what: String,
+        /// As users write it.
+        memory: String,
+    },
     /// Infrastructure failed: a registry is out of reach, the disk is full. Another try may work.
     #[error("{0}")]
     Unavailable(String),

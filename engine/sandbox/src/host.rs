@@ -10,16 +10,18 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Held while the folder below is made.
 static MAKING: Mutex<()> = Mutex::new(());
 /// Changes whenever the folder below is put together in another way.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
 /// How long what was found hidden is believed.
 const HIDDEN_BELIEVED: Duration = Duration::from_secs(3600);
 /// In the folder at the bottom: the root file system.
 const ROOT: &str = "root";
+/// In the folder at the bottom: the paths of those files.
+const HIDDEN: &str = "hidden";
 /// In the folder at the bottom: what hides files of programs' folders, by their paths.
 const HIDING: &str = "hiding";
 /// Of a file in `/etc`; larger ones are data of programs that no sandbox has.
@@ -60,7 +62,9 @@ pub fn overlays(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<PathBuf>)>> {
     let _turn = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let made = fs::metadata(&base).and_then(|found| found.modified());
     let old = made.as_ref().is_ok_and(|made| made.elapsed().is_ok_and(|age| age > HIDDEN_BELIEVED));
-    if old {
+    if old && fs::read(base.join(HIDDEN))? == list(&hidden()?) {
+        fs::File::open(&base)?.set_modified(SystemTime::now())?;
+    } else if old {
         // Sandboxes that stand on it keep it: a mount has its folder, whatever it is called.
         let past = folder.join(format!("host-old-{}-{}", std::process::id(), crate::service::random_id()));
         let _ = fs::rename(&base, &past);
@@ -77,36 +81,61 @@ pub fn overlays(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<PathBuf>)>> {
         }
     }
     let mut overlays = vec![(PathBuf::from("/"), vec![base.join(ROOT)])];
-    let own = |name: &&str| fs::symlink_metadata(Path::new("/").join(name)).is_ok_and(|found| found.is_dir());
-    for name in ["usr"].iter().chain(PROGRAMS.iter()).filter(|name| own(name)) {
-        let path = Path::new("/").join(name);
-        let hiding = base.join(HIDING).join(name);
+    for path in programs() {
+        let hiding = base.join(HIDING).join(path.strip_prefix("/").unwrap_or(&path));
         let lowers = [path.clone()].into_iter().chain(hiding.is_dir().then_some(hiding));
         overlays.push((path, lowers.collect()));
     }
     Ok(overlays)
 }
 
-/// Hides what not everybody may read below a folder of programs: whiteouts above it, where this user may make them. An ordinary
-/// user reads no more of it inside than outside.
-fn hide(top: &Path, hiding: &Path) -> io::Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
+/// What not everybody may read below the folders of programs. For root alone: an ordinary user reads no more of
+/// it inside than outside.
+fn hidden() -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    if rustix::process::geteuid().is_root() {
+        for top in programs() {
+            look_for_hidden(&top, fs::metadata(&top)?.dev(), &mut found)?;
+        }
     }
-    for entry in fs::read_dir(top)? {
+    Ok(found)
+}
+
+fn look_for_hidden(folder: &Path, device: u64, hidden: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let Ok(found) = fs::symlink_metadata(&path) else { continue };
         let (kind, mode) = (found.file_type(), found.mode());
         let open = kind.is_symlink() || mode & if kind.is_dir() { 0o001 } else { 0o004 } != 0;
-        let mask = path.file_name().map(|name| hiding.join(name)).unwrap_or_default();
         if !open {
-            cover(top, hiding)?;
-            let none = rustix::fs::makedev(0, 0);
-            let kind = rustix::fs::FileType::CharacterDevice;
-            rustix::fs::mknodat(rustix::fs::CWD, &mask, kind, rustix::fs::Mode::empty(), none)?;
-        } else if kind.is_dir() && found.dev() == fs::metadata(top)?.dev() {
-            hide(&path, &mask)?;
+            hidden.push(path);
+        } else if kind.is_dir() && found.dev() == device {
+            look_for_hidden(&path, device, hidden)?;
         }
+    }
+    Ok(())
+}
+
+/// Folders of programs that are no links to others.
+fn programs() -> impl Iterator<Item = PathBuf> {
+    let names = ["usr"].into_iter().chain(PROGRAMS).map(|name| Path::new("/").join(name));
+    names.filter(|path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()))
+}
+
+/// The paths as they are kept, each with a zero behind it.
+fn list(paths: &[PathBuf]) -> Vec<u8> {
+    paths.iter().flat_map(|path| path.as_os_str().as_encoded_bytes().iter().copied().chain([0])).collect()
+}
+
+/// Whiteouts for these paths below a root, in a folder that stands for that root.
+fn hide(paths: &[PathBuf], root: &Path, hiding: &Path) -> io::Result<()> {
+    for path in paths {
+        let mask = hiding.join(path.strip_prefix(root).unwrap_or(path));
+        if let (Some(folder), Some(above)) = (path.parent(), mask.parent()) {
+            cover(folder, above)?;
+        }
+        let (none, kind) = (rustix::fs::makedev(0, 0), rustix::fs::FileType::CharacterDevice);
+        rustix::fs::mknodat(rustix::fs::CWD, &mask, kind, rustix::fs::Mode::empty(), none)?;
     }
     Ok(())
 }
@@ -157,12 +186,9 @@ fn state() -> u64 {
 fn fill(whole: &Path) -> io::Result<()> {
     make_folder(whole, 0o755)?;
     make_folder(&whole.join(HIDING), 0o755)?;
-    for name in ["usr"].iter().chain(PROGRAMS.iter()) {
-        let top = Path::new("/").join(name);
-        if fs::symlink_metadata(&top).is_ok_and(|found| found.is_dir()) {
-            hide(&top, &whole.join(HIDING).join(name))?;
-        }
-    }
+    let hidden = hidden()?;
+    fs::write(whole.join(HIDDEN), list(&hidden))?;
+    hide(&hidden, Path::new("/"), &whole.join(HIDING))?;
     let base = &whole.join(ROOT);
     make_folder(base, 0o755)?;
     for (name, mode) in EMPTY {
@@ -244,9 +270,11 @@ mod tests {
             fs::set_permissions(top.join(path), Permissions::from_mode(mode)).unwrap();
         }
         symlink("nowhere", top.join("a/link")).unwrap();
-        hide(&top, &hiding.join("top")).unwrap();
+        let mut hidden = Vec::new();
+        look_for_hidden(&top, fs::metadata(&top).unwrap().dev(), &mut hidden).unwrap();
+        hide(&hidden, folder.path(), &hiding).unwrap();
         let mut found = Vec::new();
-        list(&hiding.join("top"), &mut found);
+        walk(&hiding.join("top"), &mut found);
         found.sort();
         let hiding = |name: &str| hiding.join("top").join(name);
         assert_eq!(found, [hiding("a/deep"), hiding("b/c/secret")]);
@@ -254,10 +282,10 @@ mod tests {
     }
 
     /// What is no folder.
-    fn list(folder: &Path, found: &mut Vec<PathBuf>) {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             if entry.file_type().unwrap().is_dir() {
-                list(&entry.path(), found);
+                walk(&entry.path(), found);
             } else {
                 assert_eq!(entry.metadata().unwrap().rdev(), 0);
                 found.push(entry.path());

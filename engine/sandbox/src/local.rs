@@ -55,8 +55,15 @@ struct Shared {
     config: Config,
     /// The folder, open: paths through it are short enough for sockets.
     folder: OwnedFd,
-    line: tokio::sync::Mutex<Option<Line>>,
+    line: tokio::sync::Mutex<Option<Greeted>>,
     ended: broadcast::Sender<Ended>,
+}
+
+/// A connection to a keeper that has said who it is and what it can: that does not change while it lives.
+#[derive(Debug)]
+struct Greeted {
+    line: Line,
+    hello: wire::Hello,
 }
 
 /// A connection to the keeper.
@@ -104,15 +111,11 @@ impl Local {
 
     async fn ask(&self, what: What) -> Result<Answer, SandboxError> {
         let receiver = {
-            let mut line = self.shared.line.lock().await;
-            if line.as_ref().is_none_or(Line::is_cut) {
-                *line = Some(self.connect().await?);
-            }
-            let open = line.as_mut().expect("was just made");
-            match open.send(what).await {
+            let mut open = self.shared.line.lock().await;
+            match self.greeted(&mut open).await?.line.send(what).await {
                 Ok(receiver) => receiver,
                 Err(error) => {
-                    *line = None;
+                    *open = None;
                     return Err(SandboxError::Unavailable(format!("the keeper of sandboxes: {error}")));
                 }
             }
@@ -127,8 +130,16 @@ impl Local {
         }
     }
 
+    /// The connection there is, or a new one where it is cut.
+    async fn greeted<'a>(&self, open: &'a mut Option<Greeted>) -> Result<&'a mut Greeted, SandboxError> {
+        if open.as_ref().is_none_or(|open| open.line.is_cut()) {
+            *open = Some(self.connect().await?);
+        }
+        Ok(open.as_mut().expect("was just made"))
+    }
+
     /// Finds a keeper or starts one.
-    async fn connect(&self) -> Result<Line, SandboxError> {
+    async fn connect(&self) -> Result<Greeted, SandboxError> {
         let socket = self.short("keeper.sock");
         let deadline = tokio::time::Instant::now() + START_MAX;
         let mut child: Option<tokio::process::Child> = None;
@@ -190,14 +201,14 @@ impl Local {
         words.to_owned()
     }
 
-    async fn greet(&self, stream: UnixStream) -> Result<Line, SandboxError> {
+    async fn greet(&self, stream: UnixStream) -> Result<Greeted, SandboxError> {
         let mut line = Line::new(stream, self.shared.ended.clone());
         let unheard = |error: &dyn std::fmt::Display| {
             SandboxError::Unavailable(format!("the keeper of sandboxes: {error}"))
         };
         let receiver = line.send(What::Hello).await.map_err(|error| unheard(&error))?;
         match tokio::time::timeout(ANSWER_MAX, receiver).await {
-            Ok(Ok(Ok(Answer::Hello(hello)))) if hello.version == VERSION => Ok(line),
+            Ok(Ok(Ok(Answer::Hello(hello)))) if hello.version == VERSION => Ok(Greeted { line, hello }),
             Ok(Ok(Ok(Answer::Hello(hello)))) => Err(SandboxError::Refused {
                 requirement: format!(
                     "use the keeper that runs (process {}): it is of version {}, this engine of {VERSION}; it ends with its sandboxes",
@@ -243,10 +254,8 @@ impl Local {
     }
 
     async fn hello(&self) -> Result<wire::Hello, SandboxError> {
-        match self.ask(What::Hello).await? {
-            Answer::Hello(hello) => Ok(hello),
-            other => Err(strange(&other)),
-        }
+        let mut open = self.shared.line.lock().await;
+        Ok(self.greeted(&mut open).await?.hello.clone())
     }
 }
 

@@ -8,6 +8,7 @@
 mod handle;
 mod machine;
 mod output;
+mod patch;
 mod port;
 mod process;
 mod shell;
@@ -19,6 +20,8 @@ use espalier_core::ending::Lost;
 use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
 use espalier_core::host::sandbox::{Sandbox, Sandboxes};
+pub use patch::Patch;
+
 use handle::Handle;
 use machine::Machine;
 use std::any::Any;
@@ -34,6 +37,12 @@ pub trait Provider: Send + Sync {
     async fn open(&self, name: &str) -> Result<Opened, SandboxError>;
     /// Another one of the same name, image, files and set-up, that nobody has touched.
     async fn open_fresh(&self, name: &str) -> Result<Opened, SandboxError>;
+    /// A command in the sandbox of this name (with `fresh`, in one of `open_fresh`) was killed for memory. Where it is to be tried
+    /// again with more, this says so, and nothing more is done in that sandbox; `None`: it is an outcome like any other.
+    fn out_of_memory(&self, name: &str, fresh: bool) -> Option<String> {
+        let _ = (name, fresh);
+        None
+    }
     /// Keeps the file system of the sandbox that was opened by this name; says under which name.
     async fn checkpoint(&self, name: &str) -> Result<String, SandboxError>;
 }
@@ -82,6 +91,8 @@ struct State {
     machines: BTreeMap<String, Arc<OnceCell<Arc<Machine>>>>,
     /// Names whose last opening failed for infrastructure, and why.
     unopened: BTreeMap<String, String>,
+    /// The set-up of one was killed for memory, and is to be tried with more.
+    out_of_memory: Option<String>,
 }
 
 impl RolloutSandboxes {
@@ -93,6 +104,10 @@ impl RolloutSandboxes {
     /// What was lost and stayed lost: a sandbox whose agent is gone, or that could not be opened. Fresh ones do not count.
     pub fn lost(&self) -> Option<Lost> {
         let state = self.state();
+        let killed = state.machines.values().find_map(|cell| cell.get()?.out_of_memory());
+        if let Some(why) = killed.or_else(|| state.out_of_memory.clone()) {
+            return Some(Lost::OutOfMemory(why));
+        }
         let gone = state.machines.values().filter_map(|cell| cell.get()?.lost());
         let unopened = state.unopened.iter().map(|(name, why)| format!("sandbox {name}: {why}"));
         gone.chain(unopened).next().map(Lost::Infrastructure)
@@ -108,15 +123,17 @@ impl RolloutSandboxes {
         let opened = {
             let mut state = self.state();
             opened.map_err(|error| {
-                let failure = Self::failed(name, &error);
-                if let Failure::Unavailable(_) = failure {
+                let failure = self.failed(name, &error, false);
+                if let (SandboxError::OutOfMemory { .. }, Failure::Unavailable(why)) = (&error, &failure) {
+                    state.out_of_memory = Some(why.clone());
+                } else if let Failure::Unavailable(_) = failure {
                     state.unopened.insert(name.to_owned(), error.to_string());
                 }
                 failure
             })?
         };
         let machine =
-            Machine::new(name, opened, Arc::clone(&self.blobs), Some(Arc::clone(&self.provider))).await;
+            Machine::new(name, opened, Arc::clone(&self.blobs), Arc::clone(&self.provider), false).await;
         let mut state = self.state();
         match &machine {
             Err(Failure::Unavailable(why)) => drop(state.unopened.insert(name.to_owned(), why.clone())),
@@ -125,11 +142,22 @@ impl RolloutSandboxes {
         machine
     }
 
-    fn failed(name: &str, error: &SandboxError) -> Failure {
+    /// Another one of this name, that nobody has touched.
+    async fn fresh(&self, name: &str) -> Result<Arc<Machine>, Failure> {
+        let opened = self.provider.open_fresh(name).await.map_err(|error| self.failed(name, &error, true))?;
+        let provider = Arc::clone(&self.provider);
+        Machine::new(name, opened, Arc::clone(&self.blobs), provider, true).await
+    }
+
+    fn failed(&self, name: &str, error: &SandboxError, fresh: bool) -> Failure {
         match error {
             SandboxError::Invalid { .. } | SandboxError::Rejected(_) => {
                 Failure::Invalid(format!("sandbox {name}: {error}"))
             }
+            SandboxError::OutOfMemory { .. } => match self.provider.out_of_memory(name, fresh) {
+                Some(more) => Failure::Unavailable(format!("sandbox {name}: {error}; {more}")),
+                None => Failure::Invalid(format!("sandbox {name}: {error}")),
+            },
             SandboxError::Unavailable(_) | SandboxError::Refused { .. } | SandboxError::Lost(_) => {
                 Failure::Unavailable(format!("sandbox {name}: {error}"))
             }
@@ -146,8 +174,6 @@ impl Sandboxes for RolloutSandboxes {
     }
 
     async fn open_fresh(&self, name: &str) -> Result<Arc<dyn Sandbox>, Failure> {
-        let opened = self.provider.open_fresh(name).await.map_err(|error| Self::failed(name, &error))?;
-        let machine = Machine::new(name, opened, Arc::clone(&self.blobs), None).await?;
-        Ok(Arc::new(Handle(machine)))
+        Ok(Arc::new(Handle(self.fresh(name).await?)))
     }
 }

@@ -3,7 +3,10 @@
 
 mod base;
 mod kept;
+mod over;
 mod warm;
+
+pub use over::write_over_host;
 
 use crate::backend::{Backend, Door, Ended, LentDoor, Order, Placed, Reach};
 use crate::error::SandboxError;
@@ -12,6 +15,7 @@ use crate::proxy::{self, Allowed};
 use base::Bases;
 use espalier_agent_client::files::Source;
 use espalier_agent_client::{Agent, AgentError, Config as AgentConfig, Excerpts, command, wire};
+use espalier_core::limits::SizeText;
 use espalier_core::sandbox::{Network, SandboxSpec, check_environment, check_lease};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -368,6 +372,10 @@ impl Sandboxes {
             let answer = agent.run(&agent.allot(), command, Excerpts::default()).await;
             let answer = answer.map_err(|error| failed(error, what()))?;
             let outcome = answer.ended.and_then(|ended| ended.outcome?.outcome);
+            if let Some(wire::outcome::Outcome::OutOfMemory(_)) = outcome {
+                let memory = SizeText(spec.memory).to_string();
+                return Err(SandboxError::OutOfMemory { what: what(), memory });
+            }
             if outcome != Some(wire::outcome::Outcome::ExitCode(0)) {
                 let out = answer.stdout.unwrap_or_default();
                 let text = String::from_utf8_lossy(&[out.head, out.tail].concat()).trim().to_owned();
@@ -387,6 +395,16 @@ impl Sandboxes {
     pub async fn attach(&self, id: &str, client: &str, lease: Duration) -> Result<Sandbox, SandboxError> {
         let placed = self.list().await?.into_iter().find(|placed| placed.id == id);
         let placed = placed.ok_or_else(|| unknown(id))?;
+        self.speak(placed, client, lease).await
+    }
+
+    /// The same with one of [`Sandboxes::list`].
+    pub async fn adopt(
+        &self,
+        placed: Placed,
+        client: &str,
+        lease: Duration,
+    ) -> Result<Sandbox, SandboxError> {
         self.speak(placed, client, lease).await
     }
 
@@ -491,7 +509,14 @@ pub fn random_id() -> String {
 }
 
 /// Ends a sandbox when dropped.
-pub struct Hold(#[expect(dead_code, reason = "held for its drop")] Farewell);
+pub struct Hold(Farewell);
+
+impl Hold {
+    /// The sandbox stays.
+    pub fn release(self) {
+        self.0.forget();
+    }
+}
 
 struct Farewell {
     service: Sandboxes,

@@ -239,13 +239,15 @@ impl Sandbox for Handle {
 
     async fn checkpoint(&self) -> Result<String, Failure> {
         let machine = &self.0;
-        let Some(provider) = &machine.provider else {
+        if machine.fresh {
             let text = "no checkpoint is made of a fresh sandbox".to_owned();
             return Err(Failure::Other { code: "unsupported".to_owned(), text });
-        };
+        }
         use crate::error::SandboxError;
-        provider.checkpoint(&machine.name).await.map_err(|error| match &error {
-            SandboxError::Invalid { .. } | SandboxError::Rejected(_) => Failure::Invalid(error.to_string()),
+        machine.provider.checkpoint(&machine.name).await.map_err(|error| match &error {
+            SandboxError::Invalid { .. } | SandboxError::Rejected(_) | SandboxError::OutOfMemory { .. } => {
+                Failure::Invalid(error.to_string())
+            }
             SandboxError::Refused { .. } => {
                 Failure::Other { code: "unsupported".to_owned(), text: error.to_string() }
             }

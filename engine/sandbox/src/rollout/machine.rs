@@ -26,8 +26,9 @@ pub(super) struct Machine {
     pub(super) name: String,
     pub(super) agent: Agent,
     pub(super) blobs: Arc<dyn Blobs>,
-    /// `None` for a fresh one, of which no checkpoint is made.
-    pub(super) provider: Option<Arc<dyn Provider>>,
+    pub(super) provider: Arc<dyn Provider>,
+    /// Whether it is one of `open_fresh`, of which no checkpoint is made.
+    pub(super) fresh: bool,
     pub(super) ports: Ports,
     user: String,
     workdir: Bytes,
@@ -41,8 +42,10 @@ pub(super) struct Machine {
 /// Why the last call failed for infrastructure.
 struct Trouble {
     text: String,
-    /// The agent is gone: no later call can succeed.
+    /// No later call can succeed.
     lasting: bool,
+    /// It is to be tried again with more memory.
+    out_of_memory: bool,
 }
 
 impl Machine {
@@ -51,7 +54,8 @@ impl Machine {
         name: &str,
         opened: Opened,
         blobs: Arc<dyn Blobs>,
-        provider: Option<Arc<dyn Provider>>,
+        provider: Arc<dyn Provider>,
+        fresh: bool,
     ) -> Result<Arc<Machine>, Failure> {
         let Opened { agent, user, workdir, env, account, keep } = opened;
         let workdir = workdir.unwrap_or_else(|| "/".to_owned());
@@ -65,6 +69,7 @@ impl Machine {
             agent,
             blobs,
             provider,
+            fresh,
             user: user.unwrap_or_default(),
             workdir: workdir.into(),
             environment: variables(&env),
@@ -80,6 +85,23 @@ impl Machine {
         Ok(Arc::new(machine))
     }
 
+    /// Why it is to be tried again with more memory, if it is.
+    pub(super) fn out_of_memory(&self) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let trouble = trouble.as_ref().filter(|trouble| trouble.out_of_memory);
+        trouble.map(|trouble| format!("sandbox {}: {}", self.name, trouble.text))
+    }
+
+    /// A command was killed for memory. Errors: `Unavailable` where more of it can be had, from now on for every call.
+    pub(super) fn killed_for_memory(&self) -> Result<(), Failure> {
+        let Some(more) = self.provider.out_of_memory(&self.name, self.fresh) else { return Ok(()) };
+        let text = format!("a command was killed for memory; {more}");
+        let failure = Failure::Unavailable(format!("sandbox {}: {text}", self.name));
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.get_or_insert(Trouble { text, lasting: true, out_of_memory: true });
+        Err(failure)
+    }
+
     /// Why it counts as lost, if it does.
     pub(super) fn lost(&self) -> Option<String> {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,6 +111,9 @@ impl Machine {
     /// What an answer of the agent means, noting whether the sandbox can still be reached.
     pub(super) fn said<T>(&self, answer: Result<T, AgentError>) -> Result<T, Failure> {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Trouble { text, out_of_memory: true, .. }) = &*trouble {
+            return Err(Failure::Unavailable(format!("sandbox {}: {text}", self.name)));
+        }
         let error = match answer {
             Ok(answer) => {
                 trouble.take_if(|trouble| !trouble.lasting);
@@ -96,7 +121,9 @@ impl Machine {
             }
             Err(error) => error,
         };
-        let unavailable = |lasting: bool| (Trouble { text: error.to_string(), lasting }, error.to_string());
+        let unavailable = |lasting: bool| {
+            (Trouble { text: error.to_string(), lasting, out_of_memory: false }, error.to_string())
+        };
         let (noted, text) = match &error {
             AgentError::Refused {
                 reason: reason @ (Reason::Unauthenticated | Reason::Version | Reason::Ending),

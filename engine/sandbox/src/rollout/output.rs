@@ -29,6 +29,9 @@ impl Machine {
             Some(outcome::Outcome::OutOfMemory(_)) => host::Ended::OutOfMemory,
             None => host::Ended::Other("unknown".to_owned()),
         };
+        if how == host::Ended::OutOfMemory || ended.memory_kills > 0 {
+            self.killed_for_memory()?;
+        }
         let [stdout, stderr] = outputs.map(Option::unwrap_or_default);
         let wanted = [&stdout, &stderr].map(|excerpt| show.keep_whole && !says_all(excerpt));
         let [mut stdout, mut stderr] = [stdout, stderr].map(|excerpt| text_of(&excerpt));

@@ -3,12 +3,11 @@
 use crate::support::{Leftovers, Place, Sandbox, order, wait_until};
 use espalier_core::sandbox::SandboxSpec;
 use espalier_sandbox::backend::{Backend, Order};
-use espalier_sandbox::image::{Draft, ImageConfig, ImageOptions, Rights, Upper, write_layout};
+use espalier_sandbox::image::{Draft, ImageConfig, Rights, Upper, write_layout};
 use espalier_sandbox::service::{Purpose, Sandboxes};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 
 #[tokio::test]
 async fn a_checkpoint_is_a_moment_and_forks_are_apart() {
@@ -70,11 +69,6 @@ async fn a_fork_has_its_own_quota() {
     assert!(error.contains("there is no sandbox \"nobody\""), "{error}");
 }
 
-fn service(place: &Place, size_max: Option<u64>) -> Sandboxes {
-    let options = ImageOptions { size_max, ..ImageOptions::default() };
-    Sandboxes::new(Arc::new(place.local.clone()), &place.folder.join("images"), options)
-}
-
 async fn create(service: &Sandboxes, image: &str) -> Sandbox {
     let spec = SandboxSpec { image: image.to_owned(), memory: 256 << 20, ..SandboxSpec::default() };
     let made = service.create(&spec, &Purpose::new("test")).await.unwrap();
@@ -84,7 +78,7 @@ async fn create(service: &Sandboxes, image: &str) -> Sandbox {
 #[tokio::test]
 async fn what_was_changed_on_one_machine_goes_over_the_programs_of_another() {
     let (here, there) = (Place::new(), Place::new());
-    let (ours, theirs) = (service(&here, None), service(&there, None));
+    let (ours, theirs) = (here.service(None), there.service(None));
     let origin = create(&ours, "host").await;
     let change = "echo made > /root/made; rm /usr/bin/yes; echo 'echo new' > /usr/local/bin/new; chmod 755 /usr/local/bin/new; chown 33:33 /root/made; mkdir -p /srv/a; rm -r /usr/share/doc; mkdir /usr/share/doc";
     assert_eq!(origin.run(change).await, (String::new(), 0));
@@ -133,14 +127,14 @@ fn small_image(folder: &Path) -> String {
 async fn a_checkpoint_keeps_the_image_below_it_and_goes_with_it_into_an_archive() {
     let (here, there) = (Place::new(), Place::new());
     let folder = tempfile::tempdir().unwrap();
-    let ours = service(&here, Some(0));
+    let ours = here.service(Some(0));
     let origin = create(&ours, &small_image(folder.path())).await;
     assert_eq!(origin.run("echo $COLOUR; pwd > where; echo more > /srv/more").await.0, "green\n");
     let kept = ours.checkpoint(&origin.placed.id).await.unwrap();
     ours.delete(&origin.placed.id).await.unwrap();
     // Nothing runs, and nothing may stay but what is kept.
     drop(ours);
-    let ours = service(&here, Some(0));
+    let ours = here.service(Some(0));
     assert_eq!(ours.store().unwrap().prune().await.unwrap().images.len(), 0);
     let fork = create(&ours, &format!("checkpoint:{}", kept.id)).await;
     assert_eq!(fork.run("cat /srv/more").await.0, "more\n");
@@ -150,9 +144,9 @@ async fn a_checkpoint_keeps_the_image_below_it_and_goes_with_it_into_an_archive(
     assert_eq!(written.layers.len(), 2);
     ours.delete_checkpoint(&kept.id).await.unwrap();
     drop(ours);
-    let ours = service(&here, Some(0));
+    let ours = here.service(Some(0));
     wait_for_prune(&ours).await;
-    let theirs = service(&there, None);
+    let theirs = there.service(None);
     let copy = create(&theirs, &format!("oci-archive:{}", archive.display())).await;
     assert_eq!(copy.run("cat /srv/more; echo $COLOUR").await.0, "more\ngreen\n");
     theirs.delete(&copy.placed.id).await.unwrap();

@@ -1,6 +1,6 @@
 //! Who carries a sandbox's way out, where several engines and commands work on it.
 
-use crate::support::{Place, keeper_pid, kill, open, order};
+use crate::support::{Place, found_by_the_next, keeper_pid, kill, open, order};
 use espalier_core::sandbox::{Network, SandboxSpec};
 use espalier_sandbox::backend::{Backend, Door, LentDoor, Order, Reach};
 use espalier_sandbox::image::ImageOptions;
@@ -50,13 +50,8 @@ async fn the_way_out_is_there_again_under_the_next_keeper() {
     let place = Place::new();
     let sandbox = place.make(Order { network: Reach::Proxy, ..order(&place.folder, "one") }).await;
     drop(lent(&place.local).await);
-    kill(keeper_pid(&place).await);
-    for _ in 0..100 {
-        if place.local.list().await.is_ok_and(|all| all.len() == 1) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    kill(keeper_pid(&place));
+    assert_eq!(found_by_the_next(&place, 1).await.len(), 1);
     let LentDoor { listener, held } = lent(&place.local).await;
     let served = tokio::task::spawn_blocking(move || {
         use std::io::{Read, Write};
@@ -90,15 +85,12 @@ async fn whoever_looks_into_a_sandbox_cuts_none_of_its_connections() {
             });
         }
     });
-    let service = |local: &Local| {
-        Sandboxes::new(Arc::new(local.clone()), &place.folder.join("images"), ImageOptions::default())
-    };
     let spec = SandboxSpec {
         network: Network::Allow(vec![format!("127.0.0.1:{port}")]),
         memory: 256 << 20,
         ..SandboxSpec::default()
     };
-    let engine = service(&place.local);
+    let engine = place.service(None);
     let made = engine.create(&spec, &Purpose::new("engine")).await.unwrap();
     let id = made.placed.id.clone();
     let sandbox = crate::support::Sandbox { placed: made.placed, agent: made.agent };

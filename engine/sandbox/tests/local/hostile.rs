@@ -1,6 +1,6 @@
 //! What runs in a sandbox tries to take the agent, its neighbours or the machine along. It may spoil its own sandbox, no more.
 
-use crate::support::{Place, Sandbox, keeper_pid, kill, order, wait_until};
+use crate::support::{Place, Sandbox, found_by_the_next, keeper_pid, keepers, kill, order, wait_until};
 use espalier_agent_client::wire::{CommandSpec, outcome::Outcome};
 use espalier_agent_client::{Excerpts, command};
 use espalier_sandbox::backend::Backend;
@@ -124,13 +124,8 @@ async fn a_sandbox_that_was_being_kept_when_the_keeper_died_goes_on() {
         .map(|root| format!("{root}{own}/../box"))
         .find(|path| std::path::Path::new(path).exists());
     std::fs::write(folder.unwrap() + "/cgroup.freeze", "1").unwrap();
-    kill(keeper_pid(&place).await);
-    for _ in 0..100 {
-        if place.local.list().await.is_ok_and(|all| all.len() == 1) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    kill(keeper_pid(&place));
+    assert_eq!(found_by_the_next(&place, 1).await.len(), 1);
     assert_eq!(sandbox.run("echo goes on").await.0, "goes on\n");
 }
 
@@ -168,14 +163,7 @@ impl Drop for Small {
     )]
     fn drop(&mut self) {
         // The pool of a keeper is a file in it, mounted on it: taken away lazily they would hold each other for ever.
-        let folder = self.0.path().display().to_string();
-        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let line = std::fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
-            let number = process.file_name().to_str().and_then(|name| name.parse().ok());
-            if let Some(pid) = number.filter(|_| line.contains("keeper") && line.contains(&folder)) {
-                kill(pid);
-            }
-        }
+        keepers(self.0.path()).into_iter().for_each(kill);
         for _ in 0..500 {
             let unmounted =
                 std::process::Command::new("umount").arg(self.0.path()).stderr(Stdio::null()).status();
@@ -184,7 +172,7 @@ impl Drop for Small {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        eprintln!("{folder} is still mounted");
+        eprintln!("{} is still mounted", self.0.path().display());
     }
 }
 

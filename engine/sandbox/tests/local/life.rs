@@ -1,6 +1,6 @@
 //! Sandboxes come and go, and leave nothing.
 
-use crate::support::{Leftovers, Place, Sandbox, keeper_pid, kill, order, wait_until};
+use crate::support::{Leftovers, Place, Sandbox, found_by_the_next, keeper_pid, kill, order, wait_until};
 use espalier_agent_client::Agent;
 use espalier_sandbox::backend::Backend;
 use std::time::Duration;
@@ -116,20 +116,12 @@ async fn sandboxes_outlive_their_keeper_and_the_next_one_finds_them() {
     let healthy = place.host("healthy").await;
     let doomed = place.host("doomed").await;
     healthy.run("echo kept > /root/kept").await;
-    kill(keeper_pid(&place).await);
+    kill(keeper_pid(&place));
     // Without a keeper: one dies, the other answers.
     assert_eq!(healthy.run("cat /root/kept").await.0, "kept\n");
     kill(doomed.placed.pid.unwrap());
     // Finds or starts the next.
-    let mut listed = Vec::new();
-    for _ in 0..100 {
-        // The line to the first may be cut under the question; and the dead one may be seen dying.
-        listed = place.local.list().await.unwrap_or_default();
-        if listed.len() == 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let listed = found_by_the_next(&place, 1).await;
     let ids: Vec<&str> = listed.iter().map(|placed| &*placed.id).collect();
     assert_eq!(ids, ["healthy"]);
     let again = Sandbox::of(listed[0].clone(), "again").await;

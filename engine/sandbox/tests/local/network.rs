@@ -3,9 +3,7 @@
 use crate::support::{Place, order};
 use espalier_core::sandbox::{Network, SandboxSpec};
 use espalier_sandbox::backend::{Backend, Order, Reach};
-use espalier_sandbox::image::ImageOptions;
-use espalier_sandbox::service::{Purpose, Sandboxes};
-use std::sync::Arc;
+use espalier_sandbox::service::Purpose;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Talks to a port by bash alone.
@@ -48,8 +46,7 @@ async fn an_allow_list_lets_through_what_it_names() {
             let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\nyou said {heard}").as_bytes()).await;
         }
     });
-    let service =
-        Sandboxes::new(Arc::new(place.local.clone()), &place.folder.join("images"), ImageOptions::default());
+    let service = place.service(None);
     let spec = SandboxSpec {
         network: Network::Allow(vec![format!("127.0.0.1:{port}"), "localhost:81".to_owned()]),
         memory: 256 << 20,

@@ -3,9 +3,12 @@
 use espalier_agent_client::{Agent, Config as AgentConfig, Excerpts, command, wire};
 use espalier_sandbox::backend::{Backend, Order, Placed, Reach, Root};
 use espalier_sandbox::host;
+use espalier_sandbox::image::ImageOptions;
 use espalier_sandbox::local::{Config, Local};
+use espalier_sandbox::service::Sandboxes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The agent as `cargo xtask agent` builds it, or the one named by `ESPALIER_AGENT`.
@@ -58,6 +61,12 @@ impl Place {
         let keeper = as_nobody.iter().map(Into::into).chain([keeper.into_os_string()]).collect();
         let local = Local::open(Config { folder: folder.clone(), keeper, agent }).unwrap();
         Place { local, folder, _temporary: temporary }
+    }
+
+    /// A service over it; `size_max` bounds its images.
+    pub(crate) fn service(&self, size_max: Option<u64>) -> Sandboxes {
+        let options = ImageOptions { size_max, ..ImageOptions::default() };
+        Sandboxes::new(Arc::new(self.local.clone()), &self.folder.join("images"), options)
     }
 
     pub(crate) async fn host(&self, id: &str) -> Sandbox {
@@ -168,10 +177,7 @@ impl Leftovers {
             .count();
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let mounts = mounts.lines().filter(|line| line.contains(&socket)).count();
-        let keeper = std::fs::read_dir("/proc").into_iter().flatten().flatten().find_map(|process| {
-            let line = std::fs::read_to_string(process.path().join("cmdline")).ok()?;
-            (line.contains("keeper") && line.contains(&socket)).then(|| process.path())
-        });
+        let keeper = keepers(&place.folder).first().map(|pid| Path::new("/proc").join(pid.to_string()));
         let pool = keeper
             .map(|keeper| keeper.join("root").join(place.folder.strip_prefix("/").unwrap()).join("pool"));
         let mut disks: Vec<PathBuf> = pool.map(|pool| list(&pool)).unwrap_or_default();
@@ -201,16 +207,35 @@ impl Place {
     }
 }
 
-/// The process of a place's keeper.
-pub(crate) async fn keeper_pid(place: &Place) -> u32 {
-    let folder = place.folder.display().to_string();
+/// Keepers of folders below this one.
+pub(crate) fn keepers(folder: &Path) -> Vec<u32> {
+    let folder = folder.display().to_string();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let found = processes.filter_map(|process| {
         let line = std::fs::read_to_string(process.path().join("cmdline")).ok()?;
         let is = line.contains("keeper") && line.contains(&folder);
         is.then(|| process.file_name().to_str()?.parse().ok())?
     });
-    found.min().expect("a keeper runs")
+    found.collect()
+}
+
+/// The process of a place's keeper.
+pub(crate) fn keeper_pid(place: &Place) -> u32 {
+    keepers(&place.folder).into_iter().min().expect("a keeper runs")
+}
+
+/// What the next keeper finds, when it finds so many.
+pub(crate) async fn found_by_the_next(place: &Place, count: usize) -> Vec<Placed> {
+    let mut listed = Vec::new();
+    for _ in 0..100 {
+        // The line to the first may be cut under the question; and a dead one may be seen dying.
+        listed = place.local.list().await.unwrap_or_default();
+        if listed.len() == count {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    listed
 }
 
 pub(crate) fn kill(pid: u32) {

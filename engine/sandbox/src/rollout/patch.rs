@@ -1,0 +1,132 @@
+//! The work done in a sandbox as a git diff: what was changed since the set-up, held against a fresh sandbox. No program of either
+//! sandbox takes part.
+
+mod git;
+
+use super::RolloutSandboxes;
+use super::machine::Machine;
+use bytes::Bytes;
+use espalier_agent_client::wire::{Change, FileKind, FileStat, change};
+use espalier_agent_client::{AgentError, Reason};
+use espalier_core::failure::Failure;
+use git::Entry;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Longest file that stands in a patch.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+/// Longest patch.
+const PATCH_BYTES_MAX: usize = 32 << 20;
+/// Most changed paths that are looked at.
+const PATHS_MAX: usize = 10_000;
+/// Folders of tools and caches, which are no work: anywhere in a path.
+const NO_WORK: [&str; 7] =
+    [".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", "node_modules"];
+
+/// Work as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Patch {
+    /// A git diff, from the sandbox's folder; empty where nothing was done.
+    pub text: String,
+    /// Files that are not in it, with the reason.
+    pub left_out: Vec<String>,
+}
+
+impl RolloutSandboxes {
+    /// The work done in the sandbox of this name, which another one is made to compare with; none where it was never opened.
+    ///
+    /// Left out are binary files, files over 4 MiB, and what tools leave behind (`.git`, `__pycache__` and the like). Errors: as
+    /// `changes`; `bound` for more than 10,000 paths, or a text over 32 MiB.
+    pub async fn patch(&self, name: &str) -> Result<Option<Patch>, Failure> {
+        let Some(left) = self.state().machines.get(name).and_then(|cell| cell.get().cloned()) else {
+            return Ok(None);
+        };
+        let root = left.folder(None);
+        let local = |source| AgentError::Local { what: "a temporary file".to_owned(), source };
+        let file = left.said(tempfile::NamedTempFile::new().map_err(local))?;
+        let changes = left.said(left.agent.changed(root.clone(), file.path()).await)?;
+        let mut paths: BTreeMap<Vec<u8>, Change> = BTreeMap::new();
+        for change in changes {
+            let below = change.path.strip_prefix(&root[..]).and_then(|path| path.strip_prefix(b"/"));
+            if let Some(path) = below.filter(|path| is_work(path)) {
+                paths.insert(path.to_vec(), change.clone());
+            }
+        }
+        if paths.len() > PATHS_MAX {
+            return Err(bound(format!(
+                "{} paths were changed, at most {PATHS_MAX} make a patch",
+                paths.len()
+            )));
+        }
+        let mut patch = Patch::default();
+        if paths.is_empty() {
+            return Ok(Some(patch));
+        }
+        let fresh = self.fresh(name).await?;
+        for (path, change) in &paths {
+            let before = entry(&fresh, &change.path).await?;
+            let after = match change.action() {
+                change::Action::Removed => Ok(Entry::Absent),
+                _ => entry(&left, &change.path).await?,
+            };
+            let said = match (before, after) {
+                (Ok(before), Ok(after)) => git::section(path, &before, &after, &mut patch.text),
+                (Err(why), _) | (_, Err(why)) => Err(why),
+            };
+            if let Err(why) = said {
+                patch.left_out.push(format!("{} {why}", String::from_utf8_lossy(path)));
+            }
+            if patch.text.len() > PATCH_BYTES_MAX {
+                return Err(bound(format!("a patch over {PATCH_BYTES_MAX} bytes")));
+            }
+        }
+        Ok(Some(patch))
+    }
+}
+
+fn bound(text: String) -> Failure {
+    Failure::Other { code: "bound".to_owned(), text }
+}
+
+fn is_work(path: &[u8]) -> bool {
+    let tool = |part: &[u8]| NO_WORK.iter().any(|tool| part == tool.as_bytes());
+    !path.split(|byte| *byte == b'/').any(|part| tool(part) || part.ends_with(b".pyc"))
+}
+
+/// What stands at a path now; the inner error says why it is no part of a patch.
+async fn entry(machine: &Arc<Machine>, path: &Bytes) -> Result<Result<Entry, &'static str>, Failure> {
+    let stat: FileStat = match machine.agent.stat(path.clone(), false).await {
+        Err(AgentError::Refused { reason: Reason::NotFound, .. }) => return Ok(Ok(Entry::Absent)),
+        stat => machine.said(stat)?,
+    };
+    Ok(match stat.kind() {
+        FileKind::Link => Ok(Entry::Link(stat.target.to_vec())),
+        FileKind::File if stat.size > FILE_BYTES_MAX => Err("is too long"),
+        FileKind::File => {
+            let reader = machine.said(machine.agent.read(path.clone(), 0, 0).await)?;
+            let content = machine.said(reader.collect(FILE_BYTES_MAX as usize).await)?;
+            Ok(Entry::File { content, executable: stat.mode & 0o100 != 0 })
+        }
+        // git keeps no folders; what else there is, no patch can make.
+        _ => Ok(Entry::Absent),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tools_leave_behind_is_no_work() {
+        for (path, expect) in [
+            ("src/a.py", true),
+            (".gitignore", true),
+            (".git/index", false),
+            ("src/__pycache__/a.cpython-311.pyc", false),
+            ("a.pyc", false),
+            ("git/.github/x", true),
+        ] {
+            assert_eq!(is_work(path.as_bytes()), expect, "{path}");
+        }
+    }
+}
