@@ -7,6 +7,7 @@ mod atif;
 mod chat;
 mod group;
 mod output;
+mod predictions;
 
 pub use group::GroupContent;
 
@@ -36,12 +37,21 @@ pub enum Format {
     /// Harbor's trajectory format, version 1.8: a folder with one file a trajectory, or, where the path ends in
     /// `.jsonl`, one trajectory a line.
     Atif,
+    /// SWE-bench's predictions, one rollout a line: a folder with one file for each place in the groups, or, where the path ends in
+    /// `.jsonl`, all of them in one.
+    SwebenchPredictions,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Format; 5] =
-        [Format::GroupMsgpack, Format::GroupJsonl, Format::SftChat, Format::Sharegpt, Format::Atif];
+    pub const ALL: [Format; 6] = [
+        Format::GroupMsgpack,
+        Format::GroupJsonl,
+        Format::SftChat,
+        Format::Sharegpt,
+        Format::Atif,
+        Format::SwebenchPredictions,
+    ];
 
     /// The word of the command line.
     pub fn as_str(self) -> &'static str {
@@ -51,6 +61,7 @@ impl Format {
             Format::SftChat => "sft-chat",
             Format::Sharegpt => "sharegpt",
             Format::Atif => "atif",
+            Format::SwebenchPredictions => "swebench-predictions",
         }
     }
 }
@@ -99,6 +110,8 @@ pub struct ExportSummary {
     pub records: u64,
     /// Over the trajectories of these groups, replaced ones included.
     pub tokens: TokenSums,
+    /// Rollouts without a patch, which `swebench-predictions` leaves out.
+    pub without_patch: u64,
     /// Bytes written.
     pub bytes: u64,
 }
@@ -179,7 +192,14 @@ impl Store {
                 summary.trajectories += 1;
                 summary.tokens += trajectory.token_sums();
             }
-            summary.records += write_group(&content, &run.engine, options.format, output)?;
+            summary.records += match options.format {
+                Format::SwebenchPredictions => {
+                    let written = self.write_predictions(&content, &run.name, output).await?;
+                    summary.without_patch += content.counted().count() as u64 - written;
+                    written
+                }
+                format => write_group(&content, &run.engine, format, output)?,
+            };
         }
         Ok(summary)
     }
@@ -215,6 +235,8 @@ fn write_group(
                 written += 1;
             }
         }
+        // Written by the store: patches are blobs.
+        Format::SwebenchPredictions => {}
         Format::Atif => {
             for record in content.counted().chain(content.replaced()) {
                 if let Some(document) = atif::document(&content.group, record, engine) {

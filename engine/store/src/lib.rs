@@ -19,6 +19,7 @@ mod database;
 mod error;
 pub mod export;
 pub mod ids;
+mod keys;
 mod lock;
 mod meaning;
 mod query;
@@ -33,6 +34,7 @@ mod write;
 pub use blobs::{BlobFolder, IssuedBlob, READ_BYTES_MAX, RolloutBlobs};
 pub use claim::{Claim, RunSpec, Start};
 pub use error::StoreError;
+pub use keys::{ApiKey, Quotas};
 pub use lock::{Holder, LEASE_MS, RENEW_EVERY_MS};
 pub use meaning::{Difference, differences};
 pub use query::{

@@ -12,6 +12,7 @@ use crate::store::Store;
 use crate::words;
 use espalier_core::ending::StopReason;
 use espalier_core::samples::{GroupStatus, Timing, TokenSums};
+use espalier_core::signal::UnscoredCause;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 use std::collections::BTreeMap;
@@ -114,6 +115,8 @@ pub struct RunTotals {
     pub endings: BTreeMap<StopReason, u64>,
     /// How abandoned attempts ended.
     pub abandoned: BTreeMap<StopReason, u64>,
+    /// Rollouts that a reward gave no score, by why.
+    pub unscored: BTreeMap<UnscoredCause, u64>,
     /// Tokens by what became of the group; `None`: it is open.
     pub tokens_by_group: BTreeMap<Option<GroupStatus>, TokenSums>,
     /// Over all attempts.
@@ -278,6 +281,20 @@ impl Store {
                 if row.try_get::<&str, _>("state")? == "final" { &mut endings } else { &mut abandoned };
             counts.insert(words::parse_stop_reason(row.try_get("stop_reason")?)?, number(&row, "n")?);
         }
+        let mut unscored = BTreeMap::new();
+        for cause in UnscoredCause::ALL {
+            let row = sqlx::query(
+                "SELECT COUNT(*) AS n FROM attempts WHERE run_id = $1 AND state = 'final' AND error LIKE $2",
+            )
+            .bind(run_id)
+            .bind(format!("{}: %", cause.as_str()))
+            .fetch_one(readers)
+            .await?;
+            let rollouts = number(&row, "n")?;
+            if rollouts > 0 {
+                unscored.insert(cause, rollouts);
+            }
+        }
         let rows = sqlx::query(
             "SELECT g.status AS group_status, CAST(COALESCE(SUM(a.sampled), 0) AS BIGINT) AS sampled, \
              CAST(COALESCE(SUM(a.trained), 0) AS BIGINT) AS trained, \
@@ -337,6 +354,7 @@ impl Store {
         Ok(RunTotals {
             endings,
             abandoned,
+            unscored,
             tokens_by_group,
             tokens,
             exclusions,

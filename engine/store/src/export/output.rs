@@ -59,7 +59,7 @@ impl Output {
     pub(super) fn open(path: &Path, format: Format) -> Result<Output, ExportError> {
         let failed = |source| ExportError::Output { path: path.to_owned(), source };
         let lines = path.extension().is_some_and(|extension| extension == "jsonl");
-        let folder = format == Format::Atif && !lines;
+        let folder = matches!(format, Format::Atif | Format::SwebenchPredictions) && !lines;
         let there = fs::metadata(path).ok();
         let target = if path.as_os_str() == "-" {
             stream(io::stdout())
@@ -109,6 +109,18 @@ impl Output {
         text.push(b'\n');
         fs::write(&file, &text).map_err(|source| ExportError::Output { path: file, source })?;
         self.bytes += text.len() as u64;
+        Ok(())
+    }
+
+    /// A line of JSON that is written already: in a folder at the end of a file of its own, else where all lines go.
+    pub(super) fn line_of(&mut self, name: &str, line: &str) -> Result<(), ExportError> {
+        let line = format!("{line}\n");
+        let Target::Folder { unfinished, .. } = &self.target else { return self.write(line.as_bytes()) };
+        let path = unfinished.0.join(format!("{name}.jsonl"));
+        let opened = File::options().create(true).append(true).open(&path);
+        let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+        written.map_err(|source| ExportError::Output { path, source })?;
+        self.bytes += line.len() as u64;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use crate::export::played;
 use crate::on_both;
 use crate::sample::{NOW, spec, stranger};
 use espalier_store::export::{ExportOptions, Format};
-use espalier_store::{Start, Store, StoreError, StoreUrl};
+use espalier_store::{ApiKey, Quotas, Start, Store, StoreError, StoreUrl};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -58,14 +58,14 @@ on_both! {
         let mut connection = <sqlx::AnyConnection as sqlx::Connection>::connect(&url).await.unwrap();
         sqlx::raw_sql(
             "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
-             SELECT 999, 'later', success, checksum, 0 FROM _sqlx_migrations",
+             SELECT 999, 'later', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1",
         )
         .execute(&mut connection)
         .await
         .unwrap();
         sqlx::Connection::close(connection).await.unwrap();
         let error = Store::open(&backend.url).await.unwrap_err();
-        let expect = format!("store {} has version 999, this engine knows up to 1", backend.url);
+        let expect = format!("store {} has version 999, this engine knows up to 2", backend.url);
         assert_eq!(error.to_string(), expect);
         assert!(error.hint().is_some());
     }
@@ -100,6 +100,27 @@ on_both! {
         assert!(store.remove_alias("react").await.unwrap());
         assert_eq!(store.alias("react").await.unwrap(), None);
         assert!(!store.remove_alias("react").await.unwrap());
+    }
+
+    async fn keys_are_there_until_they_are_taken_back(backend: Backend) {
+        let store = backend.open().await;
+        let quotas = Quotas { sandboxes: Some(3), cpu: Some(1.5), memory: None, requests_per_s: Some(10.0) };
+        let key = ApiKey {
+            key_id: "k1".to_owned(),
+            name: "ci".to_owned(),
+            hash: "ab".repeat(32),
+            scopes: "sandboxes:write metrics".to_owned(),
+            quotas,
+            created_ms: NOW,
+            revoked_ms: None,
+        };
+        store.add_key(&key).await.unwrap();
+        assert!(store.add_key(&key).await.is_err(), "an id is given once");
+        assert_eq!(store.key("k1").await.unwrap(), Some(key.clone()));
+        assert_eq!(store.key("k2").await.unwrap(), None);
+        assert!(store.revoke_key("k1", NOW + 1).await.unwrap());
+        assert!(!store.revoke_key("k1", NOW + 2).await.unwrap() && !store.revoke_key("k2", NOW).await.unwrap());
+        assert_eq!(store.keys().await.unwrap(), [ApiKey { revoked_ms: Some(NOW + 1), ..key }]);
     }
 }
 

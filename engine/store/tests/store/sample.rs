@@ -169,6 +169,7 @@ pub(crate) fn record_of(
         log_bytes_dropped: 0,
         report: None,
         scores: Vec::new(),
+        sandboxes: Vec::new(),
         blobs: Vec::new(),
     }
 }
