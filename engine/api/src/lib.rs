@@ -1,0 +1,61 @@
+//! `espalier serve`: sandboxes for programs, over HTTP.
+//!
+//! A caller shows a key; a sandbox belongs to the key that made it, and is not there for any other. The service holds no truth
+//! that a sandbox does not hold itself: killed and started again, it finds them by their labels, and clients attach to what
+//! runs. Calls that change something have ids, so that a client repeats them and nothing runs twice.
+//!
+//! Reading order: [`Server`] -> `listen` (connections) -> `http` (what routes share) -> [`keys`] -> [`registry`] -> `calls` ->
+//! `routes`. Only this crate names axum.
+
+mod calls;
+mod http;
+pub mod keys;
+mod listen;
+mod metrics;
+pub mod problem;
+pub mod registry;
+mod routes;
+
+pub use listen::{ListenError, Server, Tls};
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How the service behaves; its bounds on sandboxes are in [`registry::Bounds`].
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What sandboxes of Orchard's clients reach that ask for a network; empty: nothing but themselves.
+    pub open_network: Vec<String>,
+    /// Where bodies wait that are too large for memory.
+    pub spool: PathBuf,
+    /// Largest body of JSON, and largest input at once.
+    pub json_bytes_max: usize,
+    /// Largest file that is sent.
+    pub file_bytes_max: u64,
+    /// Connections at once; more wait to be taken.
+    pub connections_max: usize,
+    /// The head of a request, from the end of the one before: so a connection that is idle for longer is closed, too.
+    pub head_max: Duration,
+    /// From being told to stop until what still runs is cut.
+    pub drain: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            open_network: Vec::new(),
+            spool: std::env::temp_dir(),
+            json_bytes_max: 16 << 20,
+            file_bytes_max: 16 << 30,
+            connections_max: 20_000,
+            head_max: Duration::from_secs(60),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The description of all routes, as `/openapi.json` has it.
+pub fn openapi() -> String {
+    let (_, described) = routes::all();
+    described.to_pretty_json().unwrap_or_default()
+}

@@ -1,0 +1,112 @@
+//! What time does to sandboxes: lives that are over, silence, ends that nobody asked for.
+
+use super::{Entry, Registry, State, lock, now_ms};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::sync::broadcast::error::RecvError;
+
+/// How exactly lives end.
+const EVERY: Duration = Duration::from_secs(1);
+/// How often all are compared with what the backend has: a note of an end may be lost.
+const COMPARED_EVERY: Duration = Duration::from_secs(30);
+
+impl Registry {
+    /// Ends what has to end, for ever; ends with the task it is awaited in.
+    pub async fn sweep(&self) {
+        let mut ended = self.shared.sandboxes.backend().ended();
+        let mut tick = tokio::time::interval(EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut compared = Instant::now();
+        loop {
+            tokio::select! {
+                note = ended.recv() => match note {
+                    Ok(note) => self.note_end(&note.sandbox, &note.how),
+                    Err(RecvError::Lagged(_)) => compared -= COMPARED_EVERY,
+                    Err(RecvError::Closed) => std::future::pending().await,
+                },
+                _ = tick.tick() => {
+                    self.end_what_is_over();
+                    if compared.elapsed() >= COMPARED_EVERY {
+                        compared = Instant::now();
+                        self.compare().await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn every(&self) -> Vec<Arc<Entry>> {
+        self.tenants().values().flat_map(|own| own.values().cloned()).collect()
+    }
+
+    fn note_end(&self, backend_id: &str, how: &str) {
+        for entry in self.every() {
+            let is =
+                matches!(&*entry.state.borrow(), State::Running(sandbox) if sandbox.placed.id == backend_id);
+            if is {
+                entry.become_(State::Ended(how.to_owned(), Instant::now()));
+                return;
+            }
+        }
+    }
+
+    fn end_what_is_over(&self) {
+        let now = now_ms();
+        for entry in self.every() {
+            let record = entry.record();
+            let silent = lock(&entry.seen).elapsed();
+            let busy = entry.busy.load(Ordering::Relaxed) > 0;
+            let running = matches!(&*entry.state.borrow(), State::Running(_));
+            let how = if now >= record.expires_ms {
+                "its lifetime is over".to_owned()
+            } else if let Some(idle_s) =
+                record.idle_s.filter(|idle_s| running && !busy && silent.as_secs_f64() > *idle_s)
+            {
+                format!("nobody used it for {idle_s} s")
+            } else {
+                continue;
+            };
+            if entry.state.borrow().is_over() {
+                continue;
+            }
+            let registry = self.clone();
+            // Owned by `tasks`; the backend bounds it.
+            self.shared.tasks.spawn(async move {
+                if let Err(problem) = registry.delete(&entry, &how).await {
+                    tracing::warn!(sandbox = %record.id, detail = %problem.detail, "it could not be ended");
+                }
+            });
+        }
+        let shown = self.shared.bounds.shown_after;
+        self.tenants().retain(|_, own| {
+            own.retain(|_, entry| match &*entry.state.borrow() {
+                State::Ended(_, at) | State::Failed(_, at) => at.elapsed() < shown,
+                State::Creating | State::Running(_) => true,
+            });
+            !own.is_empty()
+        });
+    }
+
+    async fn compare(&self) {
+        let running: Vec<(Arc<Entry>, String)> = self
+            .every()
+            .into_iter()
+            .filter_map(|entry| {
+                let id = match &*entry.state.borrow() {
+                    State::Running(sandbox) => sandbox.placed.id.clone(),
+                    _ => return None,
+                };
+                Some((entry, id))
+            })
+            .collect();
+        let Ok(there) = self.shared.sandboxes.list().await else { return };
+        let there: HashSet<String> = there.into_iter().map(|placed| placed.id).collect();
+        for (entry, id) in running {
+            if !there.contains(&id) {
+                entry.become_(State::Ended("it is gone".to_owned(), Instant::now()));
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `/v1/checkpoints`: file systems that are kept.
+
+use super::sandboxes::{has_label, request_name};
+use crate::http::{Api, OptionalJson, Query, Reader, Segments, Writer};
+use crate::problem::Problem;
+use crate::registry::CheckpointView;
+use axum::Json;
+use axum::extract::State;
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::{IntoParams, ToSchema};
+
+/// A checkpoint to take.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CreateCheckpoint {
+    /// To find it by.
+    labels: Option<BTreeMap<String, String>>,
+}
+
+/// Keeps the file system of a sandbox as it is now. What runs in it goes on, and is not in the copy.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/checkpoints", tag = "checkpoints", operation_id = "create_checkpoint",
+    params(("id" = String, Path, description = "Of the sandbox"), ("Idempotency-Key" = Option<String>, Header, description = "A name for this request", pattern = "^[A-Za-z0-9._-]{1,64}$")),
+    request_body = CreateCheckpoint, responses((status = 201, body = CheckpointView)))]
+pub(crate) async fn create(
+    Writer(key): Writer,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+    headers: HeaderMap,
+    OptionalJson(body): OptionalJson<CreateCheckpoint>,
+) -> Result<(StatusCode, Json<CheckpointView>), Problem> {
+    api.admits()?;
+    let request = request_name(&headers, "")?.map(|(name, _)| name);
+    let entry = api.registry.find(&key.id, &id)?;
+    let kept = api.registry.checkpoint(&entry, body.labels.unwrap_or_default(), request).await?;
+    Ok((StatusCode::CREATED, Json(kept)))
+}
+
+/// Which checkpoints.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    /// `NAME=VALUE`, or `NAME` for any value; may be repeated: all have to fit.
+    #[serde(default)]
+    label: Vec<String>,
+}
+
+/// Checkpoints, newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CheckpointList {
+    /// They.
+    checkpoints: Vec<CheckpointView>,
+}
+
+/// The checkpoints of this key, newest first.
+#[utoipa::path(get, path = "/v1/checkpoints", tag = "checkpoints", operation_id = "list_checkpoints", params(ListQuery),
+    responses((status = 200, body = CheckpointList)))]
+pub(crate) async fn list(
+    Reader(key): Reader,
+    State(api): State<Api>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<CheckpointList>, Problem> {
+    let all = api.registry.checkpoints(&key).await?.into_iter();
+    let fits = |kept: &CheckpointView| query.label.iter().all(|label| has_label(&kept.labels, label));
+    Ok(Json(CheckpointList { checkpoints: all.filter(fits).collect() }))
+}
+
+/// A checkpoint.
+#[utoipa::path(get, path = "/v1/checkpoints/{id}", tag = "checkpoints", operation_id = "get_checkpoint",
+    params(("id" = String, Path, description = "Of the checkpoint")), responses((status = 200, body = CheckpointView)))]
+pub(crate) async fn get(
+    Reader(key): Reader,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+) -> Result<Json<CheckpointView>, Problem> {
+    Ok(Json(api.registry.find_checkpoint(&key.id, &id).await?.0))
+}
+
+/// Forgets a checkpoint; sandboxes that were made from it keep what they have.
+#[utoipa::path(delete, path = "/v1/checkpoints/{id}", tag = "checkpoints", operation_id = "delete_checkpoint",
+    params(("id" = String, Path, description = "Of the checkpoint")), responses((status = 204, description = "It is gone")))]
+pub(crate) async fn delete(
+    Writer(key): Writer,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+) -> Result<StatusCode, Problem> {
+    api.registry.delete_checkpoint(&key.id, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

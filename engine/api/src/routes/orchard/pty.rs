@@ -1,0 +1,194 @@
+//! A terminal over a WebSocket, in messages of JSON.
+
+use super::super::commands::{SignalName, at};
+use super::super::stream::{close, send, upgraded};
+use crate::calls::{self, At};
+use crate::http::{Api, Query, QueryWriter, Segments, parse};
+use crate::problem::{Code, Problem};
+use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use espalier_agent_client::wire::{CommandSpec, Terminal, outcome::Outcome};
+use espalier_agent_client::{Event, command};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use utoipa::IntoParams;
+
+/// How long the first message may take.
+const FIRST_MAX: Duration = Duration::from_secs(30);
+
+/// Who calls.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PtyQuery {
+    /// The key, where no header has it.
+    #[serde(rename = "api_key")]
+    #[param(rename = "api_key")]
+    _api_key: Option<String>,
+}
+
+/// What a client says.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Saying {
+    Init(Init),
+    Stdin { data: String },
+    Signal { sig: SignalName },
+    Resize { rows: u16, cols: u16 },
+    Close,
+}
+
+/// What to run.
+#[derive(Deserialize)]
+struct Init {
+    #[serde(default)]
+    cmd: Option<super::forms::CommandLine>,
+    #[serde(default)]
+    env: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    cwd: Option<String>,
+    #[serde(default)]
+    rows: Option<u16>,
+    #[serde(default)]
+    cols: Option<u16>,
+    #[serde(default)]
+    login_shell: Option<bool>,
+}
+
+/// A terminal over a WebSocket, in messages of JSON.
+///
+/// The client sends `{"type": "init", "cmd", "env", "cwd", "rows", "cols", "login_shell"}`, then `stdin` with `data` (base64), `signal`
+/// with `sig`, `resize` with `rows` and `cols`, `close`; it gets `ready`, `stdout` with `data` (base64), `exit` with `code`, or `error`
+/// with `message`.
+#[utoipa::path(get, path = "/sandboxes/{id}/exec/pty", tag = "orchard", operation_id = "orchard_pty",
+    params(("id" = String, Path, description = "Of the sandbox"), PtyQuery), responses((status = 101, description = "A WebSocket")))]
+pub(crate) async fn pty(
+    QueryWriter(key): QueryWriter,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+    Query(_key): Query<PtyQuery>,
+    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Result<Response, Problem> {
+    let at = at(&api, &key.id, &id)?;
+    let sockets = api.sockets.clone();
+    Ok(upgraded(upgrade)?.on_upgrade(move |mut socket| {
+        sockets.track_future(async move {
+            if let Err(problem) = talk(&mut socket, at).await {
+                tell(&mut socket, &json!({ "type": "error", "message": problem.detail })).await;
+            }
+            close(&mut socket, 1000).await;
+        })
+    }))
+}
+
+async fn tell(socket: &mut WebSocket, message: &Value) -> bool {
+    send(socket, Message::Text(message.to_string().into())).await
+}
+
+/// The next message; `None`: the client is gone.
+async fn hear(socket: &mut WebSocket) -> Result<Option<Saying>, Problem> {
+    loop {
+        let message = match socket.recv().await {
+            Some(Ok(Message::Text(text))) => parse(text.as_bytes()),
+            Some(Ok(Message::Binary(bytes))) => parse(&bytes),
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return Ok(None),
+        };
+        return message.map(Some);
+    }
+}
+
+async fn talk(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result<(), Problem> {
+    let first = tokio::time::timeout(FIRST_MAX, hear(socket)).await;
+    let first = first.map_err(|_| Problem::new(Code::Timeout, "no first message came"))??;
+    let init = match first {
+        Some(Saying::Init(init)) => init,
+        Some(_) => return Err(Problem::new(Code::Malformed, "the first message is not `init`")),
+        None => return Ok(()),
+    };
+    let agent = &sandbox.agent;
+    let call = agent.allot();
+    let (mut follow, pid) = super::super::stream::begin(agent, &call, spec(&sandbox, init)).await?;
+    if !tell(socket, &json!({ "type": "ready", "pid": pid, "id": calls::text(&call) })).await {
+        return Ok(());
+    }
+    let mut offset = 0;
+    let talked = loop {
+        tokio::select! {
+            event = follow.next() => match event {
+                Ok(Some(Event::Output { bytes, .. })) => {
+                    let data = BASE64_STANDARD.encode(bytes);
+                    if !tell(socket, &json!({ "type": "stdout", "data": data })).await {
+                        break Ok(());
+                    }
+                }
+                Ok(Some(Event::Ended(ended))) => {
+                    let code = match ended.outcome.and_then(|outcome| outcome.outcome) {
+                        Some(Outcome::ExitCode(code)) => Some(code),
+                        Some(Outcome::Signal(signal)) => Some(-signal),
+                        _ => None,
+                    };
+                    tell(socket, &json!({ "type": "exit", "code": code })).await;
+                    return Ok(());
+                }
+                Ok(Some(Event::Gap { .. })) => {}
+                Ok(None) => return Ok(()),
+                Err(error) => break Err(error.into()),
+            },
+            said = hear(socket) => match said {
+                Ok(Some(Saying::Stdin { data })) => {
+                    let Ok(bytes) = BASE64_STANDARD.decode(data) else {
+                        break Err(Problem::new(Code::Invalid, "stdin: `data` is not base64"));
+                    };
+                    let length = bytes.len() as u64;
+                    if let Err(error) = agent.input(&agent.allot(), &call, offset, bytes.into(), false).await {
+                        break Err(error.into());
+                    }
+                    offset += length;
+                }
+                Ok(Some(Saying::Signal { sig })) => match sig.number() {
+                    Ok(number) => drop(agent.signal(&agent.allot(), &call, number, false).await),
+                    Err(problem) => break Err(problem),
+                },
+                Ok(Some(Saying::Resize { rows, cols })) => {
+                    let size = Terminal { rows: rows.max(1).into(), columns: cols.max(1).into() };
+                    // One that has ended has no size.
+                    let _ = agent.resize(&call, size).await;
+                }
+                Ok(Some(Saying::Init(_))) => break Err(Problem::new(Code::Malformed, "a second `init`")),
+                Ok(Some(Saying::Close) | None) => break Ok(()),
+                Err(problem) => break Err(problem),
+            },
+        }
+    };
+    // Nobody could attach to it again: it goes with its client.
+    let _ = agent.signal(&agent.allot(), &call, 9, true).await;
+    talked
+}
+
+fn spec(sandbox: &espalier_sandbox::service::Sandbox, init: Init) -> CommandSpec {
+    use super::forms::CommandLine;
+    let login = if init.login_shell.unwrap_or(false) { "-l" } else { "-i" };
+    let program = match init.cmd {
+        Some(CommandLine::Text(text)) => command::script(text),
+        Some(CommandLine::Words(words)) if !words.is_empty() => command::arguments(words),
+        _ => command::script(format!("exec $(command -v bash || echo sh) {login}")),
+    };
+    let folder = calls::folder(sandbox, init.cwd.as_deref());
+    CommandSpec {
+        folder: folder.into(),
+        environment: calls::variables(init.env.as_ref()),
+        user: sandbox.user.clone().unwrap_or_default(),
+        terminal: Some(Terminal {
+            rows: init.rows.unwrap_or(24).max(1).into(),
+            columns: init.cols.unwrap_or(80).max(1).into(),
+        }),
+        stdin_open: true,
+        label: "pty".to_owned(),
+        ..program
+    }
+}

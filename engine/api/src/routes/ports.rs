@@ -1,0 +1,227 @@
+//! What listens inside a sandbox: HTTP through a proxy, any other protocol through a WebSocket.
+
+use super::commands::at;
+use super::stream::{close, send, upgraded};
+use crate::http::{Api, Segments, Writer};
+use crate::problem::{Code, Problem};
+use crate::registry::Busy;
+use axum::body::Body;
+use axum::extract::ws::{Message, WebSocketUpgrade};
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::BytesMut;
+use espalier_agent_client::wire::Reason;
+use espalier_agent_client::{Agent, AgentError};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use hyper_util::rt::TokioIo;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+/// Bytes on their way in each direction.
+const PIPE_BYTES: usize = 64 << 10;
+/// The head of an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(300);
+
+/// Headers between two neighbours alone (RFC 9110, 7.6.1).
+const HOP: [&str; 7] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+];
+
+/// A connection to a port inside. Who carries it ends with either side, or when the sandbox does.
+async fn connect(agent: &Agent, port: u16, busy: Busy) -> Result<DuplexStream, Problem> {
+    let mut forward = agent.forward(port, "").await.map_err(|error| match &error {
+        AgentError::Refused { reason: Reason::NotFound | Reason::Io, message } => {
+            Problem::new(Code::NoListener, format!("port {port}: {message}"))
+                .hint("start what listens there, on 127.0.0.1; a network of `none` has not even that")
+        }
+        _ => error.into(),
+    })?;
+    let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+    // Owned by the two sides; ends when both have closed, or one is gone.
+    tokio::spawn(async move {
+        let _busy = busy;
+        let (mut reading, mut writing) = tokio::io::split(theirs);
+        let (mut open, mut finished) = (true, false);
+        while open {
+            let mut bytes = BytesMut::with_capacity(16 << 10);
+            tokio::select! {
+                read = reading.read_buf(&mut bytes), if !finished => match read {
+                    Ok(1..) => open = forward.send(bytes.freeze()).await.is_ok(),
+                    Ok(0) => {
+                        forward.finish();
+                        finished = true;
+                    }
+                    Err(_) => open = false,
+                },
+                received = forward.receive() => match received {
+                    Ok(Some(bytes)) => open = writing.write_all(&bytes).await.is_ok(),
+                    Ok(None) | Err(_) => open = false,
+                },
+            }
+        }
+        let _ = writing.shutdown().await;
+    });
+    Ok(ours)
+}
+
+fn port(text: &str) -> Result<u16, Problem> {
+    let port = text.parse().ok().filter(|port| *port != 0);
+    port.ok_or_else(|| Problem::invalid("the port", crate::http::shown(text), "1 to 65535"))
+}
+
+/// `.../ports/{port}` itself.
+pub(crate) async fn root(
+    writer: Writer,
+    state: State<Api>,
+    Segments((id, port)): Segments<(String, String)>,
+    request: Request,
+) -> Result<Response, Problem> {
+    proxy(writer, state, Segments((id, port, String::new())), request).await
+}
+
+/// Passes a request on to what listens inside, and its answer back.
+pub(crate) async fn proxy(
+    Writer(key): Writer,
+    State(api): State<Api>,
+    Segments((id, named, _)): Segments<(String, String, String)>,
+    mut request: Request,
+) -> Result<Response, Problem> {
+    let at = at(&api, &key.id, &id)?;
+    let port = port(&named)?;
+    let prefix = format!("/v1/sandboxes/{id}/ports/{named}");
+    let stream = connect(&at.sandbox.agent, port, at.busy).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| bad(port, &error))?;
+    // Ends with the answer's body, or with what the connection was changed into.
+    tokio::spawn(connection.with_upgrades());
+    // As it was sent, not as it was matched: percent signs stay what they are.
+    let raw = request.uri().path_and_query().map_or("/", |whole| whole.as_str());
+    let rest = raw.strip_prefix(&prefix).unwrap_or(raw);
+    let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+    let target: Uri =
+        rest.parse().map_err(|_| Problem::new(Code::Malformed, "the path cannot be passed on"))?;
+    let client = hyper::upgrade::on(&mut request);
+    let wants = request.headers().get(header::UPGRADE).cloned();
+    let (mut parts, body) = request.into_parts();
+    parts.uri = target;
+    parts.version = http::Version::HTTP_11;
+    let host = parts.headers.get(header::HOST).cloned();
+    for name in [header::AUTHORIZATION.as_str(), "x-api-key"] {
+        parts.headers.remove(name);
+    }
+    plain(&mut parts.headers, wants.as_ref());
+    parts.headers.insert(header::HOST, value(&format!("127.0.0.1:{port}")));
+    parts.headers.insert("x-forwarded-prefix", value(&prefix));
+    if let Some(host) = host {
+        parts.headers.insert("x-forwarded-host", host);
+    }
+    let sent = sender.send_request(http::Request::from_parts(parts, body));
+    let answer = tokio::time::timeout(ANSWER_MAX, sent).await.map_err(|_| {
+        Problem::new(Code::Timeout, format!("port {port} did not answer for {} s", ANSWER_MAX.as_secs()))
+    })?;
+    let mut answer = answer.map_err(|error| bad(port, &error))?;
+    let changed = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if changed {
+        let inside = hyper::upgrade::on(&mut answer);
+        // Ends with either side.
+        api.sockets.spawn(async move {
+            if let (Ok(client), Ok(inside)) = tokio::join!(client, inside) {
+                let (mut client, mut inside) = (TokioIo::new(client), TokioIo::new(inside));
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut inside).await;
+            }
+        });
+    }
+    let protocol = answer.headers().get(header::UPGRADE).cloned().filter(|_| changed);
+    let (mut parts, body) = answer.into_parts();
+    plain(&mut parts.headers, protocol.as_ref());
+    Ok(Response::from_parts(parts, Body::new(body)).into_response())
+}
+
+/// Takes away what is between two neighbours alone, and says anew what changes the protocol.
+fn plain(headers: &mut HeaderMap, protocol: Option<&HeaderValue>) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|names| names.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in HOP {
+        headers.remove(name);
+    }
+    headers.remove(header::UPGRADE);
+    if let Some(protocol) = protocol {
+        headers.insert(header::UPGRADE, protocol.clone());
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    }
+}
+
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+fn bad(port: u16, error: &hyper::Error) -> Problem {
+    Problem::new(Code::NoListener, format!("what listens on port {port} speaks no HTTP: {error}"))
+        .hint("other protocols go through `/v1/sandboxes/{id}/tunnels/{port}`")
+}
+
+/// Bytes to and from a port inside, in binary messages of a WebSocket.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/tunnels/{port}", tag = "ports", operation_id = "tunnel",
+    params(("id" = String, Path, description = "Of the sandbox"), ("port" = u16, Path, description = "On its 127.0.0.1", minimum = 1)),
+    responses((status = 101, description = "A WebSocket")))]
+pub(crate) async fn tunnel(
+    Writer(key): Writer,
+    State(api): State<Api>,
+    Segments((id, named)): Segments<(String, String)>,
+    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Result<Response, Problem> {
+    let at = at(&api, &key.id, &id)?;
+    let port = port(&named)?;
+    let upgrade = upgraded(upgrade)?;
+    let stream = connect(&at.sandbox.agent, port, at.busy).await?;
+    let sockets = api.sockets.clone();
+    Ok(upgrade.on_upgrade(move |mut socket| {
+        sockets.track_future(async move {
+            let (mut reading, mut writing) = tokio::io::split(stream);
+            let mut finished = false;
+            loop {
+                let mut bytes = BytesMut::with_capacity(16 << 10);
+                tokio::select! {
+                    read = reading.read_buf(&mut bytes) => match read {
+                        Ok(1..) => {
+                            if !send(&mut socket, Message::Binary(bytes.freeze())).await {
+                                return;
+                            }
+                        }
+                        Ok(0) | Err(_) => break,
+                    },
+                    message = socket.recv() => match message {
+                        // An empty one says that nothing follows.
+                        Some(Ok(Message::Binary(bytes))) if bytes.is_empty() && !finished => {
+                            finished = true;
+                            let _ = writing.shutdown().await;
+                        }
+                        Some(Ok(Message::Binary(bytes))) => {
+                            if writing.write_all(&bytes).await.is_err() {
+                                break;
+                            }
+                        }
+                        Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                        Some(Ok(_) | Err(_)) | None => return,
+                    },
+                }
+            }
+            close(&mut socket, 1000).await;
+        })
+    }))
+}

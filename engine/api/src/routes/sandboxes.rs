@@ -1,0 +1,502 @@
+//! `/v1/sandboxes`: make, find, change and end them.
+
+use crate::http::{Api, Json, OptionalJson, Query, Reader, Segments, Writer};
+use crate::problem::{Code, Problem};
+use crate::registry::{
+    Entry, Reaches, Registry, SandboxState, SandboxView, Wanted, check_labels, check_life,
+};
+use axum::extract::State;
+use espalier_core::limits::SizeText;
+use espalier_core::sandbox::{FileContent, SandboxSpec};
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use utoipa::{IntoParams, ToSchema};
+
+/// Longest wait of one request.
+pub(crate) const WAIT_MAX_S: f64 = 600.0;
+/// Life of a sandbox where the request names none.
+pub(crate) const LIFETIME_S: f64 = 7200.0;
+
+/// A number of bytes.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Size {
+    /// As a number.
+    Bytes(u64),
+    /// As `512MiB`, `2GiB`, `65536`.
+    Text(String),
+}
+
+impl Size {
+    pub(crate) fn bytes(&self, what: &str) -> Result<u64, Problem> {
+        match self {
+            Size::Bytes(bytes) => Ok(*bytes),
+            Size::Text(text) => text
+                .parse()
+                .map(|size: SizeText| size.0)
+                .map_err(|error| Problem::new(Code::Invalid, format!("{what}: {error}"))),
+        }
+    }
+}
+
+/// What is put into a file.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum FileText {
+    /// Its text; mode 0644.
+    Text(String),
+    /// Its text with a mode.
+    Full(FileWithMode),
+}
+
+/// A text with permission bits.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileWithMode {
+    /// The text.
+    text: String,
+    /// Permission bits, octal, like `755`.
+    mode: String,
+}
+
+/// One text or several.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Texts {
+    /// One.
+    One(String),
+    /// Several, in order.
+    Several(Vec<String>),
+}
+
+/// A sandbox to make. What is left out is as `espalier sandbox create` has it.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CreateSandbox {
+    /// `host`, the name of an image, `oci:FOLDER`, `oci-archive:FILE`; default `host`.
+    image: Option<String>,
+    /// A checkpoint to start from, in place of an image: with its sandbox's bounds where these are left out.
+    checkpoint: Option<String>,
+    /// Cores; default 1.
+    #[schema(minimum = 0.01, maximum = 1024)]
+    cpu: Option<f64>,
+    /// Memory of everything in it; default 2GiB.
+    memory: Option<Size>,
+    /// Bytes that it may write to its file system; default 4GiB.
+    disk: Option<Size>,
+    /// Files that it may make; default 500000.
+    #[schema(minimum = 64)]
+    files_max: Option<u64>,
+    /// Processes and threads at once; default 512.
+    #[schema(minimum = 8, maximum = 4_194_304)]
+    processes_max: Option<u32>,
+    /// What it may reach; default nothing.
+    network: Option<Reaches>,
+    /// Added to the image's environment.
+    env: Option<BTreeMap<String, String>>,
+    /// Files to put into it, by absolute path, before `setup`.
+    files: Option<BTreeMap<String, FileText>>,
+    /// Shell text that is run once, as the sandbox's root in `workdir`; it has to end with 0.
+    setup: Option<Texts>,
+    /// Who runs commands; default the image's user.
+    user: Option<String>,
+    /// Where commands start; default the image's folder.
+    workdir: Option<String>,
+    /// Whether what the image starts by itself is run in the background; default false.
+    entrypoint: Option<bool>,
+    /// To find it by.
+    labels: Option<BTreeMap<String, String>>,
+    /// For people.
+    #[schema(pattern = "^[A-Za-z0-9._-]{1,64}$")]
+    name: Option<String>,
+    /// Its life, in seconds; default 7200.
+    #[schema(exclusive_minimum = 0, maximum = 604_800)]
+    lifetime_s: Option<f64>,
+    /// Silence that ends it, in seconds: no call of a client is under way or comes. Default none.
+    #[schema(minimum = 1, maximum = 604_800)]
+    idle_s: Option<f64>,
+    /// Refuse, unless these are promised (`espalier doctor` lists what can be).
+    require: Option<Vec<String>>,
+}
+
+/// How long to wait.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CreateQuery {
+    /// How long to wait until it runs, in seconds; default 60.
+    #[param(minimum = 0, maximum = 600)]
+    wait_s: Option<f64>,
+}
+
+/// Which sandboxes.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    /// `NAME=VALUE`, or `NAME` for any value; may be repeated: all have to fit.
+    #[serde(default)]
+    label: Vec<String>,
+    /// In this state.
+    state: Option<SandboxState>,
+    /// Of this name.
+    name: Option<String>,
+    /// How many at most; default 100.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// Only what comes after this one: `next` of the page before.
+    after: Option<String>,
+}
+
+/// A page of sandboxes, newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SandboxList {
+    /// They.
+    sandboxes: Vec<SandboxView>,
+    /// `after` of the next page; null: there is none.
+    next: Option<String>,
+}
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Awaited {
+    /// It runs, or never will.
+    Running,
+    /// It is over.
+    Ended,
+}
+
+/// What to wait for, and how long.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WaitQuery {
+    /// Default `running`.
+    state: Option<Awaited>,
+    /// In seconds; default 60.
+    #[param(minimum = 0, maximum = 600)]
+    timeout_s: Option<f64>,
+}
+
+/// What changes; what is left out stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChangeSandbox {
+    /// In place of all that it has.
+    labels: Option<BTreeMap<String, String>>,
+    /// Its life from now on, in seconds.
+    #[schema(exclusive_minimum = 0, maximum = 604_800)]
+    lifetime_s: Option<f64>,
+    /// Silence that ends it, in seconds.
+    #[schema(minimum = 1, maximum = 604_800)]
+    idle_s: Option<f64>,
+}
+
+/// Forks to make.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ForkSandbox {
+    /// How many; default 1.
+    #[schema(minimum = 1, maximum = 64)]
+    count: Option<usize>,
+    /// Of each; default those of the sandbox.
+    labels: Option<BTreeMap<String, String>>,
+    /// Life of each, in seconds; default 7200.
+    #[schema(exclusive_minimum = 0, maximum = 604_800)]
+    lifetime_s: Option<f64>,
+    /// Silence that ends each, in seconds; default that of the sandbox.
+    #[schema(minimum = 1, maximum = 604_800)]
+    idle_s: Option<f64>,
+}
+
+/// Sandboxes that go on from the file system of another.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Forks {
+    /// They.
+    sandboxes: Vec<SandboxView>,
+}
+
+/// Seconds of a client as a duration.
+pub(crate) fn seconds(what: &str, value: f64, most: f64) -> Result<Duration, Problem> {
+    if !(0.0..=most).contains(&value) {
+        return Err(Problem::invalid(what, value, &format!("0 to {most} seconds")));
+    }
+    Ok(Duration::from_secs_f64(value))
+}
+
+/// The name of a request, with a hash of what it asks.
+pub(crate) fn request_name(headers: &HeaderMap, asked: &str) -> Result<Option<(String, String)>, Problem> {
+    let Some(name) = headers.get("idempotency-key") else { return Ok(None) };
+    let name = name.to_str().map_err(|_| Problem::invalid("Idempotency-Key", "no text", "a name"))?;
+    let hash = blake3::hash(asked.as_bytes()).to_hex().to_string();
+    Ok(Some((name.to_owned(), hash)))
+}
+
+impl CreateSandbox {
+    /// As the registry wants it. `base`: what a checkpoint's sandbox had.
+    fn wanted(self, base: SandboxSpec, request: Option<(String, String)>) -> Result<Wanted, Problem> {
+        let size = |given: &Option<Size>, what, default| {
+            given.as_ref().map_or(Ok(default), |given: &Size| given.bytes(what))
+        };
+        let files = self.files.unwrap_or_default().into_iter().map(|(path, content)| {
+            let content = match content {
+                FileText::Text(text) => FileContent::Text(text),
+                FileText::Full(FileWithMode { text, mode }) => FileContent::Full { text, mode },
+            };
+            (path, content)
+        });
+        let spec = SandboxSpec {
+            memory: size(&self.memory, "memory", base.memory)?,
+            disk: size(&self.disk, "disk", base.disk)?,
+            image: self.image.unwrap_or(base.image),
+            cpu: self.cpu.unwrap_or(base.cpu),
+            files_max: self.files_max.unwrap_or(base.files_max),
+            processes_max: self.processes_max.unwrap_or(base.processes_max),
+            network: self.network.map_or(base.network, Into::into),
+            env: self.env.unwrap_or_default(),
+            user: self.user.or(base.user),
+            workdir: self.workdir.or(base.workdir),
+            entrypoint: self.entrypoint.unwrap_or(false),
+            files: files.collect(),
+            setup: match self.setup {
+                Some(Texts::One(text)) => vec![text],
+                Some(Texts::Several(texts)) => texts,
+                None => Vec::new(),
+            },
+        };
+        Ok(Wanted {
+            id: None,
+            name: self.name,
+            spec,
+            image: None,
+            labels: self.labels.unwrap_or_default(),
+            lifetime: seconds("lifetime_s", self.lifetime_s.unwrap_or(LIFETIME_S), 604_800.0)?,
+            idle: self.idle_s.map(|idle_s| seconds("idle_s", idle_s, 604_800.0)).transpose()?,
+            require: self.require.unwrap_or_default(),
+            request,
+        })
+    }
+}
+
+/// Makes a sandbox.
+///
+/// With the header `Idempotency-Key` the same request again gives the same sandbox, also after a restart of the service.
+/// The sandbox is made whatever becomes of the connection.
+#[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "create_sandbox",
+    params(CreateQuery, ("Idempotency-Key" = Option<String>, Header, description = "A name for this request", pattern = "^[A-Za-z0-9._-]{1,64}$")),
+    request_body = CreateSandbox,
+    responses((status = 201, description = "It runs, or could not be made: see `state`", body = SandboxView), (status = 202, description = "It is still being made", body = SandboxView)))]
+pub(crate) async fn create(
+    Writer(key): Writer,
+    State(api): State<Api>,
+    Query(query): Query<CreateQuery>,
+    headers: HeaderMap,
+    Json(body): Json<CreateSandbox>,
+) -> Result<(StatusCode, axum::Json<SandboxView>), Problem> {
+    api.admits()?;
+    let wait = seconds("wait_s", query.wait_s.unwrap_or(60.0), WAIT_MAX_S)?;
+    let request = request_name(&headers, &format!("create {body:?}"))?;
+    let base = match (&body.checkpoint, &body.image) {
+        (Some(_), Some(image)) => {
+            return Err(Problem::invalid("image", image, "nothing, where a `checkpoint` is named"));
+        }
+        (Some(id), None) => {
+            let (_, record) = api.registry.find_checkpoint(&key.id, id).await?;
+            SandboxSpec { image: format!("checkpoint:{id}"), ..Registry::spec_of(&record, None, None) }
+        }
+        // The service's own checkpoints have owners; they are named by `checkpoint` alone.
+        (None, Some(image)) if image.starts_with("checkpoint:") => {
+            return Err(Problem::invalid("image", image, "an image; name a checkpoint by `checkpoint`"));
+        }
+        (None, _) => SandboxSpec::default(),
+    };
+    let entry = api.registry.create(&key, body.wanted(base, request)?)?;
+    entry.settled(false, wait).await;
+    Ok(made(&entry))
+}
+
+fn made(entry: &Arc<Entry>) -> (StatusCode, axum::Json<SandboxView>) {
+    let view = entry.view();
+    let status =
+        if view.state == SandboxState::Creating { StatusCode::ACCEPTED } else { StatusCode::CREATED };
+    (status, axum::Json(view))
+}
+
+/// The sandboxes of this key, newest first.
+#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "list_sandboxes", params(ListQuery),
+    responses((status = 200, body = SandboxList)))]
+pub(crate) async fn list(
+    Reader(key): Reader,
+    State(api): State<Api>,
+    Query(query): Query<ListQuery>,
+) -> Result<axum::Json<SandboxList>, Problem> {
+    let limit = query.limit.unwrap_or(100);
+    if !(1..=1000).contains(&limit) {
+        return Err(Problem::invalid("limit", limit, "1 to 1000"));
+    }
+    let all = api.registry.list(&key.id).into_iter().map(|entry| entry.view());
+    let fits = |view: &SandboxView| {
+        query.state.is_none_or(|state| view.state == state)
+            && query.name.as_ref().is_none_or(|name| view.name.as_ref() == Some(name))
+            && query.label.iter().all(|label| has_label(&view.labels, label))
+    };
+    let mut rest = all.skip_while(|view| query.after.as_ref().is_some_and(|after| view.id != *after));
+    if query.after.is_some() && rest.next().is_none() {
+        return Err(Problem::invalid("after", query.after.unwrap_or_default(), "`next` of the page before"));
+    }
+    let mut sandboxes: Vec<SandboxView> = rest.filter(fits).take(limit + 1).collect();
+    let more = sandboxes.len() > limit;
+    sandboxes.truncate(limit);
+    let next = if more { sandboxes.last().map(|view| view.id.clone()) } else { None };
+    Ok(axum::Json(SandboxList { sandboxes, next }))
+}
+
+/// Whether labels fit `NAME=VALUE` or `NAME`.
+pub(crate) fn has_label(labels: &BTreeMap<String, String>, wanted: &str) -> bool {
+    match wanted.split_once('=') {
+        Some((name, value)) => labels.get(name).is_some_and(|found| found == value),
+        None => labels.contains_key(wanted),
+    }
+}
+
+/// A sandbox.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "get_sandbox",
+    params(("id" = String, Path, description = "Of the sandbox")), responses((status = 200, body = SandboxView)))]
+pub(crate) async fn get(
+    Reader(key): Reader,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+) -> Result<axum::Json<SandboxView>, Problem> {
+    Ok(axum::Json(api.registry.find(&key.id, &id)?.view()))
+}
+
+/// Changes labels and life of a sandbox.
+#[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "change_sandbox",
+    params(("id" = String, Path, description = "Of the sandbox")), request_body = ChangeSandbox,
+    responses((status = 200, body = SandboxView)))]
+pub(crate) async fn change(
+    Writer(key): Writer,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+    Json(body): Json<ChangeSandbox>,
+) -> Result<axum::Json<SandboxView>, Problem> {
+    let entry = api.registry.find(&key.id, &id)?;
+    let lifetime = body.lifetime_s.map(|life_s| seconds("lifetime_s", life_s, 604_800.0)).transpose()?;
+    let idle = body.idle_s.map(|idle_s| seconds("idle_s", idle_s, 604_800.0)).transpose()?;
+    check_life(lifetime.unwrap_or(Duration::from_secs(1)), idle)?;
+    if let Some(labels) = &body.labels {
+        check_labels(labels)?;
+    }
+    let change = |record: &mut crate::registry::Record| {
+        if let Some(labels) = body.labels {
+            record.labels = labels;
+        }
+        if let Some(lifetime) = lifetime {
+            record.expires_ms = crate::registry::now_ms() + crate::registry::millis(lifetime);
+        }
+        record.idle_s = body.idle_s.or(record.idle_s);
+    };
+    api.registry.change(&entry, change).await?;
+    Ok(axum::Json(entry.view()))
+}
+
+/// Ends a sandbox; nothing of it is left. It is shown as ended for some minutes.
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox",
+    params(("id" = String, Path, description = "Of the sandbox")), responses((status = 204, description = "It is gone")))]
+pub(crate) async fn delete(
+    Writer(key): Writer,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+) -> Result<StatusCode, Problem> {
+    let entry = api.registry.find(&key.id, &id)?;
+    api.registry.delete(&entry, "deleted").await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Waits until a sandbox runs or is over; look at its `state`.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/wait", tag = "sandboxes", operation_id = "wait_for_sandbox",
+    params(("id" = String, Path, description = "Of the sandbox"), WaitQuery), responses((status = 200, body = SandboxView)))]
+pub(crate) async fn wait(
+    Reader(key): Reader,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+    Query(query): Query<WaitQuery>,
+) -> Result<axum::Json<SandboxView>, Problem> {
+    let within = seconds("timeout_s", query.timeout_s.unwrap_or(60.0), WAIT_MAX_S)?;
+    let entry = api.registry.find(&key.id, &id)?;
+    entry.settled(query.state == Some(Awaited::Ended), within).await;
+    Ok(axum::Json(entry.view()))
+}
+
+/// Says that a sandbox is still needed: its silence begins anew.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/heartbeat", tag = "sandboxes", operation_id = "heartbeat",
+    params(("id" = String, Path, description = "Of the sandbox")), responses((status = 200, body = SandboxView)))]
+pub(crate) async fn heartbeat(
+    Writer(key): Writer,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+) -> Result<axum::Json<SandboxView>, Problem> {
+    let entry = api.registry.find(&key.id, &id)?;
+    entry.touch();
+    Ok(axum::Json(entry.view()))
+}
+
+/// Makes sandboxes that go on from the file system of this one, as it is now. What runs in it goes on, and is not in them.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/fork", tag = "sandboxes", operation_id = "fork_sandbox",
+    params(("id" = String, Path, description = "Of the sandbox"), ("Idempotency-Key" = Option<String>, Header, description = "A name for this request", pattern = "^[A-Za-z0-9._-]{1,64}$")),
+    request_body = ForkSandbox, responses((status = 201, body = Forks)))]
+pub(crate) async fn fork(
+    Writer(key): Writer,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+    headers: HeaderMap,
+    OptionalJson(body): OptionalJson<ForkSandbox>,
+) -> Result<(StatusCode, axum::Json<Forks>), Problem> {
+    api.admits()?;
+    let count = body.count.unwrap_or(1);
+    if !(1..=64).contains(&count) {
+        return Err(Problem::invalid("count", count, "1 to 64"));
+    }
+    let lifetime = seconds("lifetime_s", body.lifetime_s.unwrap_or(LIFETIME_S), 604_800.0)?;
+    let idle = body.idle_s.map(|idle_s| seconds("idle_s", idle_s, 604_800.0)).transpose()?;
+    let request = request_name(&headers, &format!("fork {id} {body:?}"))?;
+    // Each fork's own name is the request's with a number behind it.
+    let named =
+        |number: usize| request.as_ref().map(|(name, hash)| (format!("{name}-{number}"), hash.clone()));
+    let entry = api.registry.find(&key.id, &id)?;
+    let known: Vec<Arc<Entry>> = (0..count)
+        .filter_map(|number| api.registry.by_request(&key.id, &named(number)?).transpose())
+        .collect::<Result<_, _>>()?;
+    let entries = match known {
+        known if known.len() == count => known,
+        _ => {
+            let (sandbox, _busy) = api.registry.running(&key.id, &id)?;
+            let record = entry.record();
+            let checkpoint = api.registry.passing(&entry).await?;
+            let spec = Registry::spec_of(&record, sandbox.user.clone(), Some(sandbox.workdir.clone()));
+            let wanted = (0..count).map(|number| Wanted {
+                id: None,
+                name: None,
+                spec: SandboxSpec { image: format!("checkpoint:{}", checkpoint.id), ..spec.clone() },
+                // The checkpoint passes; what lies below it stays.
+                image: Some(record.image.clone()),
+                labels: body.labels.clone().unwrap_or_else(|| record.labels.clone()),
+                lifetime,
+                idle: idle.or(record.idle_s.map(Duration::from_secs_f64)),
+                require: Vec::new(),
+                request: named(number),
+            });
+            api.registry.create_all(&key, wanted.collect(), Some(&checkpoint))?
+        }
+    };
+    let all = futures::future::join_all(
+        entries.iter().map(|fork| fork.settled(false, Duration::from_secs_f64(WAIT_MAX_S))),
+    );
+    all.await;
+    let sandboxes = entries.iter().map(|fork| fork.view()).collect();
+    Ok((StatusCode::CREATED, axum::Json(Forks { sandboxes })))
+}

@@ -1,0 +1,231 @@
+//! What holds for every route: its description is a decision, it needs a key, its errors are problem documents.
+
+use espalier_api::keys::{Scope, make_key};
+use espalier_api::registry::Bounds;
+use espalier_api::{Server, Settings, openapi};
+use espalier_sandbox::image::ImageOptions;
+use espalier_sandbox::local::{Config, Local};
+use espalier_sandbox::service::Sandboxes;
+use espalier_store::{Quotas, Store};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+#[test]
+fn the_description_is_a_decision() {
+    insta::assert_snapshot!("openapi", openapi());
+}
+
+#[test]
+fn every_operation_has_a_name_a_summary_and_problems() {
+    let document: Value = serde_json::from_str(&openapi()).unwrap();
+    let mut names = std::collections::BTreeSet::new();
+    for (path, method, operation) in operations(&document) {
+        let name = operation["operationId"].as_str().unwrap_or_default().to_owned();
+        assert!(names.insert(name.clone()) && !name.is_empty(), "{method} {path}: {name}");
+        assert!(operation["summary"].as_str().is_some_and(|text| !text.is_empty()), "{method} {path}");
+        assert!(operation["responses"]["default"]["content"]["application/problem+json"].is_object());
+    }
+    assert!(names.len() > 40);
+}
+
+fn operations(document: &Value) -> Vec<(String, String, Value)> {
+    let paths = document["paths"].as_object().unwrap();
+    let all = paths.iter().flat_map(|(path, item)| {
+        let methods = item.as_object().unwrap().iter();
+        methods.map(move |(method, operation)| (path.clone(), method.to_uppercase(), operation.clone()))
+    });
+    all.filter(|(_, method, _)| method != "PARAMETERS").collect()
+}
+
+struct Service {
+    address: SocketAddr,
+    store: Arc<Store>,
+    _folder: tempfile::TempDir,
+}
+
+impl Service {
+    /// Over a backend that starts nothing before it is asked for a sandbox.
+    async fn start(settings: Settings) -> Service {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::open(&folder.path().to_str().unwrap().parse().unwrap()).await.unwrap());
+        let config = Config {
+            folder: folder.path().join("sandboxes"),
+            keeper: vec!["/nowhere/keeper".into()],
+            agent: "/nowhere/agent".into(),
+        };
+        let local = Arc::new(Local::open(config).unwrap());
+        let images = folder.path().join("images");
+        let sandboxes = Sandboxes::new(local, &images, ImageOptions::default());
+        let here = "127.0.0.1:0".parse().unwrap();
+        let server = Server::bind(here, None, sandboxes, Arc::clone(&store), Bounds::default(), settings)
+            .await
+            .unwrap();
+        let address = server.address().unwrap();
+        tokio::spawn(server.serve(std::future::pending()));
+        Service { address, store, _folder: folder }
+    }
+
+    async fn key(&self, scope: Scope, quotas: Quotas) -> String {
+        let (key, told) = make_key("test", &[scope], quotas, 1);
+        self.store.add_key(&key).await.unwrap();
+        told
+    }
+
+    /// One request on a connection of its own.
+    async fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, Value) {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut answer));
+        read.await.expect("an answer").unwrap();
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_lowercase(), serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+}
+
+#[tokio::test]
+async fn every_route_wants_a_key_but_those_that_say_so() {
+    let service = Service::start(Settings::default()).await;
+    let document: Value = serde_json::from_str(&openapi()).unwrap();
+    for (path, method, operation) in operations(&document) {
+        let asked = path
+            .replace("{id}", "a")
+            .replace("{command}", "a.1.1")
+            .replace("{shell}", "a.1.1")
+            .replace("{port}", "80");
+        let (status, head, problem) = service.ask(&method, &asked, "", "").await;
+        if operation["security"].is_null() {
+            assert!(status == 200 || status == 503, "{method} {path}: {status}");
+            continue;
+        }
+        assert_eq!(status, 401, "{method} {path}");
+        assert!(
+            head.contains("application/problem+json") && head.contains("www-authenticate: bearer"),
+            "{head}"
+        );
+        assert_eq!(problem["code"], "unauthenticated");
+        assert!(head.contains(&format!("x-request-id: {}", problem["request_id"].as_str().unwrap())));
+    }
+    let proxied = service.ask("PATCH", "/v1/sandboxes/a/ports/80/x", "", "").await;
+    assert_eq!(proxied.0, 401);
+}
+
+#[tokio::test]
+async fn a_key_does_what_its_scopes_say() {
+    let service = Service::start(Settings::default()).await;
+    let header = |key: &str| format!("authorization: Bearer {key}\r\ncontent-type: application/json\r\n");
+    let reads = header(&service.key(Scope::Read, Quotas::default()).await);
+    let observes = header(&service.key(Scope::Metrics, Quotas::default()).await);
+    assert_eq!(service.ask("GET", "/v1/sandboxes", &reads, "").await.0, 200);
+    let refused = service.ask("POST", "/v1/sandboxes", &reads, "{}").await;
+    assert_eq!((refused.0, &refused.2["code"]), (403, &json!("forbidden")));
+    assert!(refused.2["hint"].as_str().unwrap().contains("--scopes sandboxes:write"));
+    assert_eq!(service.ask("GET", "/v1/sandboxes/a/stream", &reads, "").await.0, 403);
+    assert_eq!(service.ask("GET", "/v1/sandboxes/a/ports/80", &reads, "").await.0, 403);
+    assert_eq!(service.ask("GET", "/v1/sandboxes", &observes, "").await.0, 403);
+    let (status, head, _) = service.ask("GET", "/metrics", &observes, "").await;
+    assert!(status == 200 && head.contains("application/openmetrics-text"), "{head}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_request_is_said() {
+    let settings = Settings { json_bytes_max: 1000, ..Settings::default() };
+    let service = Service::start(settings).await;
+    let quotas = Quotas { sandboxes: Some(1), memory: Some(1 << 30), ..Quotas::default() };
+    let key = service.key(Scope::Write, quotas).await;
+    let header = format!("x-api-key: {key}\r\ncontent-type: application/json\r\n");
+    let check = async |method: &str, path: &str, body: &str, status: u16, code: &str, detail: &str| {
+        let (found, _, problem) = service.ask(method, path, &header, body).await;
+        assert_eq!((found, problem["code"].as_str()), (status, Some(code)), "{method} {path}: {problem}");
+        let text = problem["detail"].as_str().unwrap();
+        assert!(text.contains(detail), "{method} {path} {body}: {text}");
+    };
+    check("POST", "/v1/sandboxes", "{", 400, "malformed", "no JSON").await;
+    check(
+        "POST",
+        "/v1/sandboxes",
+        r#"{"imag":"x"}"#,
+        422,
+        "invalid",
+        "unknown field `imag`, expected one of `image`",
+    )
+    .await;
+    check("POST", "/v1/sandboxes", r#"{"cpu":"x"}"#, 422, "invalid", "`cpu`: invalid type").await;
+    check(
+        "POST",
+        "/v1/sandboxes",
+        r#"{"cpu":0}"#,
+        422,
+        "invalid",
+        r#"cpu is "0", wanted is 0.01 to 1024 cores"#,
+    )
+    .await;
+    check(
+        "POST",
+        "/v1/sandboxes",
+        r#"{"memory":"2GiB"}"#,
+        429,
+        "quota-exceeded",
+        "hold 2GiB of memory, its quota is 1GiB",
+    )
+    .await;
+    check("POST", "/v1/sandboxes", r#"{"lifetime_s":-1}"#, 422, "invalid", "lifetime_s is `-1`").await;
+    check("POST", "/v1/sandboxes?wait=1", "{}", 422, "invalid", "unknown field `wait`").await;
+    check(
+        "POST",
+        "/v1/sandboxes",
+        r#"{"image":"checkpoint:abc"}"#,
+        422,
+        "invalid",
+        "name a checkpoint by `checkpoint`",
+    )
+    .await;
+    check(
+        "POST",
+        "/v1/sandboxes",
+        r#"{"labels":{"espalier.api":"x"}}"#,
+        422,
+        "invalid",
+        "not beginning with `espalier.`",
+    )
+    .await;
+    check(
+        "POST",
+        "/v1/sandboxes",
+        &format!(r#"{{"name":"{}"}}"#, "x".repeat(2000)),
+        413,
+        "payload-too-large",
+        "more than 1000 bytes",
+    )
+    .await;
+    check("GET", "/v1/sandboxes/nobody", "", 404, "not-found", r#"no sandbox "nobody""#).await;
+    check("POST", "/v1/sandboxes/nobody/commands", r#"{"command":"true"}"#, 404, "not-found", "nobody").await;
+    check("GET", "/v1/sandbox", "", 404, "not-found", "there is no route /v1/sandbox").await;
+    check("PUT", "/v1/sandboxes", "", 405, "method-not-allowed", "no method PUT").await;
+    let plain = format!("x-api-key: {key}\r\ncontent-type: text/plain\r\n");
+    let (status, _, problem) = service.ask("POST", "/v1/sandboxes", &plain, "{}").await;
+    assert_eq!((status, problem["code"].as_str()), (415, Some("unsupported-media-type")));
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_ends_the_connection() {
+    let settings = Settings { head_max: Duration::from_millis(300), ..Settings::default() };
+    let service = Service::start(settings).await;
+    let mut slow = TcpStream::connect(service.address).await.unwrap();
+    slow.write_all(b"GET /health HTTP/1.1\r\nhost: te").await.unwrap();
+    let mut rest = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(20), slow.read_to_end(&mut rest));
+    // Cut, or told that it took too long: both end it.
+    let _ = read.await.expect("the connection ends");
+    assert_eq!(service.ask("GET", "/health", "", "").await.0, 200);
+}
