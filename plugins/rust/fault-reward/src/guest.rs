@@ -4,8 +4,7 @@ espalier_sdk::bindings!("reward-plugin");
 
 use crate::faults::misbehave;
 use bindings::espalier::base::clock;
-use bindings::exports::espalier::base::configurable;
-use bindings::exports::espalier::plugin::reward::{Guest, RolloutView, Score};
+use bindings::exports::espalier::plugin::reward::{RolloutView, Score};
 use espalier_sdk::{schemars, serde};
 
 /// What goes wrong.
@@ -22,46 +21,34 @@ fn none() -> String {
     "none".to_owned()
 }
 
-struct Plugin;
+espalier_sdk::reward!(Settings, score_rollout);
 
-impl configurable::Guest for Plugin {
-    fn settings_schema() -> String {
-        espalier_sdk::schema_of::<Settings>()
-    }
-}
-
-impl Guest for Plugin {
-    fn score_rollout(rollout: RolloutView) -> Result<Vec<Score>, Failure> {
-        report_panics();
-        let Settings { fault } = settings()?;
-        misbehave(&fault);
-        let before = clock::now_ms();
-        let mut score = Score {
-            name: "reward".to_owned(),
-            value: rollout.steps.iter().filter_map(|step| step.reward).sum(),
-            turn: None,
-            reason: format!("{} steps, clock moved by {}", rollout.steps.len(), clock::now_ms() - before),
-            extra: None,
-        };
-        match fault.as_str() {
-            "nan" => score.value = f64::NAN,
-            "infinite" => score.value = f64::INFINITY,
-            "turn" => score.turn = Some(99),
-            "nameless" => score.name = String::new(),
-            "failure" => return Err(Failure::Unavailable("no ground to score on".to_owned())),
-            "import-loop" => loop {
-                clock::now_ms();
-            },
-            "blob" => {
-                let step = rollout.steps.first().ok_or_else(|| invalid("no step"))?;
-                let whole = step.observation_blob.as_ref().ok_or_else(|| invalid("no blob"))?;
-                let length = bindings::espalier::base::blobs::stat(whole)?.length;
-                score.reason = format!("{} of {length}", step.observation.len());
-            }
-            _ => {}
+fn score_rollout(rollout: RolloutView, Settings { fault }: Settings) -> Result<Vec<Score>, Failure> {
+    misbehave(&fault);
+    let before = clock::now_ms();
+    let mut score = Score {
+        name: "reward".to_owned(),
+        value: rollout.steps.iter().filter_map(|step| step.reward).sum(),
+        turn: None,
+        reason: format!("{} steps, clock moved by {}", rollout.steps.len(), clock::now_ms() - before),
+        extra: None,
+    };
+    match fault.as_str() {
+        "nan" => score.value = f64::NAN,
+        "infinite" => score.value = f64::INFINITY,
+        "turn" => score.turn = Some(99),
+        "nameless" => score.name = String::new(),
+        "failure" => return Err(Failure::Unavailable("no ground to score on".to_owned())),
+        "import-loop" => loop {
+            clock::now_ms();
+        },
+        "blob" => {
+            let step = rollout.steps.first().ok_or_else(|| invalid("no step"))?;
+            let whole = step.observation_blob.as_ref().ok_or_else(|| invalid("no blob"))?;
+            let length = bindings::espalier::base::blobs::stat(whole)?.length;
+            score.reason = format!("{} of {length}", step.observation.len());
         }
-        Ok(vec![score])
+        _ => {}
     }
+    Ok(vec![score])
 }
-
-bindings::export!(Plugin with_types_in bindings);

@@ -120,6 +120,35 @@ macro_rules! bindings {
     };
 }
 
+/// The exports of a reward, of the type of its settings and a function `(RolloutView, Settings) -> Result<Vec<Score>, Failure>`.
+/// To be called where [`bindings!`] was, with the world `reward-plugin`.
+#[macro_export]
+macro_rules! reward {
+    ($settings:ty, $score:path) => {
+        struct Plugin;
+
+        impl bindings::exports::espalier::base::configurable::Guest for Plugin {
+            fn settings_schema() -> ::std::string::String {
+                $crate::schema_of::<$settings>()
+            }
+        }
+
+        impl bindings::exports::espalier::plugin::reward::Guest for Plugin {
+            fn score_rollout(
+                rollout: bindings::exports::espalier::plugin::reward::RolloutView,
+            ) -> ::core::result::Result<
+                ::std::vec::Vec<bindings::exports::espalier::plugin::reward::Score>,
+                Failure,
+            > {
+                report_panics();
+                $score(rollout, settings::<$settings>()?)
+            }
+        }
+
+        bindings::export!(Plugin with_types_in bindings);
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

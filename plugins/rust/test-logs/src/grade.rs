@@ -103,13 +103,6 @@ fn find(results: &Results, name: &str) -> Option<Status> {
 mod tests {
     use super::*;
 
-    fn results(tests: &[(&str, Status)]) -> Results {
-        Results {
-            tests: tests.iter().map(|(name, status)| ((*name).to_owned(), *status)).collect(),
-            left_out: 0,
-        }
-    }
-
     fn expected(fail_to_pass: &[&str], pass_to_pass: &[&str]) -> Expected {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Expected { fail_to_pass: names(fail_to_pass), pass_to_pass: names(pass_to_pass) }
@@ -126,7 +119,7 @@ mod tests {
             (Failed, false, false),
             (Error, false, false),
         ] {
-            let run = results(&[("a", status), ("z", Failed)]);
+            let run = Results::from([("a", status), ("z", Failed)]);
             let fixed = grade(&run, None, &expected(&["a"], &[])).unwrap();
             let kept = grade(&run, None, &expected(&[], &["a"])).unwrap();
             let word = |good| if good { Resolution::Full } else { Resolution::No };
@@ -137,7 +130,7 @@ mod tests {
     #[test]
     fn partial_needs_all_that_passed_before() {
         use Status::*;
-        let run = results(&[("a", Passed), ("b", Failed), ("c", Passed)]);
+        let run = Results::from([("a", Passed), ("b", Failed), ("c", Passed)]);
         let check = |fail: &[&str], pass: &[&str], expect, share| {
             let grade = grade(&run, Some(1), &expected(fail, pass)).unwrap();
             assert_eq!((grade.resolution(), grade.fail_to_pass.value()), (expect, share));
@@ -152,15 +145,15 @@ mod tests {
 
     #[test]
     fn a_run_that_does_not_add_up_is_invalid() {
-        let run = results(&[("a", Status::Passed)]);
+        let run = Results::from([("a", Status::Passed)]);
         assert_eq!(grade(&run, Some(1), &expected(&["a"], &[])), Err(Invalid::ExitCode(1)));
-        assert_eq!(grade(&results(&[]), Some(0), &expected(&[], &[])), Err(Invalid::NoTests));
+        assert_eq!(grade(&Results::from([]), Some(0), &expected(&[], &[])), Err(Invalid::NoTests));
     }
 
     #[test]
     fn a_name_cut_in_its_parameters_stands_for_all_that_begin_so() {
         use Status::*;
-        let run = results(&[
+        let run = Results::from([
             ("a[x y]", Passed),
             ("a[x z]", XFail),
             ("b[x y]", Passed),

@@ -170,6 +170,13 @@ pub struct Results {
     pub left_out: u64,
 }
 
+impl<const N: usize> From<[(&str, Status); N]> for Results {
+    fn from(tests: [(&str, Status); N]) -> Results {
+        let tests = tests.into_iter().map(|(name, status)| (name.to_owned(), status)).collect();
+        Results { tests, left_out: 0 }
+    }
+}
+
 impl Results {
     /// The status of a test; of several under one name the last counts.
     fn set(&mut self, name: &str, status: Status) {

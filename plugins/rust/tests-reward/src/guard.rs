@@ -97,25 +97,18 @@ pub fn together(report: Results, log: &Results, name_of: impl Fn(&str) -> String
 mod tests {
     use super::*;
 
-    fn results(tests: &[(&str, Status)]) -> Results {
-        Results {
-            tests: tests.iter().map(|(name, status)| ((*name).to_owned(), *status)).collect(),
-            left_out: 0,
-        }
-    }
-
     #[test]
     fn checks_that_pass_or_are_missing_are_told() {
         let guard = Guard::new(&[0xab, 1]);
         let check = |statuses: &[Status], code, expect: Option<&str>| {
-            let mut run = results(&[("a", Status::Passed)]);
+            let mut run = Results::from([("a", Status::Passed)]);
             for (number, status) in statuses.iter().enumerate() {
                 run.tests.insert(format!("::espalier_ab01_{number}"), *status);
             }
             let told = guard.take_checks(&mut run, code);
             assert_eq!(told.is_some(), expect.is_some(), "{told:?}");
             assert!(told.unwrap_or_default().contains(expect.unwrap_or_default()));
-            assert_eq!(run, results(&[("a", Status::Passed)]));
+            assert_eq!(run, Results::from([("a", Status::Passed)]));
         };
         use Status::{Error, Failed, Passed, Skipped};
         check(&[Failed; 9], Some(1), None);
@@ -144,9 +137,9 @@ mod tests {
     #[test]
     fn the_worse_of_report_and_output_counts() {
         use Status::{Failed, Passed, XPass};
-        let report = results(&[("a[x y]", Passed), ("a[x z]", Failed), ("b", Passed), ("c", Passed)]);
-        let log = results(&[("b", XPass), ("invented", Passed), ("d", Failed)]);
+        let report = Results::from([("a[x y]", Passed), ("a[x z]", Failed), ("b", Passed), ("c", Passed)]);
+        let log = Results::from([("b", XPass), ("invented", Passed), ("d", Failed)]);
         let merged = together(report, &log, |name| name.split(' ').next().unwrap().to_owned());
-        assert_eq!(merged, results(&[("a[x", Failed), ("b", XPass), ("c", Passed), ("d", Failed)]));
+        assert_eq!(merged, Results::from([("a[x", Failed), ("b", XPass), ("c", Passed), ("d", Failed)]));
     }
 }

@@ -14,8 +14,7 @@ use bindings::espalier::sandbox::sandboxes::{
     self, Command, Ending, Outcome, PatchOptions, Path, Program, Sandbox, WriteOptions,
 };
 use bindings::espalier::sandbox::scoring::open_fresh;
-use bindings::exports::espalier::base::configurable;
-use bindings::exports::espalier::plugin::reward::{Guest, RolloutView, Score};
+use bindings::exports::espalier::plugin::reward::{RolloutView, Score};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a blob or file that are read at once.
@@ -29,32 +28,22 @@ const TABLES_BYTES_MAX: u64 = 1 << 20;
 /// Most bytes that can be put into a blob.
 const BLOB_BYTES_MAX: usize = 64 << 20;
 
-struct Plugin;
+espalier_sdk::reward!(Settings, score_rollout);
 
-impl configurable::Guest for Plugin {
-    fn settings_schema() -> String {
-        espalier_sdk::schema_of::<Settings>()
-    }
-}
-
-impl Guest for Plugin {
-    fn score_rollout(rollout: RolloutView) -> Result<Vec<Score>, Failure> {
-        report_panics();
-        let settings: Settings = settings()?;
-        let job = Job::read(rollout.task.private_data.as_deref(), &settings).map_err(invalid)?;
-        let verdict = match scored(&job, &settings) {
-            Ok(verdict) | Err(Stop::Scored(verdict)) => verdict,
-            Err(Stop::Failed(failure)) => return Err(failure),
-        };
-        let extra = Some(verdict.extra.to_string());
-        Ok(vec![Score {
-            name: "reward".to_owned(),
-            value: verdict.value,
-            turn: None,
-            reason: verdict.reason,
-            extra,
-        }])
-    }
+fn score_rollout(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Failure> {
+    let job = Job::read(rollout.task.private_data.as_deref(), &settings).map_err(invalid)?;
+    let verdict = match scored(&job, &settings) {
+        Ok(verdict) | Err(Stop::Scored(verdict)) => verdict,
+        Err(Stop::Failed(failure)) => return Err(failure),
+    };
+    let extra = Some(verdict.extra.to_string());
+    Ok(vec![Score {
+        name: "reward".to_owned(),
+        value: verdict.value,
+        turn: None,
+        reason: verdict.reason,
+        extra,
+    }])
 }
 
 /// Why scoring goes no further.
@@ -131,7 +120,7 @@ fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
         guard.as_ref().map(Guard::report_path).or_else(|| job.report.as_ref().map(|(path, _)| path.clone()));
     let report = path.map(|path| read_text(&ground, &path, REPORT_BYTES_MAX)).transpose()?.flatten();
     let run = Run { ended: ended(&outcome), output: output(&outcome), report };
-    Ok(verdict(job, &run, guard.as_ref(), settings.partial))
+    Ok(verdict(job, &run, guard.as_ref(), settings))
 }
 
 /// A new sandbox with the agent's work, less what belongs to the tests.
@@ -342,5 +331,3 @@ fn output(outcome: &Outcome) -> String {
     }
     shown()
 }
-
-bindings::export!(Plugin with_types_in bindings);

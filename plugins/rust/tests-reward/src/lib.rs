@@ -32,6 +32,8 @@ pub struct Settings {
     pub timeout_s: u64,
     /// Whether a part of the tests scores its share, where nothing that passed before is broken. Else it is all or nothing.
     pub partial: bool,
+    /// Whether the score's `extra` names every test with its status, so that whoever makes tasks can see which ones to expect.
+    pub list: bool,
     /// Most bytes of an agent's work; more scores 0.
     #[schemars(range(min = 1, max = 62_914_560))]
     pub changes_bytes_max: u64,
@@ -48,6 +50,7 @@ impl Default for Settings {
             parser: None,
             timeout_s: 1_200,
             partial: false,
+            list: false,
             changes_bytes_max: 32 << 20,
             user: None,
         }

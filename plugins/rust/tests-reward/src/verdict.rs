@@ -1,5 +1,6 @@
 //! What a run of the tests comes to, as a score with its reason.
 
+use crate::Settings;
 use crate::guard::{Guard, together};
 use crate::task::Job;
 use espalier_test_logs::{
@@ -51,7 +52,7 @@ impl Verdict {
 }
 
 /// The verdict on a run.
-pub fn verdict(job: &Job, run: &Run, guard: Option<&Guard>, partial: bool) -> Verdict {
+pub fn verdict(job: &Job, run: &Run, guard: Option<&Guard>, settings: &Settings) -> Verdict {
     let code = match &run.ended {
         Ended::ExitCode(code) => *code,
         Ended::Otherwise(how) => {
@@ -68,7 +69,13 @@ pub fn verdict(job: &Job, run: &Run, guard: Option<&Guard>, partial: bool) -> Ve
     // The guard's own checks are the failures that its exit code speaks of.
     let told = if guard.is_some() { None } else { Some(code) };
     match grade(&results, told, &job.expected()) {
-        Ok(grade) => graded(&grade, &run.output, partial),
+        Ok(grade) => {
+            let mut verdict = graded(&grade, &run.output, settings.partial);
+            if settings.list {
+                verdict.extra["tests"] = json!(results.tests);
+            }
+            verdict
+        }
         Err(why) => invalid(&why, run, code),
     }
 }
@@ -177,7 +184,10 @@ pub fn end_of(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Settings;
+
+    fn partial() -> Settings {
+        Settings { partial: true, ..Settings::default() }
+    }
 
     fn job(more: &str) -> Job {
         let private = format!(
@@ -192,7 +202,7 @@ mod tests {
 
     #[track_caller]
     fn check(job: &Job, run: &Run, guard: Option<&Guard>, value: f64, reason: &str) {
-        let verdict = verdict(job, run, guard, true);
+        let verdict = verdict(job, run, guard, &partial());
         assert_eq!(verdict.value, value, "{verdict:?}");
         assert!(verdict.reason.contains(reason), "{verdict:?}");
     }
@@ -231,8 +241,15 @@ mod tests {
         };
         check(&job, &cut, None, 0.0, "not done after 5000 ms: t.py::a");
         assert_eq!(
-            super::verdict(&job, &run(1, &lines("PASSED", "FAILED", "PASSED")), None, false).value,
+            super::verdict(&job, &run(1, &lines("PASSED", "FAILED", "PASSED")), None, &Settings::default())
+                .value,
             0.0
+        );
+        let listing = Settings { list: true, ..Settings::default() };
+        let listed = super::verdict(&job, &run(1, &lines("PASSED", "FAILED", "PASSED")), None, &listing);
+        assert_eq!(
+            listed.extra["tests"],
+            json!({ "t.py::a": "PASSED", "t.py::b": "FAILED", "t.py::c": "PASSED" })
         );
     }
 

@@ -1,0 +1,140 @@
+//! What the end of an agent means for its rollout.
+
+use crate::settings::Settings;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How a rollout ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// The agent says it is done.
+    Submitted,
+    /// It says that it cannot.
+    GaveUp,
+    /// It met its bound on turns.
+    LimitTurns,
+    /// On tokens.
+    LimitTokens,
+    /// On time.
+    LimitWall,
+    /// On answers that do not parse.
+    LimitFormat,
+    /// On memory: its sandbox's.
+    LimitMemory,
+    /// It broke: nothing can be said of the policy.
+    Failed,
+}
+
+/// How the agent's process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself.
+    ExitCode(i32),
+    /// By the bound on its time.
+    TimedOut,
+    /// Killed for memory.
+    OutOfMemory,
+    /// Otherwise, in words.
+    Otherwise(String),
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ended::ExitCode(code) => write!(f, "exit code {code}"),
+            Ended::TimedOut => f.write_str("timed out"),
+            Ended::OutOfMemory => f.write_str("out of memory"),
+            Ended::Otherwise(how) => f.write_str(how),
+        }
+    }
+}
+
+/// The words of `mini-swe-agent`, and the exit code of all programs that did well.
+const KNOWN: [(&str, End); 5] = [
+    ("0", End::Submitted),
+    ("Submitted", End::Submitted),
+    ("LimitsExceeded", End::LimitTurns),
+    ("TimeExceeded", End::LimitWall),
+    ("RepeatedFormatError", End::LimitFormat),
+];
+
+/// What it means. `status` is the word that the agent left, where the settings name its place.
+pub fn end(settings: &Settings, ended: &Ended, status: Option<&str>) -> End {
+    let meaning = |word: &str| {
+        let known = || KNOWN.iter().find(|(known, _)| *known == word).map(|(_, end)| *end);
+        settings.outcomes.get(word).copied().or_else(known).unwrap_or(End::Failed)
+    };
+    match ended {
+        Ended::TimedOut => End::LimitWall,
+        Ended::OutOfMemory => End::LimitMemory,
+        Ended::Otherwise(_) => End::Failed,
+        Ended::ExitCode(code) => match (&settings.status, status) {
+            (None, _) => meaning(&code.to_string()),
+            (Some(_), Some(word)) => meaning(word),
+            (Some(_), None) => End::Failed,
+        },
+    }
+}
+
+/// The text at a place of a file's content; none where there is none. What is no text there, is told as JSON.
+pub fn text_at(content: &[u8], pointer: Option<&str>) -> Option<String> {
+    let Some(pointer) = pointer else { return Some(String::from_utf8_lossy(content).into_owned()) };
+    let value: Value = serde_json::from_slice(content).ok()?;
+    match value.pointer(pointer)? {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Settings {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn an_exit_code_or_the_agents_own_word_says_how_it_ended() {
+        let plain = settings(r#"{"command":"a","outcomes":{"3":"gave-up"}}"#);
+        let worded = settings(
+            r#"{"command":"a","status":{"file":"s"},"outcomes":{"Bored":"gave-up","Submitted":"failed"}}"#,
+        );
+        let exit = Ended::ExitCode;
+        for (settings, ended, status, expect) in [
+            (&plain, exit(0), None, End::Submitted),
+            (&plain, exit(3), None, End::GaveUp),
+            (&plain, exit(1), None, End::Failed),
+            (&plain, Ended::TimedOut, None, End::LimitWall),
+            (&plain, Ended::OutOfMemory, None, End::LimitMemory),
+            (&plain, Ended::Otherwise("signal 11".to_owned()), None, End::Failed),
+            (&worded, exit(0), Some("LimitsExceeded"), End::LimitTurns),
+            (&worded, exit(1), Some("RepeatedFormatError"), End::LimitFormat),
+            (&worded, exit(0), Some("Bored"), End::GaveUp),
+            (&worded, exit(0), Some("Submitted"), End::Failed),
+            (&worded, exit(0), Some("RateLimitError"), End::Failed),
+            (&worded, exit(0), None, End::Failed),
+            (&worded, Ended::TimedOut, Some("Submitted"), End::LimitWall),
+        ] {
+            assert_eq!(end(settings, &ended, status), expect, "{ended:?} {status:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_a_file_or_a_place_in_it() {
+        let json = br#"{"info":{"exit_status":"Submitted","n":3,"none":null}}"#;
+        for (content, pointer, expect) in [
+            (&json[..], Some("/info/exit_status"), Some("Submitted")),
+            (json, Some("/info/n"), Some("3")),
+            (json, Some("/info/none"), None),
+            (json, Some("/info/else"), None),
+            (b"no json", Some("/info"), None),
+            (b"an\xff answer", None, Some("an\u{fffd} answer")),
+        ] {
+            assert_eq!(text_at(content, pointer).as_deref(), expect, "{pointer:?}");
+        }
+    }
+}
