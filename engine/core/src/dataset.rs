@@ -6,6 +6,7 @@ mod commands;
 mod harbor;
 mod predictions;
 mod rows;
+pub mod sdist;
 mod swe;
 
 pub use harbor::{HarborOptions, harbor_task};

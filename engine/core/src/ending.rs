@@ -23,6 +23,8 @@ pub enum StopReason {
     LimitFormat,
     /// The rollout's time is over.
     LimitWall,
+    /// `limits.turn_wall`: one turn took too long.
+    LimitTurnWall,
     /// The guest went on after its budget error and its grace.
     BudgetIgnored,
     /// Panic, memory, stack, endless loop, invalid data.
@@ -31,7 +33,7 @@ pub enum StopReason {
     HarnessFailure,
     /// The environment plugin failed.
     EnvironmentFailure,
-    /// The sandbox as a whole died of memory.
+    /// A command was killed for memory, and more memory can be had.
     OutOfMemory,
     /// Sandbox, browser, endpoint or store lost.
     Infrastructure,
@@ -108,7 +110,7 @@ pub struct Row {
 
 impl StopReason {
     /// All rows, in the order of the table.
-    pub const ALL: [StopReason; 14] = [
+    pub const ALL: [StopReason; 15] = [
         StopReason::Submitted,
         StopReason::GaveUp,
         StopReason::LimitTurns,
@@ -116,6 +118,7 @@ impl StopReason {
         StopReason::LimitCalls,
         StopReason::LimitFormat,
         StopReason::LimitWall,
+        StopReason::LimitTurnWall,
         StopReason::BudgetIgnored,
         StopReason::GuestTrap,
         StopReason::HarnessFailure,
@@ -135,6 +138,7 @@ impl StopReason {
             StopReason::LimitCalls => "limit-calls",
             StopReason::LimitFormat => "limit-format",
             StopReason::LimitWall => "limit-wall",
+            StopReason::LimitTurnWall => "limit-turn-wall",
             StopReason::BudgetIgnored => "budget-ignored",
             StopReason::GuestTrap => "guest-trap",
             StopReason::HarnessFailure => "harness-failure",
@@ -158,7 +162,7 @@ impl StopReason {
             | StopReason::LimitTokens
             | StopReason::LimitCalls
             | StopReason::LimitFormat => (Status::Truncated, Scored::Yes, true, Retried::No, Usable),
-            StopReason::LimitWall => {
+            StopReason::LimitWall | StopReason::LimitTurnWall => {
                 (Status::TimeExceeded, IfTimeExceededIsScored, false, Retried::No, Backfill)
             }
             StopReason::BudgetIgnored
@@ -247,7 +251,7 @@ pub enum HarnessEnd {
 pub enum Lost {
     /// Endpoint, sandbox, browser or store.
     Infrastructure(String),
-    /// The sandbox as a whole died of memory.
+    /// Memory of a sandbox that can be had larger: the text says whose, and how much it was.
     OutOfMemory(String),
 }
 
@@ -265,6 +269,8 @@ pub struct Evidence {
     pub environment_failure: Option<String>,
     /// `limits.rollout_wall` was met.
     pub wall: bool,
+    /// `limits.turn_wall` was met.
+    pub turn_wall: bool,
 }
 
 /// The ending of an attempt.
@@ -277,7 +283,7 @@ pub struct Ending {
 }
 
 /// The first row that holds: cancelled; harness trap or budget ignored; something lost, *whatever `run` returned*;
-/// environment failed; wall; a limit reported or passed on; any other error; the report.
+/// environment failed; wall; the turn's wall; a limit reported or passed on; any other error; the report.
 pub fn classify(evidence: &Evidence) -> Ending {
     let end = |stop_reason, error: Option<String>| Ending { stop_reason, error };
     if evidence.cancelled {
@@ -298,6 +304,9 @@ pub fn classify(evidence: &Evidence) -> Ending {
     }
     if evidence.wall {
         return end(StopReason::LimitWall, None);
+    }
+    if evidence.turn_wall {
+        return end(StopReason::LimitTurnWall, None);
     }
     let HarnessEnd::Returned(returned) = &evidence.harness else {
         unreachable!("traps and ignored budgets returned above")
@@ -341,7 +350,14 @@ mod tests {
     }
 
     fn quiet(harness: HarnessEnd) -> Evidence {
-        Evidence { cancelled: false, harness, lost: None, environment_failure: None, wall: false }
+        Evidence {
+            cancelled: false,
+            harness,
+            lost: None,
+            environment_failure: None,
+            wall: false,
+            turn_wall: false,
+        }
     }
 
     #[test]
@@ -355,6 +371,7 @@ mod tests {
             lost: infrastructure(),
             environment_failure: Some("trapped".into()),
             wall: true,
+            turn_wall: true,
         };
         let cases: Vec<(&str, Evidence, R)> = vec![
             ("cancelled before all else", all(trap()), R::Cancelled),
@@ -375,7 +392,7 @@ mod tests {
                 R::Infrastructure,
             ),
             (
-                "a sandbox that died of memory",
+                "a command that died of memory",
                 Evidence {
                     lost: Some(Lost::OutOfMemory("main".into())),
                     ..quiet(report(Outcome::Submitted))
@@ -395,6 +412,16 @@ mod tests {
                 "the wall before the budget error that tells of it",
                 Evidence { wall: true, ..quiet(failure(Failure::Budget(BudgetKind::Turns))) },
                 R::LimitWall,
+            ),
+            (
+                "the rollout's time before the turn's",
+                Evidence { wall: true, turn_wall: true, ..quiet(report(Outcome::Submitted)) },
+                R::LimitWall,
+            ),
+            (
+                "a turn that took too long, whatever run returned",
+                Evidence { turn_wall: true, ..quiet(report(Outcome::Submitted)) },
+                R::LimitTurnWall,
             ),
             ("turns passed on", quiet(failure(Failure::Budget(BudgetKind::Turns))), R::LimitTurns),
             ("tokens passed on", quiet(failure(Failure::Budget(BudgetKind::Tokens))), R::LimitTokens),

@@ -10,6 +10,7 @@
 pub mod chat;
 pub mod dataset;
 pub mod ending;
+pub mod escalation;
 pub mod failure;
 pub mod group;
 pub mod host;

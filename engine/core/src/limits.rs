@@ -15,6 +15,10 @@ pub struct Limits {
     pub sampled_tokens: Option<u64>,
     /// From the harness's start. At most 7 d, default 30 min.
     pub rollout_wall: Duration,
+    /// From one answer of a model that is asked for to the next. At most 7 d; `None`: no bound of its own.
+    pub turn_wall: Option<Duration>,
+    /// One command of the harness in a sandbox. At most 7 d; `None`: no bound of its own.
+    pub command_wall: Option<Duration>,
     /// One import. At most 1 h, default 10 min.
     pub import_wall: Duration,
     /// Every import but log. At most 10 M, default 100,000.
@@ -43,6 +47,8 @@ impl Default for Limits {
             tokens: None,
             sampled_tokens: None,
             rollout_wall: Duration::from_secs(30 * 60),
+            turn_wall: None,
+            command_wall: None,
             import_wall: Duration::from_secs(10 * 60),
             host_calls: 100_000,
             guest_cpu: Duration::from_secs(30),
@@ -71,6 +77,12 @@ pub struct LimitsFile {
     /// Time of the rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_wall: Option<DurationText>,
+    /// Time from one answer of a model to the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_wall: Option<DurationText>,
+    /// Time of one command of the harness in a sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_wall: Option<DurationText>,
     /// Time of one import.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import_wall: Option<DurationText>,
@@ -119,7 +131,7 @@ impl Limits {
                 (None, None) => default,
             }
         }
-        fn pick_optional(experiment: Option<u64>, task: Option<u64>) -> Option<u64> {
+        fn pick_optional<T: Ord>(experiment: Option<T>, task: Option<T>) -> Option<T> {
             match (experiment, task) {
                 (Some(experiment), Some(task)) => Some(experiment.min(task)),
                 (one, None) | (None, one) => one,
@@ -137,6 +149,8 @@ impl Limits {
                 duration(&task.rollout_wall),
                 default.rollout_wall,
             ),
+            turn_wall: pick_optional(duration(&experiment.turn_wall), duration(&task.turn_wall)),
+            command_wall: pick_optional(duration(&experiment.command_wall), duration(&task.command_wall)),
             import_wall: pick(
                 duration(&experiment.import_wall),
                 duration(&task.import_wall),
@@ -186,6 +200,8 @@ impl Limits {
         number("tokens", self.tokens.unwrap_or(1), 1, 1 << 40)?;
         number("sampled_tokens", self.sampled_tokens.unwrap_or(1), 1, 1 << 40)?;
         duration("rollout_wall", self.rollout_wall, HOUR * 24 * 7)?;
+        duration("turn_wall", self.turn_wall.unwrap_or(HOUR), HOUR * 24 * 7)?;
+        duration("command_wall", self.command_wall.unwrap_or(HOUR), HOUR * 24 * 7)?;
         duration("import_wall", self.import_wall, HOUR)?;
         number("host_calls", self.host_calls, 1, 10_000_000)?;
         duration("guest_cpu", self.guest_cpu, HOUR / 6)?;

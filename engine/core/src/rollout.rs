@@ -100,8 +100,10 @@ pub struct Rollout {
     pub phase: Phase,
     /// Number of the attempt under way, or of the next.
     pub attempt: u32,
-    /// Attempts that ended for infrastructure.
+    /// Attempts that ended for infrastructure, or for memory.
     pub failures: u32,
+    /// Those of them that ended for memory: the next attempt gets so many levels more.
+    pub level: u32,
 }
 
 /// What happens to a rollout.
@@ -173,7 +175,7 @@ pub enum Effect {
 impl Rollout {
     /// A rollout that never ran.
     pub fn new() -> Self {
-        Rollout { phase: Phase::Queued, attempt: 0, failures: 0 }
+        Rollout { phase: Phase::Queued, attempt: 0, failures: 0, level: 0 }
     }
 
     /// The state after a restart, from the attempts whose records are durable (number and outcome, in order of number).
@@ -193,6 +195,11 @@ impl Rollout {
     /// Whether it holds a permit.
     pub fn holds_permit(&self) -> bool {
         matches!(self.phase, Phase::Running { .. } | Phase::Storing { .. })
+    }
+
+    /// Whether no attempt follows the one under way, however it ends.
+    pub fn is_last(&self, policy: &RetryPolicy) -> bool {
+        self.failures + 1 >= policy.attempts
     }
 
     /// Takes one event.
@@ -230,9 +237,7 @@ impl Rollout {
     fn fate(&self, policy: &RetryPolicy, stop_reason: StopReason) -> Fate {
         match stop_reason.row().retried {
             Retried::No => Fate::Final,
-            Retried::WithBackoff | Retried::WithMoreMemory if self.failures + 1 >= policy.attempts => {
-                Fate::Final
-            }
+            Retried::WithBackoff | Retried::WithMoreMemory if self.is_last(policy) => Fate::Final,
             Retried::WithBackoff | Retried::WithMoreMemory | Retried::OnResume => Fate::Abandoned,
         }
     }
@@ -243,6 +248,9 @@ impl Rollout {
         let fate = self.fate(policy, outcome.stop_reason);
         if matches!(retried, Retried::WithBackoff | Retried::WithMoreMemory) {
             self.failures += 1;
+        }
+        if retried == Retried::WithMoreMemory {
+            self.level += 1;
         }
         self.phase = match fate {
             Fate::Final => Phase::Ended { attempt: self.attempt, outcome },
@@ -282,7 +290,7 @@ mod tests {
     }
 
     fn at(phase: Phase, attempt: u32, failures: u32) -> Rollout {
-        Rollout { phase, attempt, failures }
+        Rollout { phase, attempt, failures, level: 0 }
     }
 
     fn storing(attempt: u32, token: u64, stop_reason: StopReason) -> Phase {
@@ -347,7 +355,7 @@ mod tests {
             (
                 at(storing(1, 9, OutOfMemory), 1, 1),
                 Stored { key: key(1, 9) },
-                at(Phase::BackingOff, 2, 2),
+                Rollout { level: 1, ..at(Phase::BackingOff, 2, 2) },
                 vec![Effect::Release, Effect::Wait { attempt: 2, delay: Duration::from_secs(1) }],
             ),
             (
@@ -408,6 +416,10 @@ mod tests {
         assert_eq!(resume(&[]), Rollout::new());
         assert_eq!(resume(&[(0, Infrastructure)]), at(Phase::Queued, 1, 1));
         assert_eq!(resume(&[(0, Cancelled), (1, Cancelled)]), at(Phase::Queued, 2, 0));
+        assert_eq!(
+            resume(&[(0, OutOfMemory), (1, Infrastructure)]),
+            Rollout { level: 1, ..at(Phase::Queued, 2, 2) }
+        );
         assert_eq!(
             resume(&[(0, Infrastructure), (1, Cancelled), (2, Infrastructure)]),
             at(Phase::Queued, 3, 2)

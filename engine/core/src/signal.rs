@@ -99,7 +99,42 @@ pub struct Scored<'a> {
     /// Its alias: the first part of each name in `reward_parts`.
     pub alias: &'a str,
     /// Its scores, or why there are none after the last try.
-    pub result: Result<&'a [Score], String>,
+    pub result: Result<&'a [Score], Unscored>,
+}
+
+/// Why a reward gave no score.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unscored {
+    /// The word for tables.
+    pub cause: UnscoredCause,
+    /// For people.
+    pub text: String,
+}
+
+/// What kept a reward from scoring, by its last try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UnscoredCause {
+    /// The plugin failed, or its scores cannot be used.
+    Failure,
+    /// `limits.scoring_wall`.
+    Wall,
+    /// A sandbox or a store was lost.
+    Infrastructure,
+}
+
+impl UnscoredCause {
+    /// Every cause.
+    pub const ALL: [UnscoredCause; 3] =
+        [UnscoredCause::Failure, UnscoredCause::Wall, UnscoredCause::Infrastructure];
+
+    /// The code of the error that a trajectory has of it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            UnscoredCause::Failure => "reward-failure",
+            UnscoredCause::Wall => "scoring-wall",
+            UnscoredCause::Infrastructure => "scoring-infrastructure",
+        }
+    }
 }
 
 /// What a rollout is worth.
@@ -136,15 +171,15 @@ pub fn combine(rewards: &[Scored<'_>], turns: u32) -> Signal {
         taken.insert(alias.clone());
         let scores = match &reward.result {
             Ok(scores) => *scores,
-            Err(error) => {
+            Err(Unscored { cause, text }) => {
                 sum = None;
-                signal.errors.push(note("reward-failure", format!("{alias}: {error}")));
+                signal.errors.push(note(cause.as_str(), format!("{alias}: {text}")));
                 continue;
             }
         };
         if let Some(problem) = defect(reward.config, scores, turns) {
             sum = None;
-            signal.errors.push(note("reward-failure", format!("{alias}: {problem}")));
+            signal.errors.push(note(UnscoredCause::Failure.as_str(), format!("{alias}: {problem}")));
             continue;
         }
         for score in scores {
@@ -166,7 +201,7 @@ pub fn combine(rewards: &[Scored<'_>], turns: u32) -> Signal {
     let overflown = |sum: &f64| !sum.is_finite();
     if let Some(sum) = sum.iter().chain(by_turn.iter().flatten()).copied().find(overflown) {
         let text = format!("the weighted scores sum to {sum}, must be finite");
-        signal.errors.push(note("reward-failure", text));
+        signal.errors.push(note(UnscoredCause::Failure.as_str(), text));
         return signal;
     }
     signal.reward = sum;
@@ -301,7 +336,8 @@ mod tests {
         let check = |config: RewardConfig, result: Result<Vec<Score>, String>, expect: &str| {
             let good_config = RewardConfig { weight: 1.0, scores: BTreeMap::new(), ..config.clone() };
             let good = [score("reward", 1.0, None)];
-            let result = result.as_deref().map_err(Clone::clone);
+            let cause = UnscoredCause::Failure;
+            let result = result.as_deref().map_err(|text| Unscored { cause, text: text.clone() });
             let signal = combine(
                 &[
                     Scored { config: &config, alias: "a", result },

@@ -28,6 +28,27 @@ pub struct Record {
     pub scores: Vec<PluginScore>,
     /// Blobs by name, for rewards and people.
     pub blobs: Vec<(String, String)>,
+    /// Every sandbox that was made for it, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sandboxes: Vec<SandboxUse>,
+}
+
+/// Name of the blob that is the work as a git diff.
+pub const PATCH: &str = "patch";
+
+/// A sandbox that an attempt had.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SandboxUse {
+    /// Its name in the task.
+    pub name: String,
+    /// Whether it was a fresh one for a reward.
+    pub fresh: bool,
+    /// Levels above what experiment and task ask for: [`crate::escalation`].
+    pub level: u32,
+    /// Cores.
+    pub cpu: f64,
+    /// Bytes.
+    pub memory: u64,
 }
 
 /// The conversations of a rollout.

@@ -1,19 +1,23 @@
 //! The command line: flags, help and documented exit codes. Each command's work is in its own module below.
 
+mod aside;
 mod compare;
 pub mod exit;
 mod export;
 mod image;
+mod key;
 mod list;
 mod logging;
 mod plugins;
 mod run;
 mod sandbox;
 mod schema;
+mod serve;
 mod show;
 mod signals;
 mod task_check;
 mod task_import;
+mod task_sdist;
 mod token_text;
 
 use crate::doctor;
@@ -100,6 +104,19 @@ The first ctrl-c lets running rollouts finish and keeps them; the second ends at
     /// Make sandboxes by hand, work in them, keep and end them.
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
+    /// Offer sandboxes to programs over HTTP.
+    #[command(after_help = "Examples:
+  espalier key create ci                               prints a key, once
+  espalier serve                                       on 127.0.0.1:8700
+  espalier serve --listen 0.0.0.0:8700 --tls-cert cert.pem --tls-key key.pem
+
+The first line on standard output says where it listens. `GET /openapi.json` describes every route, docs/service.md how to use
+them. The first ctrl-c or SIGTERM takes no more connections and lets what runs end; the second ends at once. Sandboxes and their
+commands go on either way: the next service finds them, and clients attach again.")]
+    Serve(Box<serve::ServeArgs>),
+    /// Make, list and take back the keys of the service.
+    #[command(subcommand)]
+    Key(key::KeyCommand),
     /// Fetch, list and remove the images of sandboxes.
     #[command(subcommand)]
     Image(image::ImageCommand),
@@ -185,6 +202,9 @@ pub enum ExportFormat {
     Sharegpt,
     /// ATIF 1.8: a folder with one file a trajectory; where PATH ends in `.jsonl` or is `-`, one trajectory a line.
     Atif,
+    /// SWE-bench's predictions, from patches kept by `sandbox.keep_patch`: a folder with one file for each rollout of a group;
+    /// where PATH ends in `.jsonl` or is `-`, all in one.
+    SwebenchPredictions,
 }
 
 /// Statuses of a group, as an argument.
@@ -220,6 +240,22 @@ What `full` and `idle` are, the experiment's [check] says (default 1 and 0).")]
 
 The reward for them is `tests-reward`: docs/grading.md.")]
     Import(task_import::TaskImportArgs),
+    /// Make a task of two releases of a Python library: the old source, what the changelog says, the new tests.
+    #[command(after_help = "Examples:
+  espalier task from-sdist sqlparse 0.5.0 0.5.1 --out tasks/sqlparse.jsonl
+  espalier task from-sdist soupsieve 2.4 2.4.1 --require pytest --require beautifulsoup4 --require html5lib
+  espalier task from-sdist mylib dist/mylib-1.0.tar.gz dist/mylib-1.1.tar.gz --instruction words.md
+
+The tests run five times on each source, in sandboxes; such as differ from run to run are left out. A pair that makes no task is
+refused with the reason and exit code 1. The reward for these tasks is `tests-reward`: docs/tasks.md, docs/grading.md.")]
+    FromSdist(task_sdist::FromSdistArgs),
+    /// Make a set of such tasks.
+    #[command(after_help = "Examples:
+  espalier task from-manifest experiments/tasks/swe.toml --out tasks/swe.jsonl
+  espalier task from-manifest experiments/tasks/swe.toml --only sqlparse --out tasks/sqlparse.jsonl
+
+A pair that makes no task is named, and the others are made; then the exit code is 1. What was made is not made again.")]
+    FromManifest(task_sdist::FromManifestArgs),
 }
 
 /// `espalier task check`
@@ -316,7 +352,11 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    let screen = logging::start();
+    // Who serves wants to see who comes.
+    let serves = matches!(cli.command, Command::Serve(_));
+    // The last spans are sent when all else has ended.
+    let (screen, _traces) =
+        logging::start(if serves { "info,espalier_api::spans=off" } else { "warn" }, serves);
     let json = cli.common.json;
     let mut context = Context { common: cli.common, out: Out::stdout(), screen };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("engine").build();
@@ -373,11 +413,15 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Export(args) => export::export(context, args).await,
         Command::Task(TaskCommand::Check(args)) => task_check::check(context, args).await,
         Command::Task(TaskCommand::Import(args)) => task_import::import(context, &args),
+        Command::Task(TaskCommand::FromSdist(args)) => task_sdist::from_sdist(context, args).await,
+        Command::Task(TaskCommand::FromManifest(args)) => task_sdist::from_manifest(context, args).await,
         Command::Plugin(PluginCommand::List) => plugins::list(context).await,
         Command::Plugin(PluginCommand::Check(args)) => plugins::check(context, args).await,
         Command::Plugin(PluginCommand::Alias(args)) => plugins::alias(context, args).await,
         Command::Sandbox(command) => sandbox::sandbox(context, command).await,
         Command::Image(command) => image::image(context, command).await,
+        Command::Serve(args) => serve::serve(context, *args).await,
+        Command::Key(command) => key::key(context, command).await,
         Command::Schema(args) => schema::print(context, &args),
         Command::Doctor => doctor::doctor(&mut context.out, &context.common).await,
     }
@@ -403,14 +447,18 @@ pub fn plugin_folders(file: Option<&Path>) -> Vec<PathBuf> {
     folders
 }
 
-/// Where compiled plugins are kept: `ESPALIER_CACHE`, else the user's cache folder.
+/// Where compiled plugins are kept.
 pub fn plugin_cache() -> PathBuf {
+    cache_folder().join("plugins")
+}
+
+/// What is kept between runs and may be deleted: `ESPALIER_CACHE`, else the user's cache folder.
+fn cache_folder() -> PathBuf {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     folder("ESPALIER_CACHE")
         .or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("espalier")))
         .or_else(|| folder("HOME").map(|home| home.join(".cache").join("espalier")))
         .unwrap_or_else(|| std::env::temp_dir().join("espalier"))
-        .join("plugins")
 }
 
 impl From<io::Error> for Problem {

@@ -416,6 +416,9 @@ impl Session {
             file: file.sandbox.as_ref().map(|config| config.file(&self.experiment.folder)),
             require: config.require,
             warm: config.warm,
+            keep_patch: config.keep_patch,
+            escalation: config.escalate,
+            room: crate::runner::sandboxes::room(),
             lease: config.lease.0,
             run_id: self.run.run_id().to_owned(),
         };

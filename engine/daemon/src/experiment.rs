@@ -334,6 +334,10 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
             source.refuse(&key, format!("`{key}` {}", error.problem), &error.hint)
         })?;
     }
+    if let Some(Err(error)) = file.sandbox.as_ref().map(|sandbox| sandbox.escalate.check()) {
+        let hint = "see \"More memory\" in docs/experiments.md";
+        return refuse(&format!("sandbox.escalate.{}", error.key), error.to_string(), hint);
+    }
     if let Some(environment) = &file.environment {
         if environment.kind != EnvironmentKind::Plugin {
             let problem =

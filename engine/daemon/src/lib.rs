@@ -15,5 +15,6 @@ pub mod progress;
 pub mod runner;
 pub mod sandboxes;
 pub mod scheduler;
+pub mod sdist;
 pub mod shutdown;
 pub mod task_schema;

@@ -5,6 +5,7 @@
 //! ended is [`classify`]'s word alone.
 
 mod absent;
+mod patch;
 mod record;
 pub mod sandboxes;
 mod score;
@@ -25,9 +26,9 @@ use espalier_core::task::{Task, TaskId, TaskView};
 use espalier_core::trajectory::{LogLine, LogSource, Record};
 use espalier_inference::models::{Model, RolloutContext, RolloutModels};
 use espalier_plugin::{EnvironmentRun, HarnessOutcome, HarnessRun, Plugin, PluginHost};
-use espalier_sandbox::rollout::RolloutSandboxes;
+use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
 use espalier_store::{AttemptStarted, IssuedBlob, RolloutBlobs, RunWriter, StoreError, ids};
-use sandboxes::{AttemptSandboxes, RunSandboxes};
+use sandboxes::{AttemptSandboxes, RunSandboxes, Stage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -110,6 +111,7 @@ pub struct Finished {
 pub(crate) struct Lent<'a> {
     pub(crate) blobs: &'a Arc<RolloutBlobs>,
     pub(crate) sandboxes: Option<&'a Arc<RolloutSandboxes>>,
+    pub(crate) provider: Option<&'a AttemptSandboxes>,
 }
 
 /// The names and seeds of one attempt.
@@ -134,8 +136,14 @@ impl Runner {
             let lost = Lost::Infrastructure(format!("store: {error}"));
             let harness = HarnessEnd::Returned(Err(Failure::Unavailable(error.to_string())));
             let cancelled = start.cancel.is_cancelled();
-            let evidence =
-                Evidence { cancelled, harness, lost: Some(lost), environment_failure: None, wall: false };
+            let evidence = Evidence {
+                cancelled,
+                harness,
+                lost: Some(lost),
+                environment_failure: None,
+                wall: false,
+                turn_wall: false,
+            };
             let draft = record::Draft::empty(classify(&evidence));
             return self.finish(group, start, &names, draft, &models, &blobs);
         }
@@ -151,10 +159,16 @@ impl Runner {
             })
         });
         let makers = self.sandboxes.as_ref().filter(|makers| makers.are_there_for(&group.task));
-        let sandboxes = makers.map(|makers| {
-            let provider =
-                AttemptSandboxes::new(Arc::clone(makers), Arc::clone(&group.task), names.traj_id.clone());
-            Arc::new(RolloutSandboxes::new(Arc::new(provider), Arc::clone(&blobs) as Arc<dyn Blobs>))
+        let provider = makers.map(|makers| {
+            let stage = Stage::Harness { again: !start.last };
+            let (makers, task) = (Arc::clone(makers), Arc::clone(&group.task));
+            Arc::new(AttemptSandboxes::new(makers, task, names.traj_id.clone(), start.level, stage))
+        });
+        let sandboxes = provider.clone().map(|provider| {
+            Arc::new(RolloutSandboxes::new(
+                provider as Arc<dyn Provider>,
+                Arc::clone(&blobs) as Arc<dyn Blobs>,
+            ))
         });
         let absent = Arc::new(absent::NoEnvironment::default());
         let mut run = HarnessRun {
@@ -195,6 +209,7 @@ impl Runner {
             lost: models.lost().or_else(|| sandboxes.as_ref().and_then(|sandboxes| sandboxes.lost())),
             environment_failure,
             wall: harness.wall,
+            turn_wall: harness.turn_wall,
         };
         draft.ending = classify(&evidence);
         draft.host_calls = harness.host_calls;
@@ -206,18 +221,15 @@ impl Runner {
         }
         draft.ended_ms = now_ms();
         if self.is_scored(draft.ending.stop_reason) {
+            let lent = Lent { blobs: &blobs, sandboxes: sandboxes.as_ref(), provider: provider.as_deref() };
+            if self.keeps_patches() {
+                self.keep_patch(group, start, &lent, &mut draft).await;
+            }
             let scoring = Instant::now();
-            self.score(
-                group,
-                start,
-                &names,
-                &mut draft,
-                &models,
-                &Lent { blobs: &blobs, sandboxes: sandboxes.as_ref() },
-            )
-            .await;
+            self.score(group, start, &names, &mut draft, &models, &lent).await;
             draft.score = scoring.elapsed();
         }
+        draft.sandboxes = provider.map(|provider| provider.made()).unwrap_or_default();
         let finished = self.finish(group, start, &names, draft, &models, &blobs);
         Finished { lacks: absent.lack(&models), ..finished }
     }

@@ -32,7 +32,7 @@ pub fn images(store: &StoreUrl, size_max: Option<u64>) -> Result<ImageStore, San
 
 /// Where sandboxes of a store are: in its folder, or beside its blobs. From the root: the keeper has a folder of its own to start
 /// paths from.
-fn folder(store: &StoreUrl) -> Result<PathBuf, SandboxError> {
+pub(crate) fn folder(store: &StoreUrl) -> Result<PathBuf, SandboxError> {
     let folder = match store {
         StoreUrl::Folder(folder) => folder.join("sandboxes"),
         StoreUrl::Postgres { blobs, .. } => blobs.parent().unwrap_or(Path::new(".")).join("sandboxes"),
@@ -79,7 +79,9 @@ fn is_static(path: &Path) -> bool {
 impl From<SandboxError> for Problem {
     fn from(error: SandboxError) -> Problem {
         let (exit, hint) = match &error {
-            SandboxError::Invalid { .. } | SandboxError::Rejected(_) => (Exit::Input, None),
+            SandboxError::Invalid { .. } | SandboxError::Rejected(_) | SandboxError::OutOfMemory { .. } => {
+                (Exit::Input, None)
+            }
             SandboxError::Refused { .. } => (
                 Exit::Unavailable,
                 Some("`espalier doctor` says what this machine can do, and what would mend it"),

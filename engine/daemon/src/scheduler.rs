@@ -375,7 +375,9 @@ impl<W: World> Scheduler<W> {
         self.permits_used += 1;
         let deadline = self.world.attempt_deadline(&shared);
         self.timers.add(Instant::now() + deadline, Timer::Deadline { rollout, key, after: deadline });
-        let start = AttemptStart { rollout, key, queued, cancel: self.cancel.clone() };
+        let state = group.rollouts.get(&rollout.rollout_index);
+        let (level, last) = state.map_or((0, true), |state| (state.level, state.is_last(&self.policy)));
+        let start = AttemptStart { rollout, key, level, last, queued, cancel: self.cancel.clone() };
         let (world, outbox) = (Arc::clone(&self.world), self.outbox.clone());
         let handle = self.attempts.spawn(async move { world.run_attempt(shared, start, outbox).await });
         self.running.insert(handle.id(), (rollout, key));

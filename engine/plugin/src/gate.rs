@@ -57,6 +57,9 @@ pub(crate) struct Gate {
     grace: Option<Grace>,
     cancel_seen: Option<Instant>,
     wall: bool,
+    /// When the turn under way has to be over; none before the first, or without `limits.turn_wall`.
+    turn_until: Option<Instant>,
+    turn_wall: bool,
     kill: Arc<AtomicBool>,
     calls: Vec<HostCall>,
     total: u64,
@@ -96,6 +99,8 @@ impl Gate {
             grace: None,
             cancel_seen: None,
             wall: false,
+            turn_until: None,
+            turn_wall: false,
             kill: Arc::new(AtomicBool::new(false)),
             calls: Vec::new(),
             total: 0,
@@ -170,6 +175,19 @@ impl Gate {
         Ok(result)
     }
 
+    /// An answer of a model is asked for: the turn before it is over, and another begins.
+    pub(crate) fn begin_turn(&mut self) {
+        let now = Instant::now();
+        if self.turn_until.is_none_or(|until| now < until) {
+            self.turn_until = self.meter.limits().turn_wall.and_then(|wall| now.checked_add(wall));
+        }
+    }
+
+    /// The longest that a command of a harness may take: `limits.command_wall`, of which rewards know nothing.
+    pub(crate) fn command_wall(&self) -> Option<Duration> {
+        self.meter.limits().command_wall.filter(|_| !self.frozen)
+    }
+
     /// How long an import may wait so that it still answers before `limits.import_wall` cuts it.
     pub(crate) fn longest_wait(&self) -> Duration {
         let wall = self.meter.limits().import_wall;
@@ -192,6 +210,9 @@ impl Gate {
         );
         if let Some(deadline) = self.deadline.filter(|deadline| *deadline < until) {
             (until, out_of_time) = (deadline, Failure::Budget(BudgetKind::Wall));
+        }
+        if let Some(turn) = self.turn_until.filter(|turn| *turn < until) {
+            (until, out_of_time) = (turn, turn_budget());
         }
         if let Some(grace) = self.grace.as_ref().filter(|grace| grace.until < until) {
             (until, out_of_time) = (grace.until, grace.cause.clone());
@@ -236,6 +257,8 @@ impl Gate {
             Some(Failure::Cancelled)
         } else if self.deadline.is_some_and(|deadline| at >= deadline) {
             Some(Failure::Budget(BudgetKind::Wall))
+        } else if self.turn_until.is_some_and(|until| at >= until) {
+            Some(turn_budget())
         } else {
             self.meter.take_host_call().err()
         };
@@ -276,6 +299,9 @@ impl Gate {
         {
             self.wall = true;
         }
+        if *failure == turn_budget() && self.turn_until.is_some_and(|until| now >= until) {
+            self.turn_wall = true;
+        }
         if matches!(failure, Failure::Budget(_) | Failure::Cancelled) && self.grace.is_none() {
             self.grace = Some(Grace { cause: failure.clone(), calls_left: GRACE_CALLS, until: now + GRACE });
         }
@@ -307,6 +333,12 @@ impl Gate {
             self.wall = true;
             if now > deadline + GRACE {
                 return Err(Stop::BudgetIgnored { cause: Failure::Budget(BudgetKind::Wall) });
+            }
+        }
+        if let Some(until) = self.turn_until.filter(|until| now > *until) {
+            self.turn_wall = true;
+            if now > until + GRACE {
+                return Err(Stop::BudgetIgnored { cause: turn_budget() });
             }
         }
         if self.cancel.is_cancelled() {
@@ -343,6 +375,11 @@ impl Gate {
         self.wall
     }
 
+    /// Whether the time of a turn ran out.
+    pub(crate) fn turn_wall_met(&self) -> bool {
+        self.turn_wall
+    }
+
     /// Imports so far.
     pub(crate) fn total(&self) -> u64 {
         self.total
@@ -360,6 +397,11 @@ impl Gate {
     pub(crate) fn take_calls(&mut self) -> Vec<HostCall> {
         std::mem::take(&mut self.calls)
     }
+}
+
+/// The released interface has no case of its own for it.
+fn turn_budget() -> Failure {
+    Failure::Budget(BudgetKind::Other("turn-wall".to_owned()))
 }
 
 /// Without the 128-bit division of `Duration::as_micros`: this runs at each host call.

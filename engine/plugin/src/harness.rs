@@ -53,6 +53,8 @@ pub struct HarnessOutcome {
     pub end: HarnessEnd,
     /// Whether `limits.rollout_wall` was met.
     pub wall: bool,
+    /// Whether `limits.turn_wall` was met.
+    pub turn_wall: bool,
     /// Its imports, in order; the first 100,000.
     pub host_calls: Vec<HostCall>,
     /// Imports in all, those beyond `host_calls` included.
@@ -139,6 +141,7 @@ async fn call(pre: HarnessPluginPre<Guest>, mut store: Store<Guest>, task: TaskV
     HarnessOutcome {
         end,
         wall: gate.wall_met(),
+        turn_wall: gate.turn_wall_met(),
         host_calls_total: gate.total(),
         host_calls: gate.take_calls(),
         logs: lines,
@@ -169,6 +172,7 @@ impl HarnessOutcome {
         HarnessOutcome {
             end,
             wall: false,
+            turn_wall: false,
             host_calls: Vec::new(),
             host_calls_total: 0,
             logs: Vec::new(),

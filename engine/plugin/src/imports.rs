@@ -269,6 +269,7 @@ impl conversations::HostConversation for Guest {
     ) -> Answer<conversations::Completion> {
         let inner = self.conversation(&this)?;
         let work = async move { inner.lock().await.complete(options_in(options)).await };
+        self.gate.begin_turn();
         let result = self.gate.pass("conversation.complete", 0, work, bytes_of_completion).await?;
         if let Ok(completion) = &result {
             self.see_usage(&this, &completion.usage)?;
@@ -292,6 +293,7 @@ impl conversations::HostConversation for Guest {
         let bytes = |branches: &Vec<espalier_core::host::Branch>| {
             branches.iter().map(|branch| bytes_of_completion(&branch.completion)).sum()
         };
+        self.gate.begin_turn();
         match self.gate.pass("conversation.complete-many", 4, work, bytes).await? {
             Ok(branches) => {
                 let mut out = Vec::with_capacity(branches.len());

@@ -48,6 +48,7 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
             "groups": summary.groups,
             "trajectories": summary.trajectories,
             "records": summary.records,
+            "without_patch": summary.without_patch,
             "tokens": summary.tokens,
             "bytes": summary.bytes,
         }))?;
@@ -70,6 +71,12 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
             format!("{} ({})", args.out.display(), bytes(summary.bytes))
         },
     ));
+    if summary.without_patch > 0 {
+        context.screen.say(&format!(
+            "{} left out, without a patch: `keep_patch = true` in [sandbox] keeps them",
+            counted(summary.without_patch, "rollout")
+        ));
+    }
     if summary.groups == 0 {
         let words: Vec<&str> = options.status.iter().map(|status| status.as_str()).collect();
         context.screen.say(&format!(
@@ -89,6 +96,7 @@ impl From<ExportFormat> for Format {
             ExportFormat::SftChat => Format::SftChat,
             ExportFormat::Sharegpt => Format::Sharegpt,
             ExportFormat::Atif => Format::Atif,
+            ExportFormat::SwebenchPredictions => Format::SwebenchPredictions,
         }
     }
 }

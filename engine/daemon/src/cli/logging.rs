@@ -2,13 +2,21 @@
 
 use crate::output::Look;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use std::io::{self, Write};
 use std::time::Duration;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// Which lines are logged: `warn`, `info,espalier_plugin=debug` ...
 const VARIABLE: &str = "ESPALIER_LOG";
+/// For the last spans, at the end.
+const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
 /// The line at the foot of the terminal. A clone is another handle to the same line.
 #[derive(Clone, Debug)]
@@ -60,18 +68,54 @@ impl Screen {
     }
 }
 
-/// Starts the log and gives the screen it shares with the progress.
-pub(super) fn start() -> Screen {
+/// Starts the log, at this level where nothing is said, and gives the screen it shares with the progress. With `traces`, spans go
+/// to the collector that the environment names.
+pub(super) fn start(default: &str, traces: bool) -> (Screen, Traces) {
     let screen = Screen::new();
-    let filter = EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| EnvFilter::new("warn"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let filter = EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
+    let log = tracing_subscriber::fmt::layer()
         .with_ansi(screen.look.colour)
         .with_target(false)
         .with_writer(LogWriter(screen.clone()));
+    let log = if screen.look.terminal { log.without_time().boxed() } else { log.boxed() };
+    let provider = if traces { provider(&screen) } else { None };
+    let spans = provider.as_ref().map(|provider| {
+        let tracer = provider.tracer("espalier");
+        tracing_opentelemetry::layer().with_tracer(tracer).with_filter(LevelFilter::INFO)
+    });
     // Nobody else sets one; a second call would only keep the first.
-    let _ = if screen.look.terminal { log.without_time().try_init() } else { log.try_init() };
-    screen
+    let _ = tracing_subscriber::registry().with(log.with_filter(filter)).with(spans).try_init();
+    (screen, Traces(provider))
+}
+
+/// Sends spans as the OpenTelemetry variables say (`OTEL_EXPORTER_OTLP_ENDPOINT` and its kin); nothing where none names a collector.
+fn provider(screen: &Screen) -> Option<SdkTracerProvider> {
+    let named = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+    if !named.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
+        return None;
+    }
+    match opentelemetry_otlp::SpanExporter::builder().with_http().build() {
+        Ok(exporter) => {
+            let resource = Resource::builder().with_service_name("espalier").build();
+            Some(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+        }
+        Err(error) => {
+            screen.say(&format!("warning: no traces are sent: {error}"));
+            None
+        }
+    }
+}
+
+/// Spans that are on their way; those left are sent when this is dropped.
+pub(super) struct Traces(Option<SdkTracerProvider>);
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        if let Some(provider) = &self.0 {
+            // A collector that is away loses them.
+            let _ = provider.shutdown_with_timeout(FAREWELL_MAX);
+        }
+    }
 }
 
 /// Writes above the redrawn line.

@@ -132,5 +132,6 @@ fn figures(summary: &RunSummary) -> RunFigures {
         mean_reward: counts.mean_reward(),
         tokens: counts.tokens,
         elapsed: Some(summary.elapsed),
+        ..RunFigures::default()
     }
 }

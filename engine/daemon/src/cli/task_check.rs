@@ -1,27 +1,24 @@
 //! `espalier task check`: of an experiment, that every task's reference scores full and doing nothing scores idle, by
 //! the same engine that runs experiments; of a task file, the form of each line.
 
+use super::aside::{Aside, carry_out};
 use super::list::open_existing;
-use super::signals::{LET_GO, Signals};
-use super::{Context, TaskCheckArgs, plugin_cache, plugin_folders};
+use super::signals::LET_GO;
+use super::{Context, TaskCheckArgs, plugin_folders};
 use crate::cli::exit::Exit;
-use crate::engine::{self, RunOptions};
+use crate::engine;
 use crate::experiment::{Experiment, Grant, HarnessConfig};
 use crate::output::problem::Problem;
-use crate::output::progress_line::ProgressLine;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::{count, counted, duration, harmless, score};
-use crate::progress;
-use crate::shutdown::{DRAIN, Stop, stop_channel};
 use espalier_core::task::Task;
 use espalier_store::AttemptState;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 /// Bad tasks shown; the rest is counted. `--json` has them all.
 const SHOWN: usize = 20;
@@ -196,7 +193,6 @@ async fn score_all(
     harness: &str,
     grants: Vec<Grant>,
 ) -> Result<BTreeMap<String, Scored>, Problem> {
-    let mut signals = Signals::new()?;
     let folder = tempfile::Builder::new().prefix("espalier-check-").tempdir().map_err(|error| {
         Problem::new(Exit::Unavailable, format!("cannot make a temporary folder: {error}"))
             .hint("name a writable folder in TMPDIR")
@@ -209,46 +205,21 @@ async fn score_all(
     (groups.size, groups.min_size, groups.replacements) = (1, Some(1), Some(0));
     (groups.filters, groups.replenish) = (Vec::new(), false);
     experiment.file.tasks.repeat = 1;
-    let (stop_sender, stop) = stop_channel();
     let store = folder.path().join("store").to_string_lossy().into_owned();
-    let options = RunOptions {
+    let aside = Aside {
+        label: harness,
         store: store.clone(),
-        // Images and disks are there already.
-        sandboxes: context.common.store.clone(),
         plugin_folders: plugin_folders(Some(&args.file)),
-        plugin_cache: plugin_cache(),
         limit: args.limit,
-        new: true,
-        skip_bad_tasks: false,
-        stop,
-        drain: DRAIN,
     };
-    let (sender, receiver) = progress::channel();
-    let mut line = ProgressLine::new(1);
-    let screen = context.screen.clone();
-    let mut ticks = interval(screen.period());
-    let started = Instant::now();
-    let mut run = pin!(engine::run(experiment, options, sender));
-    let summary = loop {
-        tokio::select! {
-            result = &mut run => break result?,
-            () = signals.next() => {
-                screen.clear();
-                // At once: nothing of the check is kept. The folder goes when nobody writes to it any more.
-                while stop_sender.escalate() != Stop::Now {}
-                let _ = timeout(LET_GO, &mut run).await;
-                remove(folder).await;
-                return Err(Problem::new(Exit::Interrupted, "stopped; nothing of a check is kept"));
-            }
-            _ = ticks.tick() => {
-                let text = line.line(&receiver.borrow().clone(), started.elapsed(), &screen.look);
-                if screen.look.terminal || started.elapsed() > Duration::from_secs(2) {
-                    screen.show(&format!("{harness:9}  {text}"));
-                }
-            }
+    let summary = match carry_out(context, experiment, aside).await {
+        Err(problem) if problem.exit == Exit::Interrupted => {
+            // The folder goes when nobody writes to it any more.
+            remove(folder).await;
+            return Err(problem);
         }
+        other => other?,
     };
-    screen.clear();
     read_scores(&store, &summary.run_id).await
 }
 

@@ -76,9 +76,7 @@ pub(super) fn import(context: &mut Context, args: &TaskImportArgs) -> Result<Exi
     if tasks.is_empty() {
         return Err(Problem::new(Exit::Input, format!("{shown} holds no task that was asked for")));
     }
-    write(&args.out, &tasks).map_err(|error| {
-        Problem::new(Exit::Unavailable, format!("{} cannot be written: {error}", args.out.display()))
-    })?;
+    write_tasks(&args.out, &tasks)?;
     if context.common.json {
         let rejected: Vec<String> = bad.iter().map(ToString::to_string).collect();
         let out = args.out.display().to_string();
@@ -169,6 +167,13 @@ fn collect(
         }
     }
     Ok(())
+}
+
+/// Writes a task file.
+pub(super) fn write_tasks(out: &Path, tasks: &[String]) -> Result<(), Problem> {
+    write(out, tasks).map_err(|error| {
+        Problem::new(Exit::Unavailable, format!("{} cannot be written: {error}", out.display()))
+    })
 }
 
 /// The file appears when it is whole.

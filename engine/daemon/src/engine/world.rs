@@ -143,6 +143,7 @@ impl World for EngineWorld {
 
     fn attempt_deadline(&self, group: &GroupContext) -> Duration {
         let tries: u32 = self.runner.rewards.iter().map(|reward| reward.attempts).sum();
+        let tries = tries + u32::from(self.runner.keeps_patches());
         group.limits.rollout_wall + group.limits.scoring_wall.saturating_mul(tries) + UNCOUNTED
     }
 
@@ -157,7 +158,7 @@ impl World for EngineWorld {
             Some(finished) => *finished,
             None => {
                 let (queued, cancel) = (Duration::ZERO, espalier_plugin::CancelToken::new());
-                let start = AttemptStart { rollout, key, queued, cancel };
+                let start = AttemptStart { rollout, key, level: 0, last: true, queued, cancel };
                 self.runner.ensure_started(&group, &start).await.map_err(fatal)?;
                 self.runner.nothing_left(&group, &start, outcome, lost.unwrap_or_default())
             }

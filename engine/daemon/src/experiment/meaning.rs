@@ -16,7 +16,7 @@ const MODEL_TRANSPORT: [&str; 5] = ["url", "api_key_env", "in_flight", "deadline
 const GROUPS_PACE: [&str; 3] = ["concurrent_rollouts", "retry_delay", "retry_delay_max"];
 
 /// Keys of `[sandbox]` that say how they are kept, not what they are.
-const SANDBOX_PACE: [&str; 4] = ["warm", "lease", "require", "images_max"];
+const SANDBOX_PACE: [&str; 5] = ["warm", "lease", "require", "images_max", "keep_patch"];
 
 impl Experiment {
     /// The meaning as one object. `task_file_hash` is the hash of the task file's bytes; files of templates and

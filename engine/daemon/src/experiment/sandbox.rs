@@ -1,5 +1,6 @@
 //! `[sandbox]`: what an experiment says of sandboxes.
 
+use espalier_core::escalation::Escalation;
 use espalier_core::limits::{DurationText, SizeText};
 use espalier_core::sandbox::{FileContent, Network, SandboxFile};
 use schemars::JsonSchema;
@@ -63,9 +64,20 @@ pub struct SandboxConfig {
     /// used first. Without it all stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images_max: Option<SizeText>,
+    /// Whether the work in the sandbox `main` is kept as a patch, which `export --format swebench-predictions` writes; what it is
+    /// compared with is a fresh sandbox. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_patch: bool,
+    /// What the next try has more of, where a command of this one was killed for memory.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub escalate: Escalation,
     /// Silence of the engine that ends a sandbox; 1s to 24h, default 60s.
     #[serde(default = "default_lease")]
     pub lease: DurationText,
+}
+
+fn is_default(escalate: &Escalation) -> bool {
+    *escalate == Escalation::default()
 }
 
 fn default_lease() -> DurationText {
@@ -91,6 +103,8 @@ impl Default for SandboxConfig {
             require: Vec::new(),
             warm: 0,
             images_max: None,
+            keep_patch: false,
+            escalate: Escalation::default(),
             lease: default_lease(),
         }
     }

@@ -111,6 +111,16 @@ fn an_error_points_at_key_or_value() {
 }
 
 #[test]
+fn levels_of_memory_have_known_keys_and_bounds() {
+    let read = |escalate: &str| read(&format!("{FILE}\n[sandbox]\nescalate = {escalate}\n"), &[]);
+    let escalation = read("{ memory = \"1GiB\" }").unwrap().file.sandbox.unwrap().escalate;
+    assert_eq!((escalation.levels, escalation.cpu, escalation.memory.0), (2, 2.0, 1 << 30));
+    let said = |escalate: &str| read(escalate).unwrap_err().to_string();
+    assert!(said("{ level = 1 }").contains("level"), "{}", said("{ level = 1 }"));
+    assert_eq!(said("{ levels = 99 }"), "sandbox.escalate.levels is 99, wanted is 0 to 16");
+}
+
+#[test]
 fn an_error_of_an_argument_names_the_argument() {
     let error = read(FILE, &["groups.size=\"many\""]).unwrap_err();
     let ExperimentError::Invalid(invalid) = error else { panic!("{error}") };

@@ -7,6 +7,7 @@ use super::{Look, styles};
 use anstyle::Style;
 use espalier_core::chat::{Message, Part, Role};
 use espalier_core::ending::Assembly;
+use espalier_core::limits::SizeText;
 use espalier_core::trajectory::{HostCall, LogLine, Record, Step, Turn};
 use espalier_store::{AttemptRow, GroupRow};
 use std::time::Duration;
@@ -116,6 +117,12 @@ impl RolloutView<'_> {
             )
             .into(),
         );
+        for one in &self.record.sandboxes {
+            let fresh = if one.fresh { ", fresh, for a reward" } else { "" };
+            let cores = counted_cores(one.cpu);
+            let memory = SizeText(one.memory);
+            row("sandbox", format!("{}: {cores}, {memory}, level {}{fresh}", one.name, one.level).into());
+        }
         for (alias, digest) in &trajectory.plugins {
             row("plugin", format!("{alias} {}", digest.get(..12).unwrap_or(digest)).into());
         }
@@ -227,6 +234,10 @@ impl RolloutView<'_> {
         lines.push(String::new());
         lines
     }
+}
+
+fn counted_cores(cores: f64) -> String {
+    if cores == 1.0 { "1 core".to_owned() } else { format!("{cores} cores") }
 }
 
 fn heading(name: &str, facts: &str, look: &Look) -> String {

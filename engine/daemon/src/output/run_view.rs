@@ -103,6 +103,9 @@ impl RunView {
         let mut parts = Map::new();
         parts.insert("endings".into(), by_word(&self.totals.endings).into());
         parts.insert("endings_abandoned".into(), by_word(&self.totals.abandoned).into());
+        let unscored: Map<String, Value> =
+            self.totals.unscored.iter().map(|(cause, n)| (cause.as_str().to_owned(), json!(n))).collect();
+        parts.insert("unscored".into(), unscored.into());
         parts.insert("tokens_by_group".into(), tokens.into());
         parts.insert("exclusions".into(), exclusions.into());
         parts.insert("timing_ms".into(), json!(self.totals.timing));
@@ -121,6 +124,8 @@ impl RunView {
             groups: self.run.groups.clone(),
             groups_open: self.run.groups_open,
             endings: self.totals.endings.clone(),
+            abandoned: self.totals.abandoned.clone(),
+            unscored: self.totals.unscored.clone(),
             replacements: rollouts.replaced,
             scored: rollouts.rewarded,
             solved: rollouts.solved,

@@ -5,6 +5,7 @@ use super::text::{count, counted, duration, score, share};
 use super::{Look, styles};
 use espalier_core::ending::{Assembly, StopReason};
 use espalier_core::samples::{GroupStatus, TokenSums};
+use espalier_core::signal::UnscoredCause;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,6 +29,10 @@ pub struct RunFigures {
     pub groups_open: u64,
     /// Rollouts by how they ended.
     pub endings: BTreeMap<StopReason, u64>,
+    /// Earlier attempts of rollouts, by how they ended.
+    pub abandoned: BTreeMap<StopReason, u64>,
+    /// Rollouts that a reward gave no score, by why.
+    pub unscored: BTreeMap<UnscoredCause, u64>,
     /// Fresh rollouts in the place of ones that ended without a reward.
     pub replacements: u64,
     /// Rollouts with a reward.
@@ -116,6 +121,10 @@ impl RunFigures {
             }
             lines.extend(endings.lines(look));
         }
+        let unscored = self.unscored.iter().map(|(cause, n)| (cause.as_str(), *n));
+        lines.extend(causes("without a score for", "rollouts", unscored.collect(), look));
+        let abandoned = by_count(&self.abandoned).into_iter().map(|(reason, n)| (reason.as_str(), n));
+        lines.extend(causes("tried again after", "attempts", abandoned.collect(), look));
         lines
     }
 
@@ -163,6 +172,18 @@ impl RunFigures {
     }
 }
 
+/// A table of what was counted; nothing where nothing was.
+fn causes(title: &str, counted: &str, found: Vec<(&str, u64)>, look: &Look) -> Vec<String> {
+    if found.is_empty() {
+        return Vec::new();
+    }
+    let mut table = Table::new(&[(title, Align::Left), (counted, Align::Right)]);
+    for (cause, n) in found {
+        table.row(vec![Cell::styled(cause, styles::WARN), count(n).into()]);
+    }
+    [vec![String::new()], table.lines(look)].concat()
+}
+
 fn by_count(endings: &BTreeMap<StopReason, u64>) -> Vec<(StopReason, u64)> {
     let mut list: Vec<_> = endings.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| (*reason, *n)).collect();
     list.sort_by_key(|(reason, n)| (std::cmp::Reverse(*n), *reason));
@@ -184,6 +205,8 @@ mod tests {
             groups: [(GroupStatus::Ready, 45), (GroupStatus::Short, 2), (GroupStatus::Failed, 1)].into(),
             endings: [(StopReason::LimitTurns, 120), (StopReason::Submitted, 70), (StopReason::GuestTrap, 4)]
                 .into(),
+            abandoned: [(StopReason::OutOfMemory, 3), (StopReason::Infrastructure, 1)].into(),
+            unscored: [(UnscoredCause::Wall, 2)].into(),
             replacements: 2,
             scored: 190,
             solved: 41,

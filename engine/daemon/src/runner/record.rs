@@ -9,7 +9,7 @@ use espalier_core::host::Blobs;
 use espalier_core::samples::{ErrorNote, Timing, Trajectory};
 use espalier_core::signal::Signal;
 use espalier_core::trajectory::{
-    HostCall, LogLine, ModelOutput, PluginScore, Record, RolloutView, Step, Transcript, Turn,
+    HostCall, LogLine, ModelOutput, PluginScore, Record, RolloutView, SandboxUse, Step, Transcript, Turn,
 };
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ pub(super) struct Draft {
     pub(super) log_bytes_dropped: u64,
     pub(super) signal: Signal,
     pub(super) scores: Vec<PluginScore>,
+    pub(super) sandboxes: Vec<SandboxUse>,
+    /// By name.
+    pub(super) blobs: Vec<(String, String)>,
     pub(super) boot: Duration,
     pub(super) env_ms: u64,
     pub(super) score: Duration,
@@ -45,6 +48,8 @@ impl Draft {
             log_bytes_dropped: 0,
             signal: Signal::default(),
             scores: Vec::new(),
+            sandboxes: Vec::new(),
+            blobs: Vec::new(),
             boot: Duration::ZERO,
             env_ms: 0,
             score: Duration::ZERO,
@@ -98,7 +103,8 @@ impl Draft {
             log_bytes_dropped: self.log_bytes_dropped,
             report: self.report,
             scores: self.scores,
-            blobs: Vec::new(),
+            blobs: self.blobs,
+            sandboxes: self.sandboxes,
         }
     }
 
@@ -131,7 +137,7 @@ impl Draft {
             report: self.report.clone(),
             turns,
             steps: self.steps.clone(),
-            blobs: Vec::new(),
+            blobs: self.blobs.clone(),
         })
     }
 }

@@ -2,13 +2,16 @@
 //! ended when harness and rewards are done with them.
 
 use async_trait::async_trait;
+use espalier_core::escalation::{Escalation, Room};
+use espalier_core::limits::SizeText;
 use espalier_core::sandbox::{MAIN, SandboxFile, SandboxSpec, SpecError, check_lease};
 use espalier_core::task::Task;
+use espalier_core::trajectory::SandboxUse;
 use espalier_sandbox::error::SandboxError;
 use espalier_sandbox::rollout::{Opened, Provider};
 use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Label: the run.
@@ -28,6 +31,12 @@ pub struct RunSandboxes {
     pub require: Vec<String>,
     /// `sandbox.warm`: how many of a kind are kept ready.
     pub warm: usize,
+    /// `sandbox.keep_patch`.
+    pub keep_patch: bool,
+    /// `sandbox.escalate`.
+    pub escalation: Escalation,
+    /// What this machine has for one.
+    pub room: Room,
     /// Silence of the engine that ends one.
     pub lease: Duration,
     /// The run.
@@ -74,23 +83,80 @@ impl RunSandboxes {
     }
 }
 
+/// What this machine has for one sandbox: its cores, and its memory less an eighth for all else.
+pub fn room() -> Room {
+    let cpu = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+    let told = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = told.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    let memory = kib.unwrap_or(0).saturating_mul(1 << 10);
+    Room { cpu, memory: memory - memory / 8 }
+}
+
 /// See the module.
 pub(crate) struct AttemptSandboxes {
     run: Arc<RunSandboxes>,
     task: Arc<Task>,
     attempt: String,
+    state: Mutex<State>,
+}
+
+struct State {
     /// Ids by name; for checkpoints.
-    opened: Mutex<BTreeMap<String, String>>,
+    opened: BTreeMap<String, String>,
+    /// Of what is made from now on.
+    level: u32,
+    /// Who is at work, and whether it would be asked again after an end without a result.
+    stage: Stage,
+    made: Vec<SandboxUse>,
+}
+
+/// Who is at work in the sandboxes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The harness.
+    Harness {
+        /// Whether another attempt may follow.
+        again: bool,
+    },
+    /// A reward.
+    Reward {
+        /// Whether another try at it may follow.
+        again: bool,
+    },
 }
 
 impl AttemptSandboxes {
-    pub(crate) fn new(run: Arc<RunSandboxes>, task: Arc<Task>, attempt: String) -> AttemptSandboxes {
-        AttemptSandboxes { run, task, attempt, opened: Mutex::default() }
+    pub(crate) fn new(
+        run: Arc<RunSandboxes>,
+        task: Arc<Task>,
+        attempt: String,
+        level: u32,
+        stage: Stage,
+    ) -> AttemptSandboxes {
+        let state = State { opened: BTreeMap::new(), level, stage, made: Vec::new() };
+        AttemptSandboxes { run, task, attempt, state: Mutex::new(state) }
     }
 
-    async fn make(&self, name: &str) -> Result<Sandbox, SandboxError> {
-        let spec = self.run.spec(&self.task, name)?;
-        if self.run.warm > 0 {
+    /// From now on somebody else is at work.
+    pub(crate) fn now(&self, stage: Stage) {
+        self.state().stage = stage;
+    }
+
+    /// What was made so far.
+    pub(crate) fn made(&self) -> Vec<SandboxUse> {
+        self.state().made.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn make(&self, name: &str, fresh: bool) -> Result<Sandbox, SandboxError> {
+        let level = self.state().level;
+        let asked = self.run.spec(&self.task, name)?;
+        let spec = self.run.escalation.at(&asked, level, self.run.room);
+        if self.run.warm > 0 && level == 0 {
             self.run.service.keep_warm(&spec, self.run.warm);
         }
         let labels = [(RUN, &self.run.run_id), (ATTEMPT, &self.attempt), (NAME, &name.to_owned())];
@@ -100,6 +166,8 @@ impl AttemptSandboxes {
             require: self.run.require.clone(),
             client: self.attempt.clone(),
         };
+        let (cpu, memory) = (spec.cpu, spec.memory);
+        self.state().made.push(SandboxUse { name: name.to_owned(), fresh, level, cpu, memory });
         self.run.service.create(&spec, &purpose).await
     }
 
@@ -120,19 +188,40 @@ impl AttemptSandboxes {
 #[async_trait]
 impl Provider for AttemptSandboxes {
     async fn open(&self, name: &str) -> Result<Opened, SandboxError> {
-        let sandbox = self.make(name).await?;
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.insert(name.to_owned(), sandbox.placed.id.clone());
-        drop(opened);
+        let sandbox = self.make(name, false).await?;
+        self.state().opened.insert(name.to_owned(), sandbox.placed.id.clone());
         Ok(self.lend(sandbox))
     }
 
     async fn open_fresh(&self, name: &str) -> Result<Opened, SandboxError> {
-        Ok(self.lend(self.make(name).await?))
+        Ok(self.lend(self.make(name, true).await?))
+    }
+
+    /// With a harness the attempt is repeated; with a reward its next try gets a fresh sandbox of the next level. What a reward does
+    /// in the sandbox that the harness left cannot be repeated alone.
+    fn out_of_memory(&self, name: &str, fresh: bool) -> Option<String> {
+        let asked = self.run.spec(&self.task, name).ok()?;
+        let mut state = self.state();
+        let level = state.level;
+        let repeated = match state.stage {
+            Stage::Harness { again } => again && !fresh,
+            Stage::Reward { again } => again && fresh,
+        };
+        if !repeated || !self.run.escalation.rises_above(&asked, level, self.run.room) {
+            return None;
+        }
+        if fresh {
+            state.level += 1;
+        }
+        let [had, next] = [level, level + 1].map(|level| {
+            let spec = self.run.escalation.at(&asked, level, self.run.room);
+            SizeText(spec.memory)
+        });
+        Some(format!("it had {had} (level {level}), the next try has {next}"))
     }
 
     async fn checkpoint(&self, name: &str) -> Result<String, SandboxError> {
-        let id = self.opened.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let id = self.state().opened.get(name).cloned();
         let id = id.ok_or_else(|| SandboxError::Rejected(format!("sandbox {name} is not open")))?;
         Ok(self.run.service.checkpoint(&id).await?.id)
     }

@@ -1,14 +1,16 @@
 //! Scoring a finished attempt: each reward, with its own retries; a reward that fails makes null, never 0.
 
 use super::record::Draft;
+use super::sandboxes::Stage;
 use super::{GroupContext, Lent, Loaded, Names, Runner};
 use crate::scheduler::AttemptStart;
 use espalier_core::ending::{Ending, StopReason};
+use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
 use espalier_core::host::sandbox::Sandboxes as SandboxesOfRollout;
 use espalier_core::rollout::RetryPolicy;
 use espalier_core::seed::Purpose;
-use espalier_core::signal::{RewardConfig, Scored, Signal, combine};
+use espalier_core::signal::{RewardConfig, Scored, Signal, Unscored, UnscoredCause, combine};
 use espalier_core::trajectory::{PluginScore, RolloutView, Score};
 use espalier_inference::models::RolloutModels;
 use espalier_plugin::{RewardRun, ScoreError};
@@ -34,11 +36,14 @@ impl Runner {
         let transcript = models.transcript();
         let turns = models.policy_turns();
         let view = draft.view(group, names, transcript, &self.group_model, lent.blobs.as_ref()).await;
-        let mut results: Vec<Result<Vec<Score>, String>> = Vec::with_capacity(group.rewards.len());
+        let mut results: Vec<Result<Vec<Score>, Unscored>> = Vec::with_capacity(group.rewards.len());
         for (loaded, config) in group.rewards.iter().zip(&self.rewards) {
             let result = match &view {
                 Ok(view) => self.score_one(group, start, loaded, config, view, draft, lent).await,
-                Err(failure) => Err(format!("what it is shown cannot be kept: {failure}")),
+                Err(failure) => Err(Unscored {
+                    cause: UnscoredCause::Infrastructure,
+                    text: format!("what it is shown cannot be kept: {failure}"),
+                }),
             };
             results.push(result);
             if start.cancel.is_cancelled() {
@@ -80,11 +85,14 @@ impl Runner {
         view: &RolloutView,
         draft: &mut Draft,
         lent: &Lent<'_>,
-    ) -> Result<Vec<Score>, String> {
+    ) -> Result<Vec<Score>, Unscored> {
         let policy =
             RetryPolicy { attempts: config.attempts, delay: RETRY_DELAY, delay_max: RETRY_DELAY_MAX };
         let mut failures = 0;
         loop {
+            if let Some(provider) = lent.provider {
+                provider.now(Stage::Reward { again: failures + 1 < policy.attempts });
+            }
             let run = RewardRun {
                 plugin: Arc::clone(&loaded.plugin),
                 alias: loaded.alias.clone(),
@@ -107,13 +115,24 @@ impl Runner {
             failures += 1;
             let again = is_worth_a_retry(&error) && failures < policy.attempts;
             if !again || start.cancel.is_cancelled() {
-                return Err(format!("{error} (try {failures} of {})", policy.attempts));
+                let text = format!("{error} (try {failures} of {})", policy.attempts);
+                return Err(Unscored { cause: cause(&error), text });
             }
             tokio::select! {
                 () = tokio::time::sleep(policy.backoff(failures, rand::random())) => {}
-                () = start.cancel.cancelled() => return Err("cancelled".to_owned()),
+                () = start.cancel.cancelled() => {
+                    return Err(Unscored { cause: cause(&error), text: "cancelled".to_owned() });
+                }
             }
         }
+    }
+}
+
+fn cause(error: &ScoreError) -> UnscoredCause {
+    match error {
+        ScoreError::TimedOut { .. } => UnscoredCause::Wall,
+        ScoreError::Failed { failure: Failure::Unavailable(_), .. } => UnscoredCause::Infrastructure,
+        _ => UnscoredCause::Failure,
     }
 }
 

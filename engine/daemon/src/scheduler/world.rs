@@ -30,6 +30,10 @@ pub struct AttemptStart {
     pub rollout: RolloutKey,
     /// Which.
     pub key: AttemptKey,
+    /// Levels of memory above what its sandboxes have at first: as many as earlier attempts ran out of it.
+    pub level: u32,
+    /// Whether no attempt follows this one, however it ends.
+    pub last: bool,
     /// How long the rollout waited for its permit.
     pub queued: Duration,
     /// Fires when the attempt must come to an end: imports fail as cancelled, and the ending is `cancelled`.

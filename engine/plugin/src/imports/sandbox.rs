@@ -55,6 +55,11 @@ fn program_text(program: &wit::Program) -> String {
     }
 }
 
+/// The shorter of two times, where there are two.
+fn within(asked: Option<Duration>, longest: Option<Duration>) -> Option<Duration> {
+    asked.into_iter().chain(longest).min()
+}
+
 /// `make test -> exit 2, 512 bytes`.
 fn outcome_text(asked: &str, outcome: &Outcome) -> String {
     let bytes = outcome.stdout.total + outcome.stderr.total;
@@ -169,6 +174,12 @@ impl Guest {
     /// What a guest asks to wait, bounded so that the import still answers.
     fn wait_within(&self, wait_ms: u64) -> Duration {
         Duration::from_millis(wait_ms).min(self.gate.longest_wait())
+    }
+
+    /// The longest time of a command that an import waits for.
+    fn longest_command(&self) -> Duration {
+        let longest = self.gate.longest_wait();
+        self.gate.command_wall().map_or(longest, |wall| wall.min(longest))
     }
 }
 

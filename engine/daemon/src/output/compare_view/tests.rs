@@ -42,6 +42,7 @@ fn run(run_id: &str, rewards: &[(&str, &[f64])], seconds: u64) -> Compared {
         },
         state: "finished".into(),
         totals: RunTotals {
+            unscored: BTreeMap::new(),
             endings,
             abandoned: BTreeMap::new(),
             tokens_by_group: [(Some(GroupStatus::Ready), tokens)].into(),

@@ -2,7 +2,7 @@
 
 use super::super::Answer;
 use super::{
-    BLOB_BYTES_MAX, DEPTH_MAX, ENTRIES_MAX, WRITE_BYTES_MAX, no_room, path_text, program_text, slice,
+    BLOB_BYTES_MAX, DEPTH_MAX, ENTRIES_MAX, WRITE_BYTES_MAX, no_room, path_text, program_text, slice, within,
 };
 use crate::bindings::harness::espalier::sandbox::sandboxes as wit;
 use crate::convert::failure_out;
@@ -26,11 +26,9 @@ impl wit::HostSandbox for Guest {
     async fn exec(&mut self, this: Resource<OpenSandbox>, command: wit::Command) -> Answer<wit::Outcome> {
         let sandbox = self.sandbox(&this)?;
         let (bytes_in, note) = (command_bytes(&command), program_text(&command.program));
-        let longest = self.gate.longest_wait();
-        let command = command_in(command).map(|command| {
-            let timeout = Some(command.timeout.map_or(longest, |timeout| timeout.min(longest)));
-            Command { timeout, ..command }
-        });
+        let longest = self.longest_command();
+        let command = command_in(command)
+            .map(|command| Command { timeout: within(command.timeout, Some(longest)), ..command });
         let work = |command| async move { sandbox.exec(command).await };
         self.outcome_of("sandbox.exec", command, bytes_in, note, work).await
     }
@@ -42,8 +40,11 @@ impl wit::HostSandbox for Guest {
     ) -> Answer<Resource<OpenProcess>> {
         let sandbox = self.sandbox(&this)?;
         let (bytes_in, note) = (command_bytes(&command), program_text(&command.program));
+        let longest = self.gate.command_wall();
+        let command = command_in(command)
+            .map(|command| Command { timeout: within(command.timeout, longest), ..command });
         let work = |command| async move { sandbox.start(command).await };
-        match self.in_sandbox("sandbox.start", command_in(command), bytes_in, note, work).await? {
+        match self.in_sandbox("sandbox.start", command, bytes_in, note, work).await? {
             Ok(process) => Ok(self.table.push(OpenProcess(process)).map_err(no_room)),
             Err(failure) => Ok(Err(failure_out(failure))),
         }

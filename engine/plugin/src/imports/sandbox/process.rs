@@ -1,7 +1,7 @@
 //! The imports of what runs in a sandbox: processes and shells.
 
 use super::super::Answer;
-use super::{SLICE_BYTES_MAX, short, slice};
+use super::{SLICE_BYTES_MAX, short, slice, within};
 use crate::bindings::harness::espalier::sandbox::sandboxes as wit;
 use crate::convert::failure_out;
 use crate::convert::sandbox::{bounded, channel_in, piece_out, run_in, size_in};
@@ -99,10 +99,10 @@ impl wit::HostShell for Guest {
         options: wit::RunOptions,
     ) -> Answer<wit::Outcome> {
         let shell = self.shell(&this)?;
-        let longest = self.gate.longest_wait();
+        let longest = self.longest_command();
         let (bytes_in, note) = (text.len() as u64, short(&text));
         let options = run_in(&text, options).map(|mut options| {
-            options.timeout = Some(options.timeout.map_or(longest, |timeout| timeout.min(longest)));
+            options.timeout = within(options.timeout, Some(longest));
             options
         });
         let work = |options| async move { shell.run(text, options).await };

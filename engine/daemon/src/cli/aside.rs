@@ -1,0 +1,74 @@
+//! A run that a command carries out for its own ends, in a store of its own, with its progress on standard error.
+
+use super::signals::{LET_GO, Signals};
+use super::{Context, plugin_cache};
+use crate::cli::exit::Exit;
+use crate::engine::{self, RunOptions, RunSummary};
+use crate::experiment::Experiment;
+use crate::output::problem::Problem;
+use crate::output::progress_line::ProgressLine;
+use crate::progress;
+use crate::shutdown::{DRAIN, Stop, stop_channel};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::time::{Instant, interval, timeout};
+
+/// What there is to say beside the experiment.
+pub(super) struct Aside<'a> {
+    /// Before the progress.
+    pub(super) label: &'a str,
+    /// Where the run is kept.
+    pub(super) store: String,
+    /// Where plugins are looked for.
+    pub(super) plugin_folders: Vec<PathBuf>,
+    /// Tasks.
+    pub(super) limit: Option<u64>,
+}
+
+/// Carries it out, with the images and disks of the user's own store. A signal ends it at once as [`Exit::Interrupted`]: nothing of
+/// it is to be kept.
+pub(super) async fn carry_out(
+    context: &Context,
+    experiment: Experiment,
+    aside: Aside<'_>,
+) -> Result<RunSummary, Problem> {
+    let mut signals = Signals::new()?;
+    let (stop_sender, stop) = stop_channel();
+    let options = RunOptions {
+        store: aside.store,
+        sandboxes: context.common.store.clone(),
+        plugin_folders: aside.plugin_folders,
+        plugin_cache: plugin_cache(),
+        limit: aside.limit,
+        new: true,
+        skip_bad_tasks: false,
+        stop,
+        drain: DRAIN,
+    };
+    let (sender, receiver) = progress::channel();
+    let mut line = ProgressLine::new(experiment.file.groups.size);
+    let screen = context.screen.clone();
+    let mut ticks = interval(screen.period());
+    let started = Instant::now();
+    let mut run = pin!(engine::run(experiment, options, sender));
+    let summary = loop {
+        tokio::select! {
+            result = &mut run => break result?,
+            () = signals.next() => {
+                screen.clear();
+                while stop_sender.escalate() != Stop::Now {}
+                let _ = timeout(LET_GO, &mut run).await;
+                return Err(Problem::new(Exit::Interrupted, "stopped; nothing of it is kept"));
+            }
+            _ = ticks.tick() => {
+                let text = line.line(&receiver.borrow().clone(), started.elapsed(), &screen.look);
+                if screen.look.terminal || started.elapsed() > Duration::from_secs(2) {
+                    screen.show(&format!("{:9}  {text}", aside.label));
+                }
+            }
+        }
+    };
+    screen.clear();
+    Ok(summary)
+}

@@ -1,0 +1,177 @@
+//! `espalier key`: who may use the service.
+
+use super::Context;
+use crate::cli::exit::Exit;
+use crate::output::problem::Problem;
+use crate::output::styles;
+use crate::output::table::{Align, Cell, Table};
+use crate::output::text::age;
+use clap::{Args, Subcommand};
+use espalier_api::keys::{Scope, make_key};
+use espalier_core::limits::SizeText;
+use espalier_store::{ApiKey, Quotas, Store};
+use serde_json::{Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// `espalier key`
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make a key and print it. It is shown this once.
+    #[command(after_help = "Examples:
+  espalier key create ci
+  export ESPALIER_API_KEY=$(espalier key create ci --sandboxes 32 --memory 64GiB)
+  espalier key create prometheus --scopes metrics
+
+Scopes: sandboxes:read (look), sandboxes:write (make, use, end; reads too), metrics.")]
+    Create(CreateArgs),
+    /// List the keys.
+    List,
+    /// Take keys back. Their sandboxes end with their lives.
+    #[command(after_help = "Example:
+  espalier key revoke ID")]
+    Revoke(RevokeArgs),
+}
+
+/// `espalier key create`
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// For people.
+    pub name: String,
+    /// What it may do.
+    #[arg(long, value_delimiter = ',', default_value = "sandboxes:write", value_parser = scope)]
+    pub scopes: Vec<Scope>,
+    /// Sandboxes it may hold at once.
+    #[arg(long, value_name = "N")]
+    pub sandboxes: Option<u64>,
+    /// Cores its sandboxes may have together.
+    #[arg(long, value_name = "CORES", value_parser = positive)]
+    pub cpu: Option<f64>,
+    /// Memory its sandboxes may have together, as 64GiB.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<SizeText>,
+    /// Requests a second; default 5000.
+    #[arg(long, value_name = "PER_S", value_parser = positive)]
+    pub rate: Option<f64>,
+}
+
+/// `espalier key revoke`
+#[derive(Debug, Args)]
+pub struct RevokeArgs {
+    /// As `espalier key list` shows them.
+    #[arg(required = true)]
+    pub ids: Vec<String>,
+}
+
+fn scope(text: &str) -> Result<Scope, String> {
+    let known = || Scope::ALL.map(Scope::word).join(", ");
+    let found = Scope::ALL.into_iter().find(|scope| scope.word() == text);
+    found.ok_or_else(|| format!("wanted is one of {}", known()))
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "wanted is a number above 0".to_owned())
+}
+
+pub(super) async fn key(context: &mut Context, command: KeyCommand) -> Result<Exit, Problem> {
+    match command {
+        KeyCommand::Create(args) => create(context, args).await,
+        KeyCommand::List => list(context).await,
+        KeyCommand::Revoke(args) => revoke(context, &args.ids).await,
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+async fn create(context: &mut Context, args: CreateArgs) -> Result<Exit, Problem> {
+    let store = Store::open(&context.common.store.parse()?).await?;
+    let quotas = Quotas {
+        sandboxes: args.sandboxes,
+        cpu: args.cpu,
+        memory: args.memory.map(|size| size.0),
+        requests_per_s: args.rate,
+    };
+    let (key, told) = make_key(&args.name, &args.scopes, quotas, now_ms());
+    store.add_key(&key).await?;
+    if context.common.json {
+        let mut value = as_json(&key);
+        value["key"] = told.into();
+        context.out.json(&value)?;
+    } else {
+        context.screen.say("the key is shown this once; the store keeps a hash of it");
+        context.out.line(&told)?;
+    }
+    store.close().await;
+    Ok(Exit::Done)
+}
+
+fn as_json(key: &ApiKey) -> Value {
+    json!({
+        "id": key.key_id,
+        "name": key.name,
+        "scopes": key.scopes.split(' ').collect::<Vec<_>>(),
+        "quotas": {
+            "sandboxes": key.quotas.sandboxes,
+            "cpu": key.quotas.cpu,
+            "memory": key.quotas.memory,
+            "requests_per_s": key.quotas.requests_per_s,
+        },
+        "created_ms": key.created_ms,
+        "revoked_ms": key.revoked_ms,
+    })
+}
+
+async fn list(context: &mut Context) -> Result<Exit, Problem> {
+    let store = super::list::open_existing(&context.common.store).await?;
+    let keys = store.keys().await?;
+    if context.common.json {
+        context.out.json(&keys.iter().map(as_json).collect::<Vec<_>>())?;
+        return Ok(Exit::Done);
+    }
+    if keys.is_empty() {
+        context.screen.say("no keys yet: `espalier key create NAME` makes one");
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&[
+        ("id", Align::Whole),
+        ("name", Align::Left),
+        ("scopes", Align::Left),
+        ("state", Align::Whole),
+        ("age", Align::Right),
+    ]);
+    let now_ms = now_ms();
+    for key in &keys {
+        let (state, style) =
+            if key.revoked_ms.is_some() { ("revoked", styles::BAD) } else { ("open", styles::GOOD) };
+        table.row(vec![
+            Cell::styled(key.key_id.as_str(), styles::STRONG),
+            key.name.as_str().into(),
+            key.scopes.as_str().into(),
+            Cell::styled(state, style),
+            Cell::styled(age(now_ms.saturating_sub(key.created_ms)), styles::FAINT),
+        ]);
+    }
+    for line in table.lines(&context.out.look) {
+        context.out.line(&line)?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn revoke(context: &mut Context, ids: &[String]) -> Result<Exit, Problem> {
+    let store = super::list::open_existing(&context.common.store).await?;
+    let mut missing = Vec::new();
+    for id in ids {
+        if !store.revoke_key(id, now_ms()).await? {
+            missing.push(id.as_str());
+        }
+    }
+    store.close().await;
+    if missing.is_empty() {
+        return Ok(Exit::Done);
+    }
+    Err(Problem::new(Exit::Input, format!("no open key {}", missing.join(", ")))
+        .hint("`espalier key list` shows them; an id is the part of a key between `esp_` and the next `_`"))
+}

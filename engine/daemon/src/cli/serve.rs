@@ -1,0 +1,173 @@
+//! `espalier serve`: the HTTP service.
+
+use super::Context;
+use super::signals::Signals;
+use crate::cli::exit::Exit;
+use crate::output::problem::Problem;
+use clap::Args;
+use espalier_api::registry::Bounds;
+use espalier_api::{ListenError, Server, Settings, Tls};
+use espalier_core::limits::{DurationText, SizeText};
+use espalier_core::sandbox::Rule;
+use espalier_store::{Store, StoreUrl};
+use serde_json::json;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// `espalier serve`
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Where to listen; port 0 takes any that is free.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8700", env = "ESPALIER_LISTEN")]
+    pub listen: SocketAddr,
+    /// Certificate in PEM form, with its chain.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key in PEM form.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// From being told to stop until what still runs is cut.
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub drain: DurationText,
+    /// Silence of the service that ends a sandbox: how long a restart may take.
+    #[arg(long, value_name = "TIME", default_value = "2m")]
+    pub lease: DurationText,
+    /// Sandboxes of all keys together.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub sandboxes_max: usize,
+    /// Sandboxes that are made at once; more wait.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
+    pub making_max: u16,
+    /// Connections at once; more wait.
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections_max: u32,
+    /// Largest file that is sent.
+    #[arg(long, value_name = "SIZE", default_value = "16GiB")]
+    pub file_max: SizeText,
+    /// Disk that images may take; those unused for longest go first.
+    #[arg(long, value_name = "SIZE")]
+    pub images_max: Option<SizeText>,
+    /// What sandboxes of Orchard's clients reach that ask for a network (`block_network: false`): HOST:PORT, *.DOMAIN:PORT or
+    /// ADDRESS/BITS:PORT; may be repeated. Without it they reach nothing.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub open_network: Vec<String>,
+}
+
+pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit, Problem> {
+    for rule in &args.open_network {
+        Rule::parse(rule).map_err(|error| Problem::of(Exit::Input, &error))?;
+    }
+    let url: StoreUrl = context.common.store.parse()?;
+    let tls = match (&args.tls_cert, &args.tls_key) {
+        (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
+        _ => None,
+    };
+    let store = Arc::new(Store::open(&url).await?);
+    if store.keys().await?.iter().all(|key| key.revoked_ms.is_some()) {
+        context.screen.say("no key opens the service yet: `espalier key create NAME` makes one");
+    }
+    let folder = crate::sandboxes::folder(&url)?;
+    let _alone = alone(&folder)?;
+    let spool = folder.join("spool");
+    // What a service that was killed had in it is of no use.
+    let _ = std::fs::remove_dir_all(&spool);
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&spool);
+    made.map_err(|error| unusable(&spool, &error))?;
+    let sandboxes = crate::sandboxes::open(&url, args.images_max.map(|size| size.0))?;
+    let bounds = Bounds {
+        lease: args.lease.0,
+        sandboxes_max: args.sandboxes_max,
+        making_max: usize::from(args.making_max),
+        ..Bounds::default()
+    };
+    espalier_core::sandbox::check_lease(bounds.lease).map_err(|error| Problem::of(Exit::Input, &error))?;
+    let settings = Settings {
+        open_network: args.open_network,
+        spool,
+        file_bytes_max: args.file_max.0,
+        connections_max: args.connections_max as usize,
+        drain: args.drain.0,
+        ..Settings::default()
+    };
+    more_descriptors();
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let server =
+        Server::bind(args.listen, tls, sandboxes.clone(), Arc::clone(&store), bounds, settings).await?;
+    let found = server.registry().adopt().await.map_err(|problem| {
+        let mut told =
+            Problem::new(Exit::Unavailable, format!("the sandboxes of before: {}", problem.detail));
+        told.hint = problem.hint;
+        told
+    })?;
+    let address = server.address().unwrap_or(args.listen);
+    if context.common.json {
+        context.out.json(&json!({ "url": format!("{scheme}://{address}"), "found": found }))?;
+    } else {
+        context.out.line(&format!("listening on {scheme}://{address}"))?;
+    }
+    context.out.flush()?;
+    if found > 0 {
+        tracing::info!(found, "sandboxes of the service before are this one's");
+    }
+    let mut signals = Signals::new()?;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = server.serve(async move {
+        // A sender that is gone says the same.
+        let _ = stopped.await;
+    });
+    tokio::pin!(serving);
+    tokio::select! {
+        () = &mut serving => return Ok(Exit::Done),
+        () = signals.next() => {}
+    }
+    let _ = stop.send(());
+    context.screen.say("stopping: what runs may end; again to stop at once");
+    let exit = tokio::select! {
+        () = &mut serving => Exit::Done,
+        () = signals.next() => Exit::Interrupted,
+    };
+    sandboxes.close().await;
+    store.close().await;
+    Ok(exit)
+}
+
+/// As many descriptors as this process may have: each connection takes one, and each sandbox two.
+fn more_descriptors() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    // `/metrics` and the log tell of connections; one that cannot be taken waits.
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
+}
+
+/// One service at a time has the sandboxes of a store: held as long as what is returned.
+fn alone(folder: &Path) -> Result<File, Problem> {
+    DirBuilder::new().recursive(true).mode(0o711).create(folder).map_err(|error| unusable(folder, &error))?;
+    let path = folder.join("serve.lock");
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = file.map_err(|error| unusable(&path, &error))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        Problem::new(Exit::Conflict, format!("another `espalier serve` works on {}", folder.display()))
+            .hint("stop it first, or serve another store with `--store`")
+    })?;
+    Ok(file)
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Problem {
+    Problem::new(Exit::Unavailable, format!("{}: {error}", path.display()))
+}
+
+impl From<ListenError> for Problem {
+    fn from(error: ListenError) -> Problem {
+        match &error {
+            ListenError::Bind { .. } => Problem::of(Exit::Unavailable, &error)
+                .hint("another program may have the port: `--listen 127.0.0.1:0` takes any that is free"),
+            ListenError::Tls { .. } => Problem::of(Exit::Input, &error)
+                .hint("both files are in PEM form: the certificate with its chain, and its private key"),
+        }
+    }
+}

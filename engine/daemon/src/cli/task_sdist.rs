@@ -1,0 +1,260 @@
+//! `espalier task from-sdist` and `from-manifest`: tasks out of source archives of Python libraries.
+
+use super::aside::{Aside, carry_out};
+use super::list::open_existing;
+use super::{Context, cache_folder, plugin_folders, task_import};
+use crate::cli::exit::Exit;
+use crate::experiment::Experiment;
+use crate::output::problem::Problem;
+use crate::output::text::{count, counted};
+use crate::sdist::{self, Folders, Origin, Outcome, SdistError, Work};
+use clap::Args;
+use espalier_core::dataset::sdist::{Expected, Manifest, Wishes};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// `espalier task from-sdist`
+#[derive(Debug, Args)]
+pub struct FromSdistArgs {
+    /// The library, as the package index has it.
+    pub name: String,
+    /// The release that the task starts from: a version, or a source archive (.tar.gz).
+    #[arg(value_name = "OLD")]
+    pub old: String,
+    /// The release that solves it: a version, or a source archive.
+    #[arg(value_name = "NEW")]
+    pub new: String,
+    /// The task file to write; standard output where none is named.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Folder of source archives; what is missing is fetched into it. Default: in the user's cache folder.
+    #[arg(long, value_name = "DIR")]
+    pub archives: Option<PathBuf>,
+    /// Words instead of the changelog's.
+    #[arg(long, value_name = "FILE")]
+    pub instruction: Option<PathBuf>,
+    /// What the tests need, as pip takes it; may be repeated.
+    #[arg(long, value_name = "REQUIREMENT", default_value = "pytest")]
+    pub require: Vec<String>,
+    /// Let the tests use this machine's own Python packages (Debian: python3-pytest) and nothing else; then nothing is fetched for
+    /// them.
+    #[arg(long, conflicts_with = "require")]
+    pub system_packages: bool,
+    /// Shell text that runs the tests, instead of pytest over all test files.
+    #[arg(long)]
+    pub command: Option<String>,
+    /// Folder of the archive from which the library is imported; found where it is not said.
+    #[arg(long, value_name = "FOLDER")]
+    pub root: Option<String>,
+    /// Let the tests reach 127.0.0.1.
+    #[arg(long)]
+    pub loopback: bool,
+    /// Seconds for a run of the tests; default 120.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub timeout: Option<u64>,
+}
+
+/// `espalier task from-manifest`
+#[derive(Debug, Args)]
+pub struct FromManifestArgs {
+    /// Libraries, pairs of versions, and what their tests need (TOML).
+    pub manifest: PathBuf,
+    /// The task file to write.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Folder of source archives; what is missing is fetched into it. Default: in the user's cache folder.
+    #[arg(long, value_name = "DIR")]
+    pub archives: Option<PathBuf>,
+    /// Make only those tasks (`sqlparse-0.5.1`) or those of a library; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
+}
+
+/// One pair as it was asked for.
+struct Ask<'a> {
+    name: &'a str,
+    origins: [Origin; 2],
+    requires: Vec<String>,
+    wishes: Wishes,
+}
+
+/// Why there is no task.
+enum NoTask {
+    /// The pair is none.
+    Refused(String),
+    /// It could not be found out now.
+    Problem(Problem),
+}
+
+pub(super) async fn from_sdist(context: &mut Context, args: FromSdistArgs) -> Result<Exit, Problem> {
+    let instruction = args.instruction.as_deref().map(read_text).transpose()?;
+    let ask = Ask {
+        name: &args.name,
+        origins: [Origin::parse(&args.old), Origin::parse(&args.new)],
+        requires: if args.system_packages { Vec::new() } else { args.require.clone() },
+        wishes: Wishes {
+            instruction,
+            command: args.command.clone(),
+            root: args.root.clone(),
+            loopback: args.loopback,
+            timeout_s: args.timeout,
+        },
+    };
+    let folders = folders(args.archives.as_deref());
+    let (line, expected) = match made(context, &ask, &folders, plugin_folders(None)).await {
+        Ok(made) => made,
+        Err(NoTask::Refused(reason)) => {
+            let text = format!("{} {} to {} makes no task: {reason}", args.name, args.old, args.new);
+            return Err(Problem::new(Exit::Negative, text));
+        }
+        Err(NoTask::Problem(problem)) => return Err(problem),
+    };
+    match &args.out {
+        Some(out) => task_import::write_tasks(out, &[line])?,
+        None if !context.common.json => context.out.line(&line)?,
+        None => {}
+    }
+    if context.common.json {
+        let out = args.out.as_ref().map(|out| out.display().to_string());
+        context.out.json(&json!({ "out": out, "expected": expected }))?;
+    } else {
+        context.screen.say(&told(&expected));
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn from_manifest(context: &mut Context, args: FromManifestArgs) -> Result<Exit, Problem> {
+    let text = read_text(&args.manifest)?;
+    let manifest = Manifest::parse(&text)
+        .map_err(|error| Problem::new(Exit::Input, format!("{}: {error}", args.manifest.display())))?;
+    let folders = folders(args.archives.as_deref());
+    let (mut lines, mut tasks, mut refused) = (Vec::new(), Vec::<Value>::new(), Vec::<Value>::new());
+    for library in &manifest.library {
+        for [old, new] in &library.pairs {
+            let id = format!("{}-{new}", library.name);
+            if !args.only.is_empty() && !args.only.contains(&id) && !args.only.contains(&library.name) {
+                continue;
+            }
+            let ask = Ask {
+                name: &library.name,
+                origins: [old, new].map(|version| Origin::Version(version.clone())),
+                requires: manifest.requires.iter().chain(&library.requires).cloned().collect(),
+                wishes: library.wishes(new),
+            };
+            let made = made(context, &ask, &folders, plugin_folders(Some(&args.manifest))).await;
+            let reason = match made {
+                Ok((line, expected)) => {
+                    context.screen.say(&format!("{id}: {}", told(&expected)));
+                    tasks.push(json!({ "id": id, "fail_to_pass": expected.fail_to_pass.len(), "pass_to_pass": expected.pass_to_pass.len(), "flaky": expected.flaky }));
+                    lines.push(line);
+                    continue;
+                }
+                Err(NoTask::Problem(problem)) if problem.exit == Exit::Interrupted => return Err(problem),
+                Err(NoTask::Problem(problem)) => format!("not made now: {}", problem.message),
+                Err(NoTask::Refused(reason)) => format!("makes no task: {reason}"),
+            };
+            context.screen.say(&format!("{id} {reason}"));
+            refused.push(json!({ "id": id, "reason": reason }));
+        }
+    }
+    if lines.is_empty() {
+        return Err(Problem::new(Exit::Negative, format!("{} makes no task", args.manifest.display())));
+    }
+    task_import::write_tasks(&args.out, &lines)?;
+    if context.common.json {
+        let out = args.out.display().to_string();
+        context.out.json(&json!({ "out": out, "tasks": tasks, "refused": refused }))?;
+    } else {
+        let refused = match refused.len() {
+            0 => String::new(),
+            n => format!(", {} not made", count(n as u64)),
+        };
+        let text = format!("{} in {}{refused}", counted(lines.len() as u64, "task"), args.out.display());
+        context.screen.say(&text);
+    }
+    Ok(if refused.is_empty() { Exit::Done } else { Exit::Negative })
+}
+
+fn told(expected: &Expected) -> String {
+    let flaky = match expected.flaky.len() {
+        0 => String::new(),
+        n => format!(", {} now and then and left out", count(n as u64)),
+    };
+    let (fix, keep) = (expected.fail_to_pass.len() as u64, expected.pass_to_pass.len() as u64);
+    format!("{} to fix, {} to keep{flaky}", counted(fix, "test"), count(keep))
+}
+
+fn read_text(file: &Path) -> Result<String, Problem> {
+    std::fs::read_to_string(file)
+        .map_err(|error| Problem::new(Exit::Input, format!("{} cannot be read: {error}", file.display())))
+}
+
+fn folders(archives: Option<&Path>) -> Folders {
+    let cache = cache_folder().join("sdist");
+    // Sandboxes are made elsewhere: names of images start from the root.
+    let cache = std::path::absolute(&cache).unwrap_or(cache);
+    Folders { archives: archives.map_or_else(|| cache.join("archives"), Path::to_path_buf), cache }
+}
+
+/// The task and what it expects: as it was found before, or measured now.
+async fn made(
+    context: &Context,
+    ask: &Ask<'_>,
+    folders: &Folders,
+    plugins: Vec<PathBuf>,
+) -> Result<(String, Expected), NoTask> {
+    let (name, origins, requires) = (ask.name.to_owned(), ask.origins.clone(), ask.requires.clone());
+    let (wishes, place) = (ask.wishes.clone(), folders.clone());
+    let begun = aside(move || {
+        let [old, new] = &origins;
+        let releases = [sdist::release(&name, old, &place)?, sdist::release(&name, new, &place)?];
+        let work = Work::new(&name, &releases, &requires, &wishes, &place)?;
+        let kept = work.kept().transpose()?;
+        let probe = if kept.is_none() { Some(work.prepare(&place)?) } else { None };
+        Ok((work, kept, probe))
+    });
+    let (work, kept, probe) = begun.await?;
+    let outcome = match (kept, probe) {
+        (Some(outcome), _) => outcome,
+        (None, Some(probe)) => {
+            let experiment = Experiment::read(&probe.experiment(), &[]).map_err(Problem::from)?;
+            let store = probe.store().to_string_lossy().into_owned();
+            let label = work.draft.id.clone();
+            let run = Aside { label: &label, store: store.clone(), plugin_folders: plugins, limit: None };
+            let summary = carry_out(context, experiment, run).await?;
+            let store = open_existing(&store).await?;
+            let runs = sdist::runs_of(&store, &summary.run_id).await;
+            store.close().await;
+            let runs = runs?;
+            aside(move || work.conclude(&runs)).await?
+        }
+        // What was not found before was prepared.
+        (None, None) => return Err(NoTask::Refused("nothing was prepared".to_owned())),
+    };
+    match outcome {
+        Outcome::Task(line, expected) => Ok((line, expected)),
+        Outcome::Refused(reason) => Err(NoTask::Refused(reason)),
+    }
+}
+
+/// Work that blocks, off the engine's threads.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SdistError> + Send + 'static,
+) -> Result<T, NoTask> {
+    let done = tokio::task::spawn_blocking(work).await;
+    match done {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) if error.is_final() => Err(NoTask::Refused(error.to_string())),
+        Ok(Err(error)) => Err(NoTask::Problem(
+            Problem::of(Exit::Unavailable, &error)
+                .hint("what was finished is kept; the same command goes on when it is mended"),
+        )),
+        Err(error) => Err(NoTask::Problem(Problem::of(Exit::Internal, &error))),
+    }
+}
+
+impl From<Problem> for NoTask {
+    fn from(problem: Problem) -> NoTask {
+        NoTask::Problem(problem)
+    }
+}

@@ -1,0 +1,245 @@
+//! Makes tasks of source archives: finds the archives, makes an image of the old release over this machine's own programs, runs
+//! the new release's tests on both sources, and keeps what came out, so that nothing is done twice. What a task is made of is
+//! decided in `core::dataset::sdist`; here is all that touches the machine.
+
+mod archive;
+mod image;
+mod measure;
+mod python;
+
+pub use archive::read as read_archive;
+pub use measure::{PROBE, Probe, runs_of};
+pub use python::{Pip, fetch};
+
+use espalier_core::dataset::sdist::{Draft, Expected, Refusal, Release, Version, Wishes};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Runs of the tests on each source.
+pub const RUNS: u32 = 5;
+/// Changes whenever what is kept means something else.
+const FORM: u32 = 1;
+
+/// Why a pair made no task.
+#[derive(Debug, thiserror::Error)]
+pub enum SdistError {
+    /// The pair is none that a task can be made of, now or later.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// An archive is none that can be read.
+    #[error("{}: {why}", .file.display())]
+    Archive {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is no such archive.
+    #[error("no source archive of {name} {version}: {why}")]
+    NotThere {
+        /// The library.
+        name: String,
+        /// The version.
+        version: String,
+        /// What was looked at.
+        why: String,
+    },
+    /// What the tests need cannot be had.
+    #[error("what the tests need: {0}")]
+    Requires(String),
+    /// The machine could not.
+    #[error("{what}: {source}")]
+    Machine {
+        /// What it was about.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The image could not be written.
+    #[error(transparent)]
+    Image(#[from] espalier_sandbox::image::ImageError),
+}
+
+impl SdistError {
+    fn machine(what: impl Into<String>) -> impl FnOnce(io::Error) -> SdistError {
+        let what = what.into();
+        move |source| SdistError::Machine { what, source }
+    }
+
+    /// Whether another try on the same files would end the same.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, SdistError::Machine { .. } | SdistError::Image(_))
+    }
+}
+
+/// Where things are kept; all of it may be deleted.
+#[derive(Clone, Debug)]
+pub struct Folders {
+    /// Source archives, as package indexes name them.
+    pub archives: PathBuf,
+    /// Images and measurements.
+    pub cache: PathBuf,
+}
+
+/// Where a release comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// By version: in the folder of archives, else from the package index that pip is set up with.
+    Version(String),
+    /// A source archive.
+    File(PathBuf),
+}
+
+impl Origin {
+    /// What has a slash or the end of an archive is a path.
+    pub fn parse(text: &str) -> Origin {
+        if text.contains('/') || text.ends_with(".tar.gz") {
+            Origin::File(PathBuf::from(text))
+        } else {
+            Origin::Version(text.to_owned())
+        }
+    }
+}
+
+/// The release itself. Blocks.
+pub fn release(name: &str, origin: &Origin, folders: &Folders) -> Result<Release, SdistError> {
+    let file = match origin {
+        Origin::File(file) => file.clone(),
+        Origin::Version(version) => match archive::find(&folders.archives, name, version) {
+            Some(file) => file,
+            None => fetch(&Pip::ready(&folders.cache)?, name, version, &folders.archives)?,
+        },
+    };
+    let (tree, said) = read_archive(&file)?;
+    let text = match origin {
+        Origin::Version(version) => version.clone(),
+        Origin::File(_) => said.unwrap_or_default(),
+    };
+    let version = Version::parse(&text).ok_or_else(|| SdistError::Archive {
+        file,
+        why: format!("its PKG-INFO says version {text:?}, which is none"),
+    })?;
+    Ok(Release { version, tree })
+}
+
+/// A draft with its place in the cache.
+#[derive(Debug)]
+pub struct Work {
+    /// What is made.
+    pub draft: Draft,
+    folder: PathBuf,
+    requires: Vec<String>,
+}
+
+/// What is kept of a measurement.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kept {
+    Expected(Expected),
+    Refused(String),
+}
+
+/// What a pair came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// A task: its line and what it expects.
+    Task(String, Expected),
+    /// None, for this reason.
+    Refused(String),
+}
+
+impl Work {
+    /// Over two releases.
+    pub fn new(
+        library: &str,
+        releases: &[Release; 2],
+        requires: &[String],
+        wishes: &Wishes,
+        folders: &Folders,
+    ) -> Result<Work, SdistError> {
+        let [old, new] = releases;
+        let draft = Draft::new(library, old, new, wishes)?;
+        let mut requires = requires.to_vec();
+        requires.sort();
+        requires.dedup();
+        let mut hash = blake3::Hasher::new();
+        let mut add = |bytes: &[u8]| {
+            hash.update(&(bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        add(&FORM.to_le_bytes());
+        add(&RUNS.to_le_bytes());
+        add(draft.root.as_bytes());
+        for text in draft.probes("").iter().chain(&requires) {
+            add(text.as_bytes());
+        }
+        for (path, file) in draft.start.iter().chain(&draft.installed) {
+            add(path.as_bytes());
+            add(&[u8::from(file.executable)]);
+            add(&file.bytes);
+        }
+        let key = &hash.finalize().to_hex()[..16];
+        let folder = folders.cache.join("tasks").join(format!("{}-{key}", draft.id));
+        Ok(Work { draft, folder, requires })
+    }
+
+    fn kept_file(&self) -> PathBuf {
+        self.folder.join("measured.json")
+    }
+
+    fn image(&self) -> String {
+        format!("oci:{}:{}", self.folder.join("image").display(), image::TAG)
+    }
+
+    /// What was found out before.
+    pub fn kept(&self) -> Option<Result<Outcome, SdistError>> {
+        let bytes = std::fs::read(self.kept_file()).ok()?;
+        let kept: Kept = serde_json::from_slice(&bytes).ok()?;
+        let image = self.folder.join("image");
+        match kept {
+            Kept::Refused(reason) => Some(Ok(Outcome::Refused(reason))),
+            Kept::Expected(expected) if image.join("index.json").is_file() => Some(self.outcome(expected)),
+            Kept::Expected(_) => None,
+        }
+    }
+
+    fn outcome(&self, expected: Expected) -> Result<Outcome, SdistError> {
+        let line = self.draft.task(&self.image(), &expected)?;
+        Ok(Outcome::Task(line, expected))
+    }
+
+    /// Makes the image, and what measures. Blocks.
+    pub fn prepare(&self, folders: &Folders) -> Result<Probe, SdistError> {
+        let installed = python::installed(&self.requires, &self.draft.library, folders)?;
+        image::write(&self.folder.join("image"), &self.draft, &installed)?;
+        Probe::new(&self.draft.probes(&self.image()))
+    }
+
+    /// What follows from the runs, kept for the next time.
+    pub fn conclude(&self, runs: &measure::Runs) -> Result<Outcome, SdistError> {
+        let judged = measure::judge(runs);
+        let kept = match &judged {
+            Ok(expected) => Kept::Expected(expected.clone()),
+            Err(refusal) => Kept::Refused(refusal.to_string()),
+        };
+        let text = serde_json::to_vec(&kept).expect("plain data is always written");
+        write_whole(&self.kept_file(), &text)?;
+        match judged {
+            Ok(expected) => self.outcome(expected),
+            Err(refusal) => Ok(Outcome::Refused(refusal.to_string())),
+        }
+    }
+}
+
+/// The file appears when it is whole.
+fn write_whole(file: &Path, bytes: &[u8]) -> Result<(), SdistError> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let write = || {
+        std::fs::create_dir_all(folder)?;
+        let mut new = tempfile::NamedTempFile::new_in(folder)?;
+        io::Write::write_all(&mut new, bytes)?;
+        new.persist(file).map(drop).map_err(|error| error.error)
+    };
+    write().map_err(SdistError::machine(format!("writing {}", file.display())))
+}

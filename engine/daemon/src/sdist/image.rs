@@ -1,0 +1,64 @@
+//! The image of a task: the interpreter's environment and the old source, over this machine's own programs.
+
+use super::SdistError;
+use super::python::Installed;
+use espalier_core::dataset::sdist::{Draft, PYTHON, Tree, WORKDIR};
+use espalier_sandbox::image::{ImageConfig, Rights, Upper};
+use espalier_sandbox::service::write_over_host;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Its only one.
+pub(super) const TAG: &str = "latest";
+
+/// Writes it as a folder in the OCI layout, in the place of what is there. Blocks.
+pub(super) fn write(folder: &Path, draft: &Draft, installed: &Installed) -> Result<(), SdistError> {
+    let machine = || SdistError::machine(folder.display().to_string());
+    let around = folder.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(around).map_err(machine())?;
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).map_err(machine())?;
+    }
+    let upper = tempfile::Builder::new().prefix(".tree-").tempdir_in(around).map_err(machine())?;
+    std::fs::set_permissions(upper.path(), PermissionsExt::from_mode(0o755)).map_err(machine())?;
+    fill(upper.path(), draft, installed).map_err(machine())?;
+    let bin = Path::new(PYTHON).parent().unwrap_or(Path::new("/")).display();
+    let path = format!("{bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let config = ImageConfig {
+        env: BTreeMap::from([("PATH".to_owned(), path)]),
+        workdir: WORKDIR.to_owned(),
+        ..ImageConfig::default()
+    };
+    let uppers = [Upper::root(&installed.upper), Upper::root(upper.path())];
+    write_over_host(folder, TAG, &uppers, Rights::User, &config)?;
+    Ok(())
+}
+
+fn fill(upper: &Path, draft: &Draft, installed: &Installed) -> io::Result<()> {
+    let inner = |path: &str| upper.join(path.trim_start_matches('/'));
+    put(&inner(WORKDIR), &draft.start)?;
+    let packages = upper.join(&installed.packages);
+    std::fs::create_dir_all(&packages)?;
+    let root = if draft.root.is_empty() { WORKDIR.to_owned() } else { format!("{WORKDIR}/{}", draft.root) };
+    std::fs::write(packages.join("code-under-test.pth"), root + "\n")?;
+    if !draft.installed.is_empty() {
+        let name = draft.library.replace(['-', '.'], "_");
+        put(&packages.join(format!("{name}-{}.dist-info", draft.old)), &draft.installed)?;
+    }
+    Ok(())
+}
+
+fn put(folder: &Path, tree: &Tree) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    for (path, file) in tree {
+        let path = folder.join(path);
+        std::fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        std::fs::write(&path, &file.bytes)?;
+        if file.executable {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755))?;
+        }
+    }
+    Ok(())
+}

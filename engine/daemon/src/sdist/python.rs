@@ -1,0 +1,217 @@
+//! What is asked of Python: pip, to read the package index and to install what tests need; the interpreter of the image `host`, to
+//! compile it. Nothing of a library under test runs here.
+
+use super::{Folders, SdistError};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The interpreter that sandboxes of `host` have.
+const INTERPRETER: &str = "/usr/bin/python3";
+/// Where it lies in an image, with its packages: a virtual environment.
+const HOME: &str = "opt/python";
+/// Folders of this machine's own packages, `{}` being the version; nobody's tests shall see them.
+const OWN: [&str; 4] = [
+    "usr/lib/python3/dist-packages",
+    "usr/local/lib/python{}/dist-packages",
+    "usr/lib/python{}/site-packages",
+    "usr/share/python-wheels",
+];
+/// Changes whenever the folders are put together in another way.
+const FORM: &str = "1";
+/// Exit code of `fetch.py` where there is no such archive.
+const NONE: i32 = 3;
+
+/// A Python with pip, in an environment of its own.
+#[derive(Clone, Debug)]
+pub struct Pip(PathBuf);
+
+impl Pip {
+    /// Made where it is not there. Blocks.
+    pub fn ready(cache: &Path) -> Result<Pip, SdistError> {
+        let folder = cache.join("pip");
+        let python = folder.join("bin/python");
+        if !python.exists() {
+            let partial = cache.join(format!("pip-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&partial);
+            std::fs::create_dir_all(cache).map_err(SdistError::machine(cache.display().to_string()))?;
+            run(Command::new("python3").args(["-m", "venv"]).arg(&partial), "python3 -m venv")?;
+            if std::fs::rename(&partial, &folder).is_err() {
+                // Another was quicker.
+                let _ = std::fs::remove_dir_all(&partial);
+            }
+        }
+        Ok(Pip(python))
+    }
+
+    fn command(&self) -> Command {
+        Command::new(&self.0)
+    }
+}
+
+/// Brings an archive into the folder. Blocks.
+pub fn fetch(pip: &Pip, name: &str, version: &str, archives: &Path) -> Result<PathBuf, SdistError> {
+    std::fs::create_dir_all(archives).map_err(SdistError::machine(archives.display().to_string()))?;
+    let mut command = pip.command();
+    command.args(["-c", include_str!("fetch.py"), name, version]).arg(archives);
+    let what = format!("fetching {name} {version}");
+    let output = command.output().map_err(SdistError::machine(&what))?;
+    match output.status.code() {
+        Some(0) => Ok(archives.join(String::from_utf8_lossy(&output.stdout).trim())),
+        Some(NONE) => {
+            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(SdistError::NotThere { name: name.to_owned(), version: version.to_owned(), why })
+        }
+        _ => Err(failed(&what, &output)),
+    }
+}
+
+/// What tests need, as a folder that lies over a root file system.
+#[derive(Clone, Debug)]
+pub(super) struct Installed {
+    /// The folder.
+    pub(super) upper: PathBuf,
+    /// Where packages lie in it.
+    pub(super) packages: PathBuf,
+}
+
+impl Installed {
+    /// The `dist-info` of a package, where it is among them.
+    fn known(&self, name: &str) -> Option<PathBuf> {
+        let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '.'], "_");
+        let entries = std::fs::read_dir(self.upper.join(&self.packages)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).find(|path| {
+            let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+            let stem = file.strip_suffix(".dist-info").and_then(|stem| stem.rsplit_once('-'));
+            stem.is_some_and(|(package, _)| plain(package) == plain(name))
+        })
+    }
+
+    /// Takes a package away again.
+    fn remove(&self, known: &Path) -> std::io::Result<()> {
+        let packages = self.upper.join(&self.packages);
+        let record = std::fs::read_to_string(known.join("RECORD"))?;
+        for line in record.lines() {
+            let path = Path::new(line.split(',').next().unwrap_or_default());
+            // Programs lie outside; they are gone already.
+            if path.components().all(|part| matches!(part, std::path::Component::Normal(_))) {
+                let _ = std::fs::remove_file(packages.join(path));
+            }
+        }
+        std::fs::remove_dir_all(known)
+    }
+}
+
+/// Those packages and all they need (none: this machine's own), for the interpreter of the image; without the library under test, which may be among what they
+/// need: its tests shall see no other than the one in the tree. Made once. Blocks.
+pub(super) fn installed(
+    requires: &[String],
+    library: &str,
+    folders: &Folders,
+) -> Result<Installed, SdistError> {
+    let all = made(requires, None, folders)?;
+    if all.known(library).is_none() { Ok(all) } else { made(requires, Some(library), folders) }
+}
+
+fn made(requires: &[String], without: Option<&str>, folders: &Folders) -> Result<Installed, SdistError> {
+    let version = version()?;
+    let text = [FORM, &version, &requires.join("\n"), without.unwrap_or_default()].join("\n");
+    let key = &blake3::hash(text.as_bytes()).to_hex()[..16];
+    let upper = folders.cache.join("python").join(key);
+    let minor = minor_of(&version);
+    let packages = Path::new(HOME).join(format!("lib/python{minor}/site-packages"));
+    if !upper.is_dir() {
+        let partial = folders.cache.join("python").join(format!("{key}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&partial);
+        let installed = Installed { upper: partial.clone(), packages: packages.clone() };
+        fill(&installed, requires, without, &version, folders)?;
+        if std::fs::rename(&partial, &upper).is_err() {
+            let _ = std::fs::remove_dir_all(&partial);
+        }
+    }
+    Ok(Installed { upper, packages })
+}
+
+fn fill(
+    installed: &Installed,
+    requires: &[String],
+    without: Option<&str>,
+    version: &str,
+    folders: &Folders,
+) -> Result<(), SdistError> {
+    let minor = minor_of(version);
+    let upper = &installed.upper;
+    let machine = || SdistError::machine(upper.display().to_string());
+    let site = upper.join(&installed.packages);
+    std::fs::create_dir_all(&site).map_err(machine())?;
+    if !requires.is_empty() {
+        let mut command = Pip::ready(&folders.cache)?.command();
+        // Wheels alone: nothing of a package runs.
+        command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]);
+        command
+            .args(["--only-binary", ":all:", "--python-version", minor, "--target"])
+            .arg(&site)
+            .args(requires);
+        run(&mut command, "pip install").map_err(|error| match error {
+            SdistError::Machine { source, .. } => SdistError::Requires(source.to_string()),
+            other => other,
+        })?;
+    }
+    // Programs of packages name pip's own interpreter.
+    let _ = std::fs::remove_dir_all(site.join("bin"));
+    if let Some(known) = without.and_then(|library| installed.known(library)) {
+        installed.remove(&known).map_err(machine())?;
+    }
+    let compile = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"];
+    run(Command::new(INTERPRETER).args(compile).arg(&site), "compileall")?;
+    let home = upper.join(HOME);
+    let write = || {
+        std::fs::create_dir_all(home.join("bin"))?;
+        let own = requires.is_empty();
+        let said = format!("home = /usr/bin\ninclude-system-site-packages = {own}\nversion = {version}\n");
+        std::fs::write(home.join("pyvenv.cfg"), said)?;
+        std::os::unix::fs::symlink(INTERPRETER, home.join("bin/python3"))?;
+        std::os::unix::fs::symlink("python3", home.join("bin/python"))?;
+        let pytest = home.join("bin/pytest");
+        std::fs::write(&pytest, format!("#!/bin/sh\nexec /{HOME}/bin/python3 -m pytest \"$@\"\n"))?;
+        std::fs::set_permissions(&pytest, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        for folder in OWN.iter().filter(|_| !own) {
+            let folder = upper.join(folder.replace("{}", minor));
+            std::fs::create_dir_all(&folder)?;
+            // As the upper folder of an overlay marks a folder that hides those below it.
+            rustix::fs::setxattr(&folder, "user.overlay.opaque", b"y", rustix::fs::XattrFlags::empty())?;
+        }
+        Ok(())
+    };
+    write().map_err(machine())
+}
+
+/// `3.11` of `3.11.2`.
+fn minor_of(version: &str) -> &str {
+    version.rsplit_once('.').map_or(version, |(minor, _)| minor)
+}
+
+/// The interpreter's version, as `3.11.2`.
+fn version() -> Result<String, SdistError> {
+    let said = run(Command::new(INTERPRETER).arg("--version"), INTERPRETER)?;
+    Ok(said.trim().trim_start_matches("Python ").to_owned())
+}
+
+fn run(command: &mut Command, what: &str) -> Result<String, SdistError> {
+    let output = command.output().map_err(SdistError::machine(what))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(failed(what, &output))
+}
+
+/// What a program printed last, as an error.
+fn failed(what: &str, output: &Output) -> SdistError {
+    let printed = [&output.stderr[..], &output.stdout[..]].concat();
+    let text = String::from_utf8_lossy(&printed);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let told = lines[lines.len().saturating_sub(4)..].join(" ");
+    SdistError::Machine {
+        what: what.to_owned(),
+        source: std::io::Error::other(format!("{}: {told}", output.status)),
+    }
+}
