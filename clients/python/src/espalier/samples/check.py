@@ -28,6 +28,7 @@ ENDINGS: Dict[str, Tuple[str, bool]] = {
     "limit-calls": ("truncated", True),
     "limit-format": ("truncated", True),
     "limit-wall": ("time-exceeded", False),
+    "limit-turn-wall": ("time-exceeded", False),
     "budget-ignored": ("failed", False),
     "guest-trap": ("failed", False),
     "harness-failure": ("failed", False),

@@ -1,0 +1,112 @@
+"""The reference of the package's public names, out of its own signatures and words. Used by `generate.py`."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Iterator, List, Optional, Union
+
+SANDBOX = Path(__file__).resolve().parent / "src/espalier/sandbox"
+
+BEGIN = """# Python: sandboxes
+
+Made by `clients/python/generate.py` of the package's own words. A first look: clients/python/README.md.
+
+`from espalier import SandboxClient`, or for asyncio `AsyncSandboxClient`; all other names are in `espalier.sandbox`. The
+classes for asyncio have the same names with `Async` in front and the same methods, to be awaited; only `close` of clients, streams
+and terminals is `aclose` there. They are not listed again.
+
+"""
+
+#: Module, and what of it is shown, in the order of reading.
+PAGES = [
+    ("Client", "sync/client.py", ["SandboxClient"]),
+    ("Sandbox", "sync/sandbox.py", ["Sandbox"]),
+    ("Files", "sync/files.py", ["Files"]),
+    ("Commands", "sync/process.py", ["Process", "Stream"]),
+    ("Shells and terminals", "sync/shell.py", ["Shell"]),
+    ("", "sync/terminal.py", ["Terminal"]),
+    ("Ports", "sync/forward.py", ["Forwarder"]),
+    ("Values", "model.py", []),
+    ("Errors", "errors.py", []),
+]
+
+Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
+
+
+def text() -> str:
+    """The whole page."""
+    parts: List[str] = [BEGIN]
+    for title, module, names in PAGES:
+        tree = ast.parse((SANDBOX / module).read_text())
+        if title:
+            parts.append(f"## {title}\n\n")
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and (not names or node.name in names):
+                if node.name != "Record":
+                    parts.extend(of_class(node, (SANDBOX / module).read_text().splitlines()))
+    return "".join(parts).rstrip() + "\n"
+
+
+def of_class(node: ast.ClassDef, source: List[str]) -> Iterator[str]:
+    bases = [ast.unparse(base) for base in node.bases if ast.unparse(base) not in ("Exception", "Record")]
+    kind = f" ({', '.join(bases)})" if bases else ""
+    yield f"### `{node.name}`{kind}\n\n{words(node)}\n\n"
+    rows = [row for each in node.body for row in of_member(node, each, source)]
+    if rows:
+        yield "\n".join(rows) + "\n\n"
+
+
+def of_member(owner: ast.ClassDef, node: ast.stmt, source: List[str]) -> Iterator[str]:
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        yield f"- `{node.target.id}: {ast.unparse(node.annotation)}`{said(comment(source, node.lineno))}"
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return
+    if node.name == "__init__" and owner.name in ("SandboxClient",):
+        yield f"- `{owner.name}({arguments(node)})`"
+    elif node.name == "__init__":
+        yield from attributes(node, source)
+    if node.name.startswith("_"):
+        return
+    decorators = [ast.unparse(each) for each in node.decorator_list]
+    returned = f" -> {ast.unparse(node.returns)}" if node.returns and ast.unparse(node.returns) != "None" else ""
+    if "property" in decorators:
+        yield f"- `{node.name}{returned.replace(' ->', ':')}`{said(words(node))}"
+    elif "classmethod" not in decorators and "staticmethod" not in decorators:
+        yield f"- `{node.name}({arguments(node)}){returned}`{said(words(node))}"
+
+
+def attributes(node: Function, source: List[str]) -> Iterator[str]:
+    """Attributes that are explained where they are set."""
+    for each in ast.walk(node):
+        target = each.target if isinstance(each, ast.AnnAssign) else each.targets[0] if isinstance(each, ast.Assign) else None
+        if isinstance(target, ast.Attribute) and not target.attr.startswith("_"):
+            explained = comment(source, each.lineno)  # type: ignore[attr-defined]
+            if explained:
+                kind = f": {ast.unparse(each.annotation)}" if isinstance(each, ast.AnnAssign) else ""
+                yield f"- `{target.attr}{kind}`{said(explained)}"
+
+
+def arguments(node: Function) -> str:
+    copy = ast.parse(f"def f({ast.unparse(node.args)}): pass").body[0]
+    assert isinstance(copy, ast.FunctionDef)
+    copy.args.args = [each for each in copy.args.args if each.arg != "self"]
+    return ast.unparse(copy.args)
+
+
+def comment(source: List[str], line: int) -> str:
+    """The `#:` lines above."""
+    found: List[str] = []
+    while line > 1 and source[line - 2].strip().startswith("#:"):
+        found.insert(0, source[line - 2].strip()[2:].strip())
+        line -= 1
+    return " ".join(found)
+
+
+def words(node: Union[ast.ClassDef, Function]) -> str:
+    doc: Optional[str] = ast.get_docstring(node)
+    return doc or ""
+
+
+def said(text: str) -> str:
+    return f": {' '.join(text.split())}" if text else ""

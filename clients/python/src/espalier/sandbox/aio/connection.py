@@ -1,0 +1,94 @@
+"""The way of one call: sent, and sent again with the same id while that may help and cannot act twice."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from typing import Optional, Union
+
+from ..core.calls import Calls
+from ..core.requests import Request, Response, called
+from ..core.retry import Attempts, Cut, Policy
+from ..core.settings import SILENCE_SECONDS, Settings
+from ..errors import ApiError, ConnectionFailed, api_error
+from .io import AsyncAnswer, AsyncHttp, AsyncSocket, Transport, now, sleep
+
+
+class AsyncConnection:
+    """To one service, with one key, as one session."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy: Policy,
+        calls: Calls,
+        verify: Union[bool, ssl.SSLContext],
+        transport: Optional[Transport],
+    ) -> None:
+        self.settings, self.policy, self.calls, self.verify = settings, policy, calls, verify
+        self.http = AsyncHttp(settings, verify, transport)
+        self._reached = False
+
+    def attempts(self) -> Attempts:
+        """Of a call that begins."""
+        return Attempts(self.policy, self._reached)
+
+    async def call(self, request: Request) -> Response:
+        """The answer, below 400. `ApiError` or `ConnectionFailed` when trying again does not help."""
+        attempts = self.attempts()
+        request.headers.setdefault("x-request-id", secrets.token_hex(8))
+        while True:
+            failure: Union[Cut, ApiError]
+            try:
+                response = await self.http.send(request)
+                self._reached = True
+                if response.status < 400:
+                    return Response(response.status, response.headers, response.body, attempts.made + 1)
+                failure = api_error(response.status, response.headers, response.body)
+            except Cut as cut:
+                failure = cut
+            await sleep(attempts.delay(failure, now(), request.repeatable))
+
+    async def open(self, request: Request, attempts: Attempts, silence: float = SILENCE_SECONDS) -> Optional[AsyncAnswer]:
+        """The begin of an answer that is read piece by piece; None where it is to be tried again, after the pause was made."""
+        request.headers.setdefault("x-request-id", secrets.token_hex(8))
+        failure: Union[Cut, ApiError]
+        try:
+            answer = await self.http.open(request, silence)
+            self._reached = True
+            if answer.status < 400:
+                return answer
+            try:
+                failure = api_error(answer.status, answer.headers, await answer.rest(1 << 20))
+            finally:
+                await answer.aclose()
+        except Cut as cut:
+            failure = cut
+        await sleep(attempts.delay(failure, now(), request.repeatable))
+        return None
+
+    async def change(self, sandbox: str, request: Request) -> Response:
+        """A call that changes something in a sandbox, by an id of its own."""
+        call = self.calls.allot(sandbox)
+        try:
+            return await self.call(called(request, call, self.calls.floor(sandbox)))
+        except ConnectionFailed as error:
+            error.of("call", str(call))
+            raise
+        finally:
+            self.calls.settle(sandbox, call)
+
+    async def socket(self, path: str, attempts: Attempts) -> Optional[AsyncSocket]:
+        """A WebSocket; None where it is to be tried again."""
+        failure: Union[Cut, ApiError]
+        try:
+            socket = await AsyncSocket.open(self.settings, path, self.verify)
+            self._reached = True
+            return socket
+        except (Cut, ApiError) as error:
+            failure = error
+        await sleep(attempts.delay(failure, now()))
+        return None
+
+    async def aclose(self) -> None:
+        await self.http.aclose()

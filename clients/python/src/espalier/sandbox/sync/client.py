@@ -1,0 +1,224 @@
+# Made of aio/client.py by clients/python/generate.py; change that, not this.
+"""The client of a service: makes, finds and deletes sandboxes."""
+
+from __future__ import annotations
+
+import ssl
+from types import TracebackType
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Type, Union
+
+from ..core.calls import Calls
+from ..core.commands import Network, sandbox_body
+from ..core.requests import Labels, Request, list_sandboxes, once, sandbox_path, segment, send_json, with_query
+from ..core.retry import Policy
+from ..core.settings import WAIT_SECONDS, Settings
+from ..errors import EspalierError, Gone, NotFound, SandboxFailed, Unavailable, WaitTimeout
+from ..model import Checkpoint, Json, Key, Resources, SandboxInfo
+from .connection import Connection
+from .io import Transport, now
+from .sandbox import Sandbox
+
+#: Sandboxes of one page of a list.
+PAGE = 500
+
+
+class SandboxClient:
+    """Of one service, by one key. As a context manager it deletes what it made and closes its connections.
+
+    `base_url` and `api_key` come from `ESPALIER_URL` and `ESPALIER_API_KEY` where they are not given. Calls that fail on the
+    way are made again with the same id for `reconnect_within` seconds (`connect_within` as long as the service was never
+    reached), and never act twice. `verify`: as of httpx, for the service's certificate.
+    """
+
+    def __init__(
+        self,
+        base_url: Optional[str] = None,
+        api_key: Optional[str] = None,
+        *,
+        reconnect_within: float = 60.0,
+        connect_within: float = 10.0,
+        auto_cleanup: bool = True,
+        verify: Union[bool, ssl.SSLContext] = True,
+        connections: int = 1000,
+        session: Optional[str] = None,
+        transport: Optional[Transport] = None,
+    ) -> None:
+        policy = Policy(reconnect_within=reconnect_within, connect_within=connect_within)
+        settings = Settings.of(base_url, api_key, connections)
+        self.connection = Connection(settings, policy, Calls(session), verify, transport)
+        self._auto_cleanup = auto_cleanup
+        self._made: Dict[str, Sandbox] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.base_url}>"
+
+    @property
+    def base_url(self) -> str:
+        return self.connection.settings.base_url
+
+    def create_sandbox(
+        self,
+        image: Optional[str] = None,
+        block_network: Optional[bool] = None,
+        *,
+        cpu: Union[int, float, str, None] = None,
+        memory: Union[int, str, None] = None,
+        disk: Union[int, str, None] = None,
+        network: Optional[Network] = None,
+        env: Optional[Mapping[str, str]] = None,
+        files: Optional[Mapping[str, Any]] = None,
+        setup: Union[str, Sequence[str], None] = None,
+        user: Optional[str] = None,
+        workdir: Optional[str] = None,
+        entrypoint: Optional[bool] = None,
+        files_max: Optional[int] = None,
+        processes_max: Optional[int] = None,
+        checkpoint: Optional[str] = None,
+        labels: Optional[Labels] = None,
+        name: Optional[str] = None,
+        lifetime_s: Optional[float] = None,
+        idle_s: Optional[float] = None,
+        require: Optional[Sequence[str]] = None,
+        timeout: float = 600.0,
+        wait_ready: bool = True,
+        poll_interval: Optional[float] = None,
+    ) -> Sandbox:
+        """Makes a sandbox and waits until it runs: `SandboxFailed` says why it does not, `WaitTimeout` that `timeout` is over.
+
+        `image`: `host` (the service's own programs), or any OCI image; or `checkpoint`, the id of one. `memory`, `disk`:
+        bytes or text such as `2GiB`. `network`: `"none"` (default), `"loopback"`, or what may be reached, such as
+        `["pypi.org:443"]`. `files`: path to text, or to `{"text": ..., "mode": "0755"}`. `lifetime_s` (2 h) ends it for
+        certain, and so do `idle_s` seconds without a call or a heartbeat. `poll_interval` is taken and not needed.
+        """
+        body = sandbox_body(
+            image, block_network, cpu, memory, disk, network, env, files, setup, labels, require, checkpoint,
+            user=user, workdir=workdir, entrypoint=entrypoint, files_max=files_max, processes_max=processes_max, name=name,
+            lifetime_s=lifetime_s, idle_s=idle_s,
+        )  # fmt: skip
+        end = now() + timeout
+        first = min(WAIT_SECONDS, timeout) if wait_ready else 0.0
+        path = with_query("/v1/sandboxes", [("wait_s", round(first, 3))])
+        response = self.connection.call(once(send_json("POST", path, body, wait=first)))
+        sandbox = self._track(SandboxInfo.read(response.object()))
+        if not wait_ready:
+            return sandbox
+        try:
+            if sandbox.info.state == "creating":
+                sandbox.wait("running", max(end - now(), 0.0))
+            if sandbox.info.state != "running":
+                raise SandboxFailed(sandbox.info)
+        except (SandboxFailed, WaitTimeout):
+            # Nobody else could: the caller gets no sandbox.
+            self._delete_quietly(sandbox)
+            raise
+        return sandbox
+
+    def _track(self, info: SandboxInfo) -> Sandbox:
+        """One that this client made, and deletes at its end."""
+        sandbox = Sandbox(self, info)
+        self._made[info.id] = sandbox
+        return sandbox
+
+    def get_sandbox(self, sandbox_id: str) -> Sandbox:
+        """One by its id. It is not deleted with this client."""
+        info = SandboxInfo.read((self.connection.call(Request("GET", sandbox_path(sandbox_id)))).object())
+        return self._made.get(info.id) or Sandbox(self, info)
+
+    def list_sandboxes(
+        self,
+        labels: Optional[Labels] = None,
+        state: Optional[str] = None,
+        name: Optional[str] = None,
+        limit: int = 10_000,
+    ) -> List[Sandbox]:
+        """This key's sandboxes, the newest first. `labels`: all of these; an empty value asks only that there is one."""
+        found: List[Sandbox] = []
+        after: Optional[str] = None
+        while len(found) < limit:
+            request = list_sandboxes(labels or {}, state, name, min(PAGE, limit - len(found)), after)
+            answer = (self.connection.call(request)).object()
+            page = [SandboxInfo.read(each) for each in answer.get("sandboxes", [])]
+            found += [self._made.get(info.id) or Sandbox(self, info) for info in page]
+            after = answer.get("next")
+            if not after or not page:
+                break
+        return found
+
+    def delete_sandbox(self, sandbox_id: str) -> None:
+        """Ends one. That it is gone already is no error."""
+        self._made.pop(sandbox_id, None)
+        try:
+            self.connection.call(Request("DELETE", sandbox_path(sandbox_id)))
+        except (NotFound, Gone):
+            pass
+        self.connection.calls.forget(sandbox_id)
+
+    def _delete_quietly(self, sandbox: Sandbox) -> None:
+        try:
+            sandbox.delete()
+        except EspalierError:
+            # Its lifetime ends it.
+            pass
+
+    def cleanup_all(self) -> int:
+        """Deletes every sandbox that this client made and that is not deleted yet; how many."""
+        made = list(self._made.values())
+        for sandbox in made:
+            self._delete_quietly(sandbox)
+        return len(made)
+
+    def list_checkpoints(self, labels: Optional[Labels] = None) -> List[Checkpoint]:
+        """This key's checkpoints."""
+        query = [("label", f"{key}={value}" if value else key) for key, value in (labels or {}).items()]
+        answer = (self.connection.call(Request("GET", with_query("/v1/checkpoints", query)))).object()
+        return [Checkpoint.read(each) for each in answer.get("checkpoints", [])]
+
+    def get_checkpoint(self, checkpoint_id: str) -> Checkpoint:
+        path = f"/v1/checkpoints/{segment(checkpoint_id)}"
+        return Checkpoint.read((self.connection.call(Request("GET", path))).object())
+
+    def delete_checkpoint(self, checkpoint_id: str) -> None:
+        """Sandboxes that were made from it stay."""
+        try:
+            self.connection.call(Request("DELETE", f"/v1/checkpoints/{segment(checkpoint_id)}"))
+        except NotFound as error:
+            if error.attempts == 1:
+                raise
+
+    def health(self) -> Json:
+        """That the service lives; needs no key."""
+        return (self.connection.call(Request("GET", "/health"))).object()
+
+    def ready(self) -> bool:
+        """That the service takes work."""
+        try:
+            self.connection.call(Request("GET", "/ready", repeatable=False))
+            return True
+        except Unavailable:
+            return False
+
+    def resources(self) -> Resources:
+        """What this key may have and has, and what the machine has."""
+        return Resources.read((self.connection.call(Request("GET", "/resources"))).object())
+
+    def key(self) -> Key:
+        """The key in use, with its scopes and quotas."""
+        return Key.read((self.connection.call(Request("GET", "/v1/key"))).object())
+
+    def close(self) -> None:
+        """Closes the connections. Deletes nothing."""
+        for sandbox in list(self._made.values()):
+            sandbox.stop_heartbeat()
+        self.connection.close()
+
+    def __enter__(self) -> "SandboxClient":
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        try:
+            if self._auto_cleanup:
+                self.cleanup_all()
+        finally:
+            self.close()

@@ -1,0 +1,84 @@
+"""One test for both clients: the one for asyncio behind a face that blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from typing import Any
+
+from espalier.sandbox import AsyncSandboxClient, SandboxClient
+
+KINDS = ["sync", "async"]
+
+
+class Loop:
+    """Where the asyncio client lives."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    def run(self, awaitable: Any) -> Any:
+        async def wait() -> Any:
+            return await awaitable
+
+        return asyncio.run_coroutine_threadsafe(wait(), self.loop).result(120)
+
+    def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """In the loop's thread: some methods start tasks."""
+
+        async def go() -> Any:
+            value = function(*args, **kwargs)
+            return await value if inspect.isawaitable(value) else value
+
+        return asyncio.run_coroutine_threadsafe(go(), self.loop).result(120)
+
+
+class Blocking:
+    """An object of the asyncio client, used as its twin for threads is."""
+
+    def __init__(self, loop: Loop, inner: Any) -> None:
+        self.__dict__.update(_loop=loop, _inner=inner)
+
+    def _face(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._face(each) for each in value]
+        if type(value).__name__.startswith("Async") or inspect.isasyncgen(value):
+            return Blocking(self._loop, value)
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, "aclose" if name == "close" and hasattr(self._inner, "aclose") else name)
+        if not callable(value):
+            return self._face(value)
+        return lambda *args, **kwargs: self._face(self._loop.call(value, *args, **kwargs))
+
+    def __enter__(self) -> Any:
+        return self._face(self._loop.run(self._inner.__aenter__()))
+
+    def __exit__(self, *error: Any) -> None:
+        self._loop.run(self._inner.__aexit__(*error))
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._face(self._loop.run(self._inner.__anext__()))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
+_LOOP = Loop()
+
+
+def client(kind: str, url: str, key: str, **more: Any) -> Any:
+    """A client of either kind."""
+    if kind == "sync":
+        return SandboxClient(url, key, **more)
+
+    async def make() -> Any:
+        return AsyncSandboxClient(url, key, **more)
+
+    return Blocking(_LOOP, _LOOP.run(make()))

@@ -1,0 +1,186 @@
+"""Every operation of the service's own description, with thousands of requests that it did not think of.
+
+`python tests/fuzz.py URL KEY [CASES]` runs schemathesis (the extra `fuzz`) until at least CASES (2,000) requests were made: no
+answer of 500 or above but 501 and 503, and none outside the description. Paths get real names, so that what they name is there.
+Exits with 1 where something is found. The key should be of its own: what has it is deleted.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import Any, Dict, List
+
+import schemathesis
+from espalier import SandboxClient
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import CheckFunction
+from schemathesis.core.failures import Failure, FailureGroup
+
+#: Seconds that one request may take.
+REQUEST_SECONDS = 30
+#: Operations whose answers are not of this service, or that are no requests of their own.
+LEFT_OUT = ("/ports/", "/tunnels/", "/stream", "/exec/pty")
+
+
+class Names:
+    """What is there to be named, made again when a case has taken it away."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.client = SandboxClient(url, key, reconnect_within=10)
+        self.values: Dict[str, str] = {}
+        self.renew()
+
+    def renew(self) -> None:
+        for sandbox in self.client.list_sandboxes(state="running"):
+            if sandbox.id != self.values.get("sandbox"):
+                sandbox.delete()
+        for checkpoint in self.client.list_checkpoints():
+            if checkpoint.id != self.values.get("checkpoint"):
+                self.client.delete_checkpoint(checkpoint.id)
+        sandbox = self.client.create_sandbox(files={"/root/file": "text"}, memory="256MiB", idle_s=600)
+        command = sandbox.start("cat", stdin_open=True, timeout=600)
+        self.values = {
+            "sandbox": sandbox.id,
+            "checkpoint": sandbox.checkpoint().id,
+            "command": command.id,
+            "shell": sandbox.shell().id,
+            "job": f"{sandbox.id}.{command.id}",
+        }
+
+    def alive(self) -> bool:
+        try:
+            sandbox = self.client.get_sandbox(self.values["sandbox"])
+            sandbox.get_job(self.values["command"])
+            self.client.get_checkpoint(self.values["checkpoint"])
+            return sandbox.info.state == "running" and not sandbox.list_shells()[0]["ended"]
+        except Exception:
+            return False
+
+    def of(self, path: str, name: str) -> str:
+        before = path[: path.index("{" + name)]
+        for end, value in [
+            ("checkpoints/", "checkpoint"), ("sandboxes/", "sandbox"), ("commands/", "command"), ("shells/", "shell"),
+            ("jobs/", "job"),
+        ]:  # fmt: skip
+            if before.endswith(end):
+                return self.values[value]
+        return "8000"
+
+
+def checks() -> List[CheckFunction]:
+    from schemathesis.specs.openapi import checks as of_openapi
+
+    return [
+        of_openapi.status_code_conformance,
+        of_openapi.content_type_conformance,
+        of_openapi.response_schema_conformance,
+        of_openapi.response_headers_conformance,
+    ]
+
+
+class Hunt:
+    """All requests of one run, and what was wrong with their answers."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.key, self.names = key, Names(url, key)
+        self.found: Dict[str, List[str]] = {}
+        self.statuses: "Counter[int]" = Counter()
+        self.made = 0
+
+    def operation(self, operation: Any, number: int, count: int) -> None:
+        """So many requests of one operation: as described, and every third as not described."""
+        self.some(operation, number, count - count // 3, GenerationMode.POSITIVE)
+        if operation.body or operation.query or operation.path_parameters:
+            self.some(operation, number, count // 3, GenerationMode.NEGATIVE)
+
+    def some(self, operation: Any, number: int, count: int, mode: GenerationMode) -> None:
+
+        @seed(number)
+        @settings(
+            max_examples=count, deadline=None, database=None, phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def run(case: Any) -> None:
+            self.one(operation, case)
+
+        try:
+            run()
+        except Unsatisfiable:
+            # Nothing can be said wrongly here.
+            pass
+
+    def one(self, operation: Any, case: Any) -> None:
+        self.made += 1
+        if self.made % 5 == 0 and not self.names.alive():
+            self.names.renew()
+        # Three of four requests name what is there.
+        for name in list(case.path_parameters or {}):
+            if self.made % 4:
+                case.path_parameters[name] = self.names.of(operation.path, name)
+        # Nobody waits for long here.
+        query = case.query or {}
+        for wait in ("wait_s", "timeout_s", "timeout"):
+            if isinstance(query.get(wait), (int, float)) and query[wait] > 2:
+                query[wait] = 1
+        if isinstance(case.body, dict):
+            if "image" in case.body and self.made % 2:
+                case.body["image"] = "host"
+            for wait in ("wait_s", "timeout_s", "timeout_seconds"):
+                if isinstance(case.body.get(wait), (int, float)) and not 0 < case.body[wait] <= 2:
+                    case.body[wait] = 1
+        label = f"{operation.method.upper()} {operation.path}"
+        for problem in tried(case, self.key, self.statuses):
+            self.found.setdefault(f"{label}: {problem.splitlines()[0]}", []).append(problem)
+
+
+def main() -> int:
+    url, key = sys.argv[1], sys.argv[2]
+    wanted = int(sys.argv[3]) if len(sys.argv) > 3 else 2000
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    operations = [each.ok() for each in schema.get_all_operations()]
+    operations = [each for each in operations if not any(part in each.path for part in LEFT_OUT)]
+    hunt, began = Hunt(url, key), time.monotonic()
+    rounds = 0
+    # Hypothesis stops early where an operation has few cases; others are then asked more.
+    while hunt.made < wanted and rounds < 10:
+        count = -(-(wanted - hunt.made) // len(operations)) + 5
+        for number, operation in enumerate(operations):
+            hunt.operation(operation, rounds * 1000 + number, count)
+            if not hunt.names.alive():
+                hunt.names.renew()
+        rounds += 1
+    hunt.names.client.cleanup_all()
+    seconds = time.monotonic() - began
+    statuses = dict(sorted(hunt.statuses.items()))
+    print(f"{hunt.made} requests over {len(operations)} operations in {seconds:.0f} s; statuses {statuses}")
+    for title, examples in hunt.found.items():
+        print(f"\n{len(examples)} x {title}\n{examples[0][:1500]}")
+    return 1 if hunt.found or hunt.made < wanted else 0
+
+
+def tried(case: Any, key: str, statuses: "Counter[int]") -> List[str]:
+    """Sends one case; what is wrong with its answer."""
+    try:
+        answer = case.call(headers={"authorization": f"Bearer {key}"}, timeout=REQUEST_SECONDS)
+    except Exception as error:
+        return [f"no answer: {type(error).__name__}\n{error}"]
+    statuses[answer.status_code] += 1
+    said = f"{case.method} {answer.request.url}\nbody {case.body!r}\nanswer {answer.status_code} {answer.text[:500]}"
+    if answer.status_code >= 500 and answer.status_code not in (501, 503, 507):
+        return [f"status {answer.status_code}\n{said}"]
+    try:
+        case.validate_response(answer, checks=checks())
+    except FailureGroup as group:
+        return [f"{type(each).__name__}: {each.title}\n{each}\n{said}" for each in group.exceptions]
+    except Failure as failure:
+        return [f"{type(failure).__name__}: {failure.title}\n{failure}\n{said}"]
+    return []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""A second key sees, lists, names, deletes and reaches nothing of the first, over every route that the service says it has."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from typing import Any, Dict, Iterator, List, Tuple
+
+import daemon
+import httpx
+import pytest
+from espalier import SandboxClient
+from espalier import sandbox as api
+
+pytestmark = daemon.needed
+
+METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
+#: Routes that everybody may ask, and that name nobody's things.
+OPEN = {"/", "/health", "/ready", "/openapi.json"}
+#: Answers that tell a stranger nothing: it is not there, the request has no meaning, or it is of another's key.
+TELL_NOTHING = (400, 401, 403, 404, 405, 410, 415, 422)
+
+
+class Owner:
+    """The first key, with one of everything."""
+
+    def __init__(self, served: Any) -> None:
+        self.url, self.key = served.url, served.key
+        self.client = SandboxClient(served.url, served.key)
+        self.sandbox = self.client.create_sandbox(
+            network="loopback", labels={"secret": "label-7421"}, name="name-7421", files={"/secret-7421": "content-7421"}
+        )
+        self.checkpoint = self.sandbox.checkpoint()
+        self.process = self.sandbox.start("echo output-7421; sleep 3600", timeout=None)
+        self.shell = self.sandbox.shell()
+        self.marks = [self.sandbox.id, self.checkpoint.id, self.process.id, self.shell.id, "7421"]
+
+    def alive(self) -> None:
+        """Everything is as it was."""
+        assert self.sandbox.refresh().state == "running"
+        assert self.sandbox.labels == {"secret": "label-7421"}
+        assert self.sandbox.download_content("/secret-7421") == b"content-7421"
+        assert [entry.name for entry in self.sandbox.list_files("/") if "7421" in entry.name] == ["secret-7421"]
+        assert self.process.poll().status == "running"
+        assert self.shell.exec("echo here").stdout == "here\n"
+        self.client.get_checkpoint(self.checkpoint.id)
+
+
+@pytest.fixture(scope="module")
+def owner(served: Any) -> Iterator[Owner]:
+    owner = Owner(served)
+    yield owner
+    owner.client.delete_checkpoint(owner.checkpoint.id)
+    owner.client.cleanup_all()
+    owner.client.close()
+
+
+@pytest.fixture(scope="module")
+def stranger(served: Any) -> str:
+    return str(served.another_key("stranger"))
+
+
+def routes(url: str) -> List[Tuple[str, str, Dict[str, Any]]]:
+    """Every method of every path of the service's own description."""
+    paths = httpx.get(f"{url}/openapi.json").json()["paths"]
+    return [(method, path, each[method]) for path, each in paths.items() for method in METHODS if method in each]
+
+
+def filled(path: str, owner: Owner) -> str:
+    """The path with the first key's own names in it."""
+    ids = {"shell": owner.shell.id, "sid": owner.shell.id, "port": "8000", "path": "x", "rest": "x"}
+
+    def name(found: "re.Match[str]") -> str:
+        word = found.group(1).lstrip("*")
+        before = path[: found.start()]
+        if "checkpoints/" in before:
+            return str(owner.checkpoint.id)
+        if "jobs/" in before:
+            return f"{owner.sandbox.id}.{owner.process.id}"
+        if before.endswith("sandboxes/"):
+            return str(owner.sandbox.id)
+        if before.endswith("commands/"):
+            return str(owner.process.id)
+        if before.endswith("shells/"):
+            return str(owner.shell.id)
+        return ids.get(word, "x")
+
+    return re.sub(r"\{([^}]+)\}", name, path)
+
+
+#: Bodies that would do something, had they the right to.
+BODIES: Dict[str, Any] = {
+    "commands": {"command": "touch /touched-7421"},
+    "exec": {"command": "touch /touched-7421"},
+    "shells": {},
+    "fork": {"count": 1},
+    "checkpoints": {},
+    "move": {"from": "/secret-7421", "to": "/moved"},
+    "patch": {"patch": "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"},
+    "apply_patch": {"patch": "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"},
+    "signal": {"signal": "KILL", "tree": True},
+    "resize": {"rows": 3, "columns": 3},
+    "files": {"path": "/secret-7421", "content": "eA=="},
+}
+
+
+def test_over_every_route(served: Any, owner: Owner, stranger: str) -> None:
+    known = routes(served.url)
+    assert len(known) >= 30, [f"{method} {path}" for method, path, _ in known]
+    asked = 0
+    for method, path, _ in known:
+        if path in OPEN:
+            continue
+        target = filled(path, owner) + "?path=/secret-7421&offset=0&stream=stdout&recursive=true"
+        bare = filled(path, owner)
+        last = path.rstrip("/").rsplit("/", 1)[-1]
+        body = {"labels": {"taken": "1"}, "lifetime_s": 5} if method == "patch" else BODIES.get(last)
+        for address in (target, bare):
+            more = {"json": body} if body is not None else {}
+            answer = daemon.raw(method.upper(), served.url + address, stranger, **more)
+            asked += 1
+            text = answer.text
+            problem = json.dumps(answer.json()) if "json" in answer.headers.get("content-type", "") else text
+            # A detail may repeat what the stranger gave; it may not tell another thing.
+            named = [mark for mark in owner.marks if mark in problem and mark not in address]
+            if "{" in path:
+                assert answer.status_code in TELL_NOTHING, f"{method} {address}: {answer.status_code} {text[:200]}"
+            assert not named, f"{method} {address}: tells {named}: {text[:300]}"
+    print(f"{asked} requests over {len(known)} routes")
+    owner.alive()
+
+
+def test_it_is_as_if_there_were_nothing(served: Any, owner: Owner, stranger: str) -> None:
+    """The answers for what is another's and for what is nowhere are the same but for the name."""
+    for there, nowhere in [
+        (f"/v1/sandboxes/{owner.sandbox.id}", "/v1/sandboxes/aaaaaaaaaaaa"),
+        (f"/v1/sandboxes/{owner.sandbox.id}/files?path=/secret-7421", "/v1/sandboxes/aaaaaaaaaaaa/files?path=/secret-7421"),
+        (f"/v1/checkpoints/{owner.checkpoint.id}", f"/v1/checkpoints/{'a' * len(owner.checkpoint.id)}"),
+    ]:
+        one, other = (daemon.raw("GET", served.url + path, stranger) for path in (there, nowhere))
+        assert one.status_code == other.status_code == 404
+        same = [
+            {key: str(value).replace(name, "NAME") for key, value in answer.json().items() if key != "request_id"}
+            for answer, name in ((one, there.split("/")[3].split("?")[0]), (other, nowhere.split("/")[3].split("?")[0]))
+        ]
+        assert same[0] == same[1]
+
+
+def test_by_the_client(served: Any, owner: Owner, stranger: str) -> None:
+    with SandboxClient(served.url, stranger, reconnect_within=2) as client:
+        assert client.list_sandboxes() == [] and client.list_checkpoints() == []
+        with pytest.raises(api.NotFound):
+            client.get_sandbox(owner.sandbox.id)
+        with pytest.raises(api.ApiError):
+            client.create_sandbox(checkpoint=owner.checkpoint.id)
+        theirs = api.Sandbox(client, owner.sandbox.info)
+        for attempt in [
+            lambda: theirs.exec("true"),
+            lambda: list(theirs.stream("true")),
+            lambda: list(theirs.attach(owner.process.id).events()),
+            lambda: theirs.attach(owner.process.id).output(),
+            lambda: theirs.terminal("sh"),
+            lambda: theirs.checkpoint(),
+            lambda: theirs.fork(),
+            lambda: theirs.download_content("/secret-7421"),
+            lambda: theirs.shell(),
+            lambda: theirs.exec("true", shell=owner.shell.id),
+        ]:
+            with pytest.raises(api.NotFound):
+                attempt()
+        client.delete_sandbox(owner.sandbox.id)
+        for path in ("", "/", "/x"):
+            port = f"{served.url}/v1/sandboxes/{owner.sandbox.id}/ports/8000{path}"
+            assert daemon.raw("GET", port, stranger).status_code == 404
+        with theirs.forward(8000) as forwarder:
+            with socket.create_connection(tuple(forwarder.address), timeout=20) as peer:
+                assert peer.recv(10) == b""
+            assert isinstance(forwarder.error, api.NotFound)
+    owner.alive()
+
+
+def test_ids_and_idempotency_keys_are_each_keys_own(served: Any, owner: Owner, stranger: str) -> None:
+    more = {"idempotency-key": "shared-name"}
+    mine, theirs = (
+        daemon.raw("POST", f"{served.url}/v1/sandboxes", key, json={}, headers=more).json()["id"]
+        for key in (owner.key, stranger)
+    )
+    assert mine != theirs
+    with SandboxClient(served.url, stranger) as client:
+        # Another's shell, command or checkpoint is not had by its own sandbox either.
+        own = client.get_sandbox(theirs)
+        with pytest.raises(api.ApiError):
+            own.exec("true", shell=owner.shell.id)
+        with pytest.raises((api.NotFound, api.Expired)):
+            own.attach(owner.process.id).poll()
+        own.delete()
+    owner.client.delete_sandbox(mine)
+
+
+def test_scopes_and_revoked_keys(served: Any, owner: Owner) -> None:
+    reader = served.another_key("reader", scopes="sandboxes:read")
+    with SandboxClient(served.url, reader) as client:
+        assert client.list_sandboxes() == []
+        with pytest.raises(api.Forbidden):
+            client.create_sandbox()
+    assert daemon.raw("GET", f"{served.url}/metrics", reader).status_code == 403
+    for wrong in (None, "", "esp_", "esp_" + "a" * 40, owner.key[:-1], owner.key + "a"):
+        assert daemon.raw("GET", f"{served.url}/v1/sandboxes", wrong).status_code == 401
+    other = served.another_key("revoked")
+    id = daemon.raw("GET", f"{served.url}/v1/key", other).json()["id"]
+    assert daemon.raw("GET", f"{served.url}/v1/key", headers={"x-api-key": other}).status_code == 200
+    served.daemon.command("key", "revoke", id)
+    end = time.monotonic() + 30
+    while daemon.raw("GET", f"{served.url}/v1/key", other).status_code != 401:
+        assert time.monotonic() < end, "a revoked key still works"
+        time.sleep(0.5)
+    served.keys.remove(other)
+
+
+def test_quotas_are_of_the_key(served: Any) -> None:
+    small = served.another_key("small", "--sandboxes", "2", "--memory", "3GiB")
+    with SandboxClient(served.url, small) as client:
+        first = client.create_sandbox(memory="1GiB")
+        with pytest.raises(api.QuotaExceeded):
+            client.create_sandbox(memory="2560MiB")
+        client.create_sandbox(memory="1GiB")
+        with pytest.raises(api.QuotaExceeded) as caught:
+            client.create_sandbox(memory="100MiB")
+        assert caught.value.hint
+        with pytest.raises(api.QuotaExceeded):
+            first.fork()
+        first.delete()
+        client.create_sandbox(memory="100MiB")
