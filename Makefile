@@ -3,9 +3,9 @@
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/espalier
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 
-.PHONY: demo test bench lint build test-live test-graders setup clean
+.PHONY: demo demo-swe test bench lint build test-live test-graders setup clean
 
-demo test bench lint build test-live test-graders setup clean: toolchain
+demo demo-swe test bench lint build test-live test-graders setup clean: toolchain
 	@cargo xtask $@
 
 # What `cargo xtask` itself needs; all else it looks after. Checkouts share the cache, and cargo tells their crates apart by

@@ -12,13 +12,12 @@ import random
 import subprocess
 import sys
 import tempfile
-import types
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import logs as logs_of
+import standin
 
 LOGS_MIN = 300
 STATUSES = {"PASSED", "FAILED", "SKIPPED", "ERROR", "XFAIL"}
@@ -37,30 +36,7 @@ PARSERS = {
     "swebench-tap": "parse_log_tap",
 }
 
-
-class StandIn:
-    """Finds the packages that swebench imports and its grading never uses."""
-
-    NAMES = {"docker", "datasets", "dotenv", "modal", "tenacity", "requests", "tqdm", "bs4", "git", "ghapi", "fastcore", "yaml", "typer", "rich", "huggingface_hub", "chardet"}
-
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] not in self.NAMES:
-            return None
-        import importlib.machinery
-
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
-
-    def create_module(self, spec):
-        module = types.ModuleType(spec.name)
-        module.__path__ = []
-        module.__getattr__ = lambda name: MagicMock()
-        return module
-
-    def exec_module(self, module):
-        pass
-
-
-sys.meta_path.append(StandIn())
+standin.install()
 
 from swebench.harness import grading  # noqa: E402
 from swebench.harness.log_parsers import PARSER_REGISTRY  # noqa: E402

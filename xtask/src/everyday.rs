@@ -120,6 +120,9 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
     agent()?;
     plugins::build(&[])?;
     tasks()?;
+    say("building the engine");
+    // Of the whole workspace: see `build`. The Python package's tests start it.
+    openly(cargo().args(["build", "--release", "--workspace", "--bin", "espalier"]))?;
     let python = python_tests()?;
     guest_tests()?;
     say("running the tests");
@@ -135,8 +138,16 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
 fn client_python() -> Result<PathBuf, String> {
     let folder = setup::venv(
         "clients-env",
-        "numpy, msgpack and pytest",
-        &["numpy==2.4.6", "msgpack==1.2.4", "pytest==9.2.0"],
+        "what the Python package needs",
+        &[
+            "numpy==2.4.6",
+            "msgpack==1.2.4",
+            "httpx==0.28.1",
+            "websockets==17.4",
+            "pytest==9.2.0",
+            "mypy==2.4.1",
+            "schemathesis==4.32.5",
+        ],
     )?;
     Ok(folder.join("bin/python"))
 }
@@ -148,6 +159,7 @@ fn python_tests() -> Result<PathBuf, String> {
     say("testing clients/python");
     let mut pytest = Command::new(&python);
     pytest.current_dir(&client).env("PYTHONPATH", client.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
+    pytest.env("ESPALIER_BIN", place::binary());
     openly(pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]))?;
     Ok(python)
 }

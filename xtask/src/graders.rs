@@ -16,13 +16,22 @@ const PYTESTS: [(&str, &[&str]); 5] = [
     ("9.2.0", &["pytest==9.2.0", "pytest-xdist==3.8.0", "django==4.2.27"]),
 ];
 
+const REFEREE: &str = "graders-referee";
+
+/// Makes SWE-bench's own package ready, without what it asks for.
+pub fn referee() -> Result<(), String> {
+    let packages = ["--no-deps", "swebench==5.0.2", "unidiff==0.7.5"];
+    venv(REFEREE, "swebench, the referee", &packages).map(drop)
+}
+
+/// The Python that has it.
+pub fn referee_python() -> PathBuf {
+    cache().join(REFEREE).join("bin/python")
+}
+
 /// Makes logs by running tests, and compares.
 pub fn test() -> Result<(), String> {
-    let referee = venv(
-        "graders-referee",
-        "swebench, the referee",
-        &["--no-deps", "swebench==5.0.2", "unidiff==0.7.5"],
-    )?;
+    referee()?;
     let mut pytests = Vec::new();
     for (version, packages) in PYTESTS {
         let folder = venv(&format!("graders-pytest-{version}"), &format!("pytest {version}"), packages)?;
@@ -43,7 +52,7 @@ pub fn test() -> Result<(), String> {
     ]);
     openly(&mut cargo)?;
     say("running tests of every kind, and reading their logs (about 4 minutes)");
-    let mut compare = Command::new(referee.join("bin/python"));
+    let mut compare = Command::new(referee_python());
     compare.current_dir(root().join("tests/graders")).env("PYTHONDONTWRITEBYTECODE", "1");
     compare.arg("compare.py").arg("--reader").arg(target().join("release/examples/read_logs"));
     compare.args(pytests.iter().flat_map(|pair| ["--pytest", pair])).arg("--jest").arg(jest);

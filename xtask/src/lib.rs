@@ -8,5 +8,6 @@ pub mod plugins;
 pub mod setup;
 pub mod shell;
 pub mod stamp;
+pub mod swe;
 pub mod tasks;
 pub mod tidy;

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::tasks::{TextCraft, book::Book};
-use xtask::{everyday, graders, place, plugins, setup, tidy};
+use xtask::{everyday, graders, place, plugins, setup, swe, tidy};
 
 /// What the project does with itself.
 #[derive(Parser)]
@@ -41,6 +41,8 @@ enum Command {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Builds, makes software tasks, runs them, and looks for leaks.
+    DemoSwe,
     /// Builds, then runs every test.
     Test {
         /// For `cargo test`.
@@ -117,6 +119,7 @@ fn run(command: Command) -> Result<(), String> {
         Command::Build => everyday::build(),
         Command::Agent => everyday::agent(),
         Command::Demo { arguments } => everyday::demo(&arguments),
+        Command::DemoSwe => swe::demo(),
         Command::Test { arguments } => everyday::test(&arguments),
         Command::Ci => everyday::test(&[]),
         Command::Bench { names } => everyday::bench(&names),

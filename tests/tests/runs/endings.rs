@@ -1,5 +1,5 @@
 //! Each row of the table of endings, reached by a real component, a real environment and a real store. (The row
-//! `out-of-memory` is of sandboxes, which this engine does not have; `core::ending` tests its place in the order.)
+//! `out-of-memory` is of sandboxes, and in their tests.)
 
 use crate::setting::{Left, Parts, Setting, plain_tasks};
 use espalier_core::ending::{Status, StopReason};
@@ -100,6 +100,18 @@ async fn a_rollout_whose_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_whose_time_is_over() {
+    let server = server("well", Duration::from_millis(250)).await;
+    let limits = "turn_wall = \"100ms\"\nrollout_wall = \"60s\"";
+    let left = play(server.url(), &fault("obey-budget", 0), WORLD, limits).await;
+    check(&left, StopReason::LimitTurnWall, None);
+    // Turns that are quick enough are as many as there are.
+    let limits = "turn_wall = \"30s\"\nturns = 2";
+    let left = play(server.url(), &fault("obey-budget", 0), WORLD, limits).await;
+    check(&left, StopReason::LimitTurns, Some(0.0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_no_score_whatever_the_harness_makes_of_it() {
     let server = server("well", Duration::ZERO).await;
     server.set_faults(&Faults::always(Fault::Status(503)));
@@ -149,17 +161,25 @@ async fn a_drained_rollout_is_cancelled_and_runs_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reward_that_fails_is_null_and_never_zero() {
     let server = server("well", Duration::ZERO).await;
-    for name in ["panic", "nan", "failure", "nameless"] {
+    for (name, code) in [
+        ("panic", "reward-failure"),
+        ("nan", "reward-failure"),
+        ("failure", "scoring-infrastructure"),
+        ("nameless", "reward-failure"),
+        ("import-loop", "scoring-wall"),
+    ] {
         let world = format!(
             "[environment]\nplugin = \"fault-environment\"\n[[rewards]]\nplugin = \"environment-reward\"\n\
              [[rewards]]\nplugin = \"fault-reward\"\nattempts = 2\nsettings = {{ fault = \"{name}\" }}"
         );
-        let left = play(server.url(), &fault("complete", 1), &world, "").await;
+        // Calls enough for the loop to meet the clock first.
+        let limits = "scoring_wall = \"500ms\"\nhost_calls = 10000000";
+        let left = play(server.url(), &fault("complete", 1), &world, limits).await;
         check(&left, StopReason::Submitted, None);
         for (_, record) in left.finals() {
             let errors = &record.trajectory.errors;
             assert_eq!(errors.len(), 1, "{errors:?}");
-            assert_eq!(errors[0].code, "reward-failure");
+            assert_eq!(errors[0].code, code);
             assert!(errors[0].text.starts_with("fault-reward: "), "{errors:?}");
         }
     }

@@ -2,8 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
+mod agents;
 mod hand;
+mod memory;
 mod place;
+mod sdist;
+mod swe;
 mod tricks;
 mod whole;
 
@@ -243,6 +247,20 @@ async fn bash_agent_plays_by_blocks_and_its_calls_are_noted() {
     assert_eq!(notes[0], "main");
     assert_eq!(notes[1], "wc -l < given; cd /; echo lost > /dev/stderr; exit 3 -> exit 3, 7 bytes");
     assert_eq!(notes[3], "echo before; sleep 60 -> timed out, 7 bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_command_of_a_harness_takes_longer_than_its_wall() {
+    for shell in [false, true] {
+        let mut rollout = Rollout::new(json!({ "tests": { "script": "sleep 1" } }), &[]);
+        rollout.limits.command_wall = Some(std::time::Duration::from_millis(300));
+        let settings = json!({ "max_turns": 1, "shell": shell });
+        let answers = vec![Answer::Calls(vec![call("echo before; sleep 60")])];
+        let (_, calls) = rollout.run("bash-agent", settings, answers).await;
+        let notes: Vec<&str> = calls.iter().filter_map(|call| call.note.as_deref()).collect();
+        assert!(notes.contains(&"echo before; sleep 60 -> timed out, 7 bytes"), "{notes:?}");
+        assert_eq!(rollout.scored(json!({})).await.0, 1.0, "a reward has its own");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,11 +19,11 @@ const TEST: &str = "tests/test_calc.py";
 
 /// The library under test, with its bug.
 const LIBRARY: [(&str, &str); 4] = [
-    ("/work/calc/__init__.py", "from calc.core import add, multiply\n"),
-    ("/work/calc/core.py", "def add(a, b):\n    return a - b\n\n\ndef multiply(a, b):\n    return a * b\n"),
-    ("/work/pyproject.toml", "[project]\nname = \"calc\"\nversion = \"1\"\n"),
+    ("/code/calc/__init__.py", "from calc.core import add, multiply\n"),
+    ("/code/calc/core.py", "def add(a, b):\n    return a - b\n\n\ndef multiply(a, b):\n    return a * b\n"),
+    ("/code/pyproject.toml", "[project]\nname = \"calc\"\nversion = \"1\"\n"),
     (
-        "/work/tests/test_calc.py",
+        "/code/tests/test_calc.py",
         "from calc import multiply\n\n\ndef test_multiplies():\n    assert multiply(2, 3) == 6\n",
     ),
 ];
@@ -56,7 +56,7 @@ fn task(kind: &str, trick: &Trick) -> Value {
     json!({
         "id": format!("{kind}/{}", trick.name),
         "instruction": "Mend it.",
-        "sandbox": { "files": BTreeMap::from(LIBRARY), "workdir": "/work", "memory": "512MiB" },
+        "sandbox": { "files": BTreeMap::from(LIBRARY), "workdir": "/code", "memory": "512MiB" },
         "private": {
             "reference": { "script": trick.script },
             "tests": {
