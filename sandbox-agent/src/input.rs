@@ -40,10 +40,10 @@ impl Input {
         state.terminal = terminal;
     }
 
-    /// Writes bytes that begin at `offset`; those that were taken before are left out. `Err`: bytes before `offset` are missing,
-    /// and how many were taken.
+    /// Writes bytes that begin at `offset`; those that were taken before are left out. No bytes wait for nobody: how far others
+    /// have come. `Err`: bytes before `offset` are missing, and how many were taken.
     pub async fn write(&self, offset: u64, bytes: &[u8], end: bool) -> Result<Taken, u64> {
-        let _turn = self.turn.lock().await;
+        let _turn = if bytes.is_empty() && !end { None } else { Some(self.turn.lock().await) };
         let taken = self.lock().taken;
         let Some(known) = taken.checked_sub(offset) else { return Err(taken) };
         let known = usize::try_from(known).unwrap_or(usize::MAX).min(bytes.len());

@@ -1,6 +1,7 @@
 //! What goes wrong in other sandboxes, each a test of its name: it must not happen here.
 
 use crate::support::{Ran, Sandbox, Way, ways};
+use espalier_agent_client::forward::Forward;
 use espalier_agent_client::wire::{CommandSpec, OpenShellRequest, TimedOut, outcome::Outcome};
 use espalier_agent_client::{Event, Excerpts, Offsets, command};
 use std::time::{Duration, Instant};
@@ -154,14 +155,14 @@ async fn a_port_inside_is_reached() {
         }
     };
     let Ok(port) = port else { return };
-    let mut forward = agent.forward(port, "").await.unwrap();
+    let Forward { to, mut from } = agent.forward(port, "").await.unwrap();
     let sent: Vec<u8> = (0..1_000_000u32).map(|number| (number % 251) as u8).collect();
     for piece in sent.chunks(30_000) {
-        forward.send(bytes::Bytes::copy_from_slice(piece)).await.unwrap();
+        to.send(bytes::Bytes::copy_from_slice(piece)).await.unwrap();
     }
-    forward.finish();
+    drop(to);
     let mut got = Vec::new();
-    while let Some(piece) = forward.receive().await.unwrap() {
+    while let Some(piece) = from.receive().await.unwrap() {
         got.extend_from_slice(&piece);
     }
     got.reverse();

@@ -1,15 +1,13 @@
 //! Ports of the host behind which a sandbox's own are reached: a listener on the host's loopback for each, a stream of the
 //! agent for each connection. All end with the sandbox's handle.
 
-use bytes::Bytes;
-use espalier_agent_client::{Agent, AgentError};
+use espalier_agent_client::Agent;
 use espalier_core::failure::Failure;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -17,8 +15,6 @@ use tokio::task::{AbortHandle, JoinSet};
 const PORTS_MAX: usize = 64;
 /// Connections to one port at a time; who comes later waits.
 const CONNECTIONS_MAX: usize = 64;
-/// Bytes carried at a time.
-const PIECE_BYTES: usize = 32 << 10;
 
 /// See the module.
 pub(super) struct Ports {
@@ -69,38 +65,11 @@ async fn accept(listener: TcpListener, agent: Agent, number: u16) {
         let agent = agent.clone();
         connections.spawn(async move {
             // A port on which nobody listens looks like one that closes at once.
-            if let Err(error) = carry(stream, &agent, number).await {
+            let carried = async { agent.forward(number, "").await?.carry(stream).await };
+            if let Err(error) = carried.await {
                 tracing::debug!(number, "connection to a sandbox's port: {error}");
             }
             drop(place);
         });
     }
-}
-
-/// Bytes both ways, until both sides have finished.
-async fn carry(mut stream: TcpStream, agent: &Agent, number: u16) -> Result<(), AgentError> {
-    let mut forward = agent.forward(number, "").await?;
-    let local = |source| AgentError::Local { what: "a connection to a sandbox's port".to_owned(), source };
-    let (mut reader, mut writer) = stream.split();
-    let mut piece = vec![0; PIECE_BYTES];
-    let (mut sending, mut receiving) = (true, true);
-    while sending || receiving {
-        tokio::select! {
-            count = reader.read(&mut piece), if sending => match count.map_err(local)? {
-                0 => {
-                    forward.finish();
-                    sending = false;
-                }
-                count => forward.send(Bytes::copy_from_slice(&piece[..count])).await?,
-            },
-            bytes = forward.receive(), if receiving => match bytes? {
-                Some(bytes) => writer.write_all(&bytes).await.map_err(local)?,
-                None => {
-                    writer.shutdown().await.map_err(local)?;
-                    receiving = false;
-                }
-            },
-        }
-    }
-    Ok(())
 }
