@@ -6,24 +6,28 @@ use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::registry::{Bounds, Registry};
 use axum::Router;
+use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use espalier_sandbox::service::Sandboxes;
 use espalier_store::Store;
 use http::Request;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -161,7 +165,7 @@ impl Server {
             async move { registry.sweep().await }
         }));
         tokio::pin!(stop);
-        let (cut, _) = tokio::sync::watch::channel(false);
+        let (cut, _) = watch::channel(false);
         loop {
             let place = tokio::select! {
                 place = Arc::clone(&places).acquire_owned() => place,
@@ -186,6 +190,7 @@ impl Server {
                 watcher: graceful.watcher(),
                 from,
                 cut: cut.subscribe(),
+                silent_max: settings.head_max,
             };
             let (tls, gauge) = (self.tls.clone(), self.api.metrics.connections.clone());
             gauge.inc();
@@ -213,20 +218,79 @@ impl Server {
     }
 }
 
-/// The routes, for one connection: each request says where it came from.
+/// The routes, for one connection: each request says where it came from, and is counted until its answer is sent.
 struct Routed {
     router: TowerToHyperService<Router>,
     peer: Peer,
+    open: watch::Sender<usize>,
+}
+
+/// One request that is not answered to the end.
+struct Open(watch::Sender<usize>);
+
+impl Open {
+    fn new(open: &watch::Sender<usize>) -> Open {
+        open.send_modify(|open| *open += 1);
+        Open(open.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
+}
+
+/// An answer's body, with what ends when it is sent or dropped.
+struct Answer {
+    body: Body,
+    _open: Open,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Ends when no request was open for so long. That holds from the first byte on and for every version of HTTP, where the bound on
+/// a head begins with the head.
+async fn silence(mut open: watch::Receiver<usize>, within: Duration) {
+    loop {
+        let quiet = *open.borrow_and_update() == 0;
+        tokio::select! {
+            () = tokio::time::sleep(within), if quiet => return,
+            changed = open.changed() => if changed.is_err() {
+                // Without a sender nothing more can be asked; who serves it ends it.
+                std::future::pending::<()>().await;
+            },
+        }
+    }
 }
 
 impl Service<Request<Incoming>> for Routed {
-    type Response = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Response;
-    type Error = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Error;
-    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+    type Response = axum::response::Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.peer);
-        self.router.call(request)
+        let (open, answer) = (Open::new(&self.open), self.router.call(request));
+        Box::pin(async move { Ok(answer.await?.map(|body| Body::new(Answer { body, _open: open }))) })
     }
 }
 
@@ -235,7 +299,9 @@ struct Connection {
     builder: auto::Builder<TokioExecutor>,
     watcher: hyper_util::server::graceful::Watcher,
     from: SocketAddr,
-    cut: tokio::sync::watch::Receiver<bool>,
+    cut: watch::Receiver<bool>,
+    /// How long it may be open without a request.
+    silent_max: Duration,
 }
 
 impl Connection {
@@ -251,13 +317,16 @@ impl Connection {
     }
 
     async fn speak(self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-        let Connection { router, builder, watcher, from, mut cut } = self;
-        let service = Routed { router: TowerToHyperService::new(router), peer: Peer(from.ip()) };
+        let Connection { router, builder, watcher, from, mut cut, silent_max } = self;
+        let open = watch::Sender::new(0);
+        let silence = silence(open.subscribe(), silent_max);
+        let service = Routed { router: TowerToHyperService::new(router), peer: Peer(from.ip()), open };
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
         tokio::select! {
             // What goes wrong on a connection is its client's affair.
             ended = watcher.watch(connection) => drop(ended),
             _ = cut.wait_for(|cut| *cut) => {}
+            () = silence => {}
         }
     }
 }

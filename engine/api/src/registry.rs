@@ -10,18 +10,17 @@ mod sweep;
 mod view;
 
 use crate::problem::{Code, Problem};
-use espalier_core::sandbox::SandboxSpec;
 use espalier_sandbox::service::{Sandbox, Sandboxes};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
-pub(crate) use kept::CheckpointView;
-pub(crate) use make::{Wanted, check_labels, check_life, millis};
+pub(crate) use kept::{CHECKPOINT, CheckpointView};
+pub(crate) use make::{Wanted, check_labels, check_life, check_name, millis};
 pub(crate) use view::Reaches;
 pub use view::{SandboxState, SandboxView};
 
@@ -68,6 +67,10 @@ pub(crate) struct Record {
     pub(crate) cpu: f64,
     pub(crate) memory: u64,
     pub(crate) disk: u64,
+    #[serde(default)]
+    pub(crate) files_max: Option<u64>,
+    #[serde(default)]
+    pub(crate) processes_max: Option<u32>,
     pub(crate) network: espalier_core::sandbox::Network,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) created_ms: u64,
@@ -88,6 +91,8 @@ pub struct Entry {
     /// Streams and calls that are under way.
     busy: AtomicUsize,
     state: watch::Sender<State>,
+    /// What is still to be deleted below it, after its end.
+    left: Mutex<Option<String>>,
     /// A checkpoint at a time: its labels pass through the sandbox's.
     keeping: tokio::sync::Mutex<()>,
 }
@@ -114,6 +119,7 @@ impl Entry {
             seen: Mutex::new(Instant::now()),
             busy: AtomicUsize::new(0),
             state: watch::Sender::new(state),
+            left: Mutex::default(),
             keeping: tokio::sync::Mutex::default(),
         })
     }
@@ -128,13 +134,19 @@ impl Entry {
 
     /// Changes the state, but for one that is over: that is for ever. Whether it was changed.
     fn become_(&self, state: State) -> bool {
+        self.replace(state).is_some()
+    }
+
+    /// The same; gives the state before.
+    fn replace(&self, state: State) -> Option<State> {
+        let mut before = None;
         self.state.send_if_modified(|now| {
-            let may = !now.is_over();
-            if may {
-                *now = state;
+            if !now.is_over() {
+                before = Some(std::mem::replace(now, state));
             }
-            may
-        })
+            before.is_some()
+        });
+        before
     }
 
     /// Waits until it runs or is over, or in `over`, until it is over; at most so long.
@@ -193,6 +205,8 @@ struct Shared {
     /// Of each key, by id. The one truth of what is whose while this process lives.
     tenants: Mutex<HashMap<Arc<str>, Own>>,
     making: Semaphore,
+    /// Bytes of requests whose sandboxes are being made.
+    asked: Arc<AtomicU64>,
     tasks: TaskTracker,
     /// What this process is called by agents.
     client: String,
@@ -205,6 +219,7 @@ impl Registry {
             sandboxes,
             tenants: Mutex::default(),
             making: Semaphore::new(bounds.making_max),
+            asked: Arc::default(),
             tasks: TaskTracker::new(),
             client: format!("c.srv-{}", espalier_sandbox::service::random_id()),
             bounds,
@@ -306,19 +321,20 @@ impl Registry {
         Ok(self.shared.sandboxes.backend().label(&backend_id, labels(&record)).await?)
     }
 
-    /// Ends a sandbox; one that is over stays so.
+    /// Ends a sandbox; one that is over stays so. What could not be deleted is tried again by the next call, and from time to time.
     pub(crate) async fn delete(&self, entry: &Arc<Entry>, how: &str) -> Result<(), Problem> {
-        let before = entry.state.borrow().clone();
         // From here on nobody reaches it. One that is being made is ended by its maker.
-        if entry.become_(State::Ended(how.to_owned(), Instant::now()))
-            && let State::Running(sandbox) = before
-        {
-            let (sandboxes, id) = (self.shared.sandboxes.clone(), sandbox.placed.id.clone());
-            // Whatever becomes of the request. Owned by `tasks`; the backend bounds it.
-            let ended = self.shared.tasks.spawn(async move { sandboxes.delete(&id).await });
-            ended.await.map_err(|error| Problem::new(Code::Internal, format!("ending it: {error}")))??;
+        if let Some(State::Running(sandbox)) = entry.replace(State::Ended(how.to_owned(), Instant::now())) {
+            *lock(&entry.left) = Some(sandbox.placed.id.clone());
         }
-        Ok(())
+        let Some(id) = lock(&entry.left).clone() else { return Ok(()) };
+        let (sandboxes, entry) = (self.shared.sandboxes.clone(), Arc::clone(entry));
+        // Whatever becomes of the request. Owned by `tasks`; the backend bounds it.
+        let ended = self.shared.tasks.spawn(async move {
+            // One that is gone already is no error there.
+            sandboxes.delete(&id).await.map(|()| *lock(&entry.left) = None)
+        });
+        Ok(ended.await.map_err(|error| Problem::new(Code::Internal, format!("ending it: {error}")))??)
     }
 
     /// Waits for what is being made and ended, at most so long. The sandboxes stay, for the service that comes next.
@@ -346,13 +362,6 @@ fn labels(record: &Record) -> BTreeMap<String, String> {
     let mut labels = record.labels.clone();
     labels.insert(LABEL.to_owned(), serde_json::to_string(record).unwrap_or_default());
     labels
-}
-
-/// What of a record a spec says.
-fn described(spec: &SandboxSpec, record: &mut Record) {
-    record.image.clone_from(&spec.image);
-    (record.cpu, record.memory, record.disk) = (spec.cpu, spec.memory, spec.disk);
-    record.network = spec.network.clone();
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

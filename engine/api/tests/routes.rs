@@ -190,6 +190,16 @@ async fn what_is_wrong_with_a_request_is_said() {
         "name a checkpoint by `checkpoint`",
     )
     .await;
+    // Nor by the routes of another service's forms: checkpoints have owners.
+    check(
+        "POST",
+        "/sandboxes",
+        r#"{"image":"checkpoint:abc","block_network":true}"#,
+        422,
+        "invalid",
+        "name a checkpoint by `checkpoint`",
+    )
+    .await;
     check(
         "POST",
         "/v1/sandboxes",
@@ -221,11 +231,21 @@ async fn what_is_wrong_with_a_request_is_said() {
 async fn a_head_that_does_not_come_ends_the_connection() {
     let settings = Settings { head_max: Duration::from_millis(300), ..Settings::default() };
     let service = Service::start(settings).await;
-    let mut slow = TcpStream::connect(service.address).await.unwrap();
-    slow.write_all(b"GET /health HTTP/1.1\r\nhost: te").await.unwrap();
-    let mut rest = Vec::new();
-    let read = tokio::time::timeout(Duration::from_secs(20), slow.read_to_end(&mut rest));
-    // Cut, or told that it took too long: both end it.
-    let _ = read.await.expect("the connection ends");
+    // The last one is a whole begin of HTTP/2: the preface and empty settings.
+    let begins: [&[u8]; 5] = [
+        b"",
+        b"PRI * HT",
+        b"GET /health HTTP/1.1\r\nhost: te",
+        b"GET /health HTTP/1.1\r\nhost: test\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+    ];
+    for begin in begins {
+        let mut slow = TcpStream::connect(service.address).await.unwrap();
+        slow.write_all(begin).await.unwrap();
+        let mut rest = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(20), slow.read_to_end(&mut rest));
+        // Cut, or told that it took too long: both end it.
+        let _ = read.await.unwrap_or_else(|_| panic!("{:?} holds its place", String::from_utf8_lossy(begin)));
+    }
     assert_eq!(service.ask("GET", "/health", "", "").await.0, 200);
 }

@@ -11,6 +11,8 @@ use utoipa::ToSchema;
 
 /// Label of a sandbox while it is kept, and so of the checkpoint: a [`Note`].
 const NOTE: &str = "espalier.api-checkpoint";
+/// In front of a checkpoint's id, in the place of an image's name.
+pub(crate) const CHECKPOINT: &str = "checkpoint:";
 /// Checkpoints of a key.
 const CHECKPOINTS_MAX: usize = 1_000;
 
@@ -19,6 +21,9 @@ const CHECKPOINTS_MAX: usize = 1_000;
 struct Note {
     labels: BTreeMap<String, String>,
     request: Option<String>,
+    /// Hash of what that request asked.
+    #[serde(default)]
+    asked: Option<String>,
     /// Only for forks that are being made.
     passing: bool,
 }
@@ -64,17 +69,38 @@ impl Registry {
         &self,
         entry: &Arc<Entry>,
         labels: BTreeMap<String, String>,
-        request: Option<String>,
+        request: Option<(String, String)>,
     ) -> Result<CheckpointView, Problem> {
         super::make::check_labels(&labels)?;
-        if let Some(name) = &request {
-            super::make::check_name("Idempotency-Key", name)?;
-        }
+        let (registry, entry) = (self.clone(), Arc::clone(entry));
+        self.aside(async move { registry.checkpoint_now(&entry, labels, request).await }).await
+    }
+
+    /// Carries it to its end whatever becomes of the request: half of it would leave a checkpoint that nobody knows.
+    async fn aside<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        // Owned by `tasks`; the backend bounds it.
+        let done = self.shared.tasks.spawn(work).await;
+        done.map_err(|error| Problem::new(Code::Internal, format!("a checkpoint: {error}")))?
+    }
+
+    async fn checkpoint_now(
+        &self,
+        entry: &Arc<Entry>,
+        labels: BTreeMap<String, String>,
+        request: Option<(String, String)>,
+    ) -> Result<CheckpointView, Problem> {
         let owner = entry.record().owner;
         let _turn = entry.keeping.lock().await;
         let all = self.kept(&owner).await?;
+        let (request, asked) = request.unzip();
         let same = |note: &Note| request.is_some() && note.request == request;
         if let Some((kept, record, note)) = all.iter().find(|(_, _, note)| same(note)) {
+            if note.asked != asked {
+                return Err(super::make::name_used(request.as_deref().unwrap_or_default()));
+            }
             return Ok(view(kept, record, note));
         }
         if all.len() >= CHECKPOINTS_MAX {
@@ -83,16 +109,20 @@ impl Registry {
                 Problem::new(Code::QuotaExceeded, detail).hint("delete some: `DELETE /v1/checkpoints/{id}`")
             );
         }
-        let note = Note { labels, request, passing: false };
+        let note = Note { labels, request, asked, passing: false };
         let kept = self.take(entry, &note).await?;
         Ok(view(&kept, &entry.record(), &note))
     }
 
     /// A checkpoint for forks alone.
     pub(crate) async fn passing(&self, entry: &Arc<Entry>) -> Result<Arc<Passing>, Problem> {
-        let _turn = entry.keeping.lock().await;
-        let kept = self.take(entry, &Note { passing: true, ..Note::default() }).await?;
-        Ok(Arc::new(Passing { registry: self.clone(), id: kept.id }))
+        let (registry, entry) = (self.clone(), Arc::clone(entry));
+        self.aside(async move {
+            let _turn = entry.keeping.lock().await;
+            let kept = registry.take(&entry, &Note { passing: true, ..Note::default() }).await?;
+            Ok(Arc::new(Passing { registry: registry.clone(), id: kept.id }))
+        })
+        .await
     }
 
     async fn take(&self, entry: &Arc<Entry>, note: &Note) -> Result<Checkpoint, Problem> {
@@ -164,14 +194,17 @@ impl Registry {
         user: Option<String>,
         workdir: Option<String>,
     ) -> espalier_core::sandbox::SandboxSpec {
+        let default = espalier_core::sandbox::SandboxSpec::default();
         espalier_core::sandbox::SandboxSpec {
             cpu: record.cpu,
             memory: record.memory,
             disk: record.disk,
+            files_max: record.files_max.unwrap_or(default.files_max),
+            processes_max: record.processes_max.unwrap_or(default.processes_max),
             network: record.network.clone(),
             user,
             workdir,
-            ..espalier_core::sandbox::SandboxSpec::default()
+            ..default
         }
     }
 }

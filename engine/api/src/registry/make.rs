@@ -1,12 +1,15 @@
 //! Making sandboxes for keys: within their quotas, once for each request by its name, in tasks that outlive the request.
 
-use super::{Entry, OWN, Own, Record, Registry, State, described, labels, lock, now_ms, used};
+use super::kept::CHECKPOINT;
+use super::{Entry, OWN, Own, Record, Registry, State, labels, lock, now_ms, used};
+use crate::http::shown;
 use crate::keys::Key;
 use crate::problem::{Code, Problem};
-use espalier_core::sandbox::{Network, SandboxSpec};
+use espalier_core::sandbox::SandboxSpec;
 use espalier_sandbox::service::{Purpose, Sandbox, random_id};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest name of a sandbox, a label, a request.
@@ -15,6 +18,10 @@ const NAME_BYTES_MAX: usize = 128;
 const LABELS_MAX: usize = 64;
 /// Longest life.
 const LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Sandboxes of a key that are over and still shown; beyond twice as many the oldest are forgotten.
+const OVER_MAX: usize = 1_000;
+/// Bytes of requests whose sandboxes are being made.
+const ASKED_BYTES_MAX: u64 = 256 << 20;
 
 /// A sandbox as a client wants it.
 #[derive(Clone, Debug)]
@@ -23,6 +30,8 @@ pub(crate) struct Wanted {
     pub(crate) id: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) spec: SandboxSpec,
+    /// Whether `spec` starts from a checkpoint that this key may use; no image is named like one.
+    pub(crate) from_checkpoint: bool,
     /// What it is said to be made of, where that is not what `spec` says.
     pub(crate) image: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
@@ -39,6 +48,10 @@ impl Wanted {
             let key = error.key;
             Problem::new(Code::Invalid, format!("{key} is {:?}, wanted is {}", error.value, error.wanted))
         })?;
+        if self.spec.image.starts_with(CHECKPOINT) && !self.from_checkpoint {
+            let wanted = "an image; name a checkpoint by `checkpoint` of `POST /v1/sandboxes`";
+            return Err(Problem::invalid("image", shown(&self.spec.image), wanted));
+        }
         check_labels(&self.labels)?;
         check_life(self.lifetime, self.idle)?;
         for (what, text) in [("id", &self.id), ("name", &self.name)] {
@@ -46,7 +59,51 @@ impl Wanted {
                 check_name(what, text)?;
             }
         }
-        self.request.as_ref().map_or(Ok(()), |(name, _)| check_name("Idempotency-Key", name))
+        Ok(())
+    }
+
+    /// Bytes that are kept until it is made.
+    fn bytes(&self) -> u64 {
+        let files = self.spec.files.iter().map(|(path, content)| path.len() + content.text().len());
+        let variables = self.spec.env.iter().map(|(name, value)| name.len() + value.len());
+        let texts = self.spec.setup.iter().map(String::len);
+        files.chain(variables).chain(texts).sum::<usize>() as u64
+    }
+}
+
+impl Record {
+    fn new(owner: &Arc<str>, id: &str, wanted: &Wanted) -> Record {
+        let (spec, created_ms) = (&wanted.spec, now_ms());
+        Record {
+            owner: Arc::clone(owner),
+            id: id.to_owned(),
+            name: wanted.name.clone(),
+            image: wanted.image.as_ref().unwrap_or(&spec.image).clone(),
+            cpu: spec.cpu,
+            memory: spec.memory,
+            disk: spec.disk,
+            files_max: Some(spec.files_max),
+            processes_max: Some(spec.processes_max),
+            network: spec.network.clone(),
+            labels: wanted.labels.clone(),
+            created_ms,
+            expires_ms: created_ms + millis(wanted.lifetime),
+            idle_s: wanted.idle.map(|idle| idle.as_secs_f64()),
+            request: wanted.request.clone(),
+            ready: false,
+        }
+    }
+}
+
+/// Bytes of a request, counted as long as it is kept.
+struct Asked {
+    bytes: u64,
+    all: Arc<AtomicU64>,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -91,11 +148,6 @@ pub(crate) fn check_name(what: &str, text: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// As much of a client's text as an error repeats.
-fn shown(text: &str) -> String {
-    text.chars().take(80).collect()
-}
-
 impl Registry {
     /// Begins to make a sandbox, or finds the one that this request has made. It is made whatever becomes of the request.
     pub(crate) fn create(&self, key: &Key, wanted: Wanted) -> Result<Arc<Entry>, Problem> {
@@ -115,8 +167,9 @@ impl Registry {
         let mut begun = Vec::new();
         {
             let mut tenants = self.tenants();
-            let everyone: usize = tenants.values().map(HashMap::len).sum();
+            let everyone: u64 = tenants.values().map(|own| used(own).sandboxes).sum();
             let own = tenants.entry(Arc::clone(&key.id)).or_default();
+            forget_old(own);
             let mut fresh: Vec<Wanted> = Vec::new();
             for wanted in wanted {
                 match wanted.request.as_ref().map(|request| same(own, request)).transpose()?.flatten() {
@@ -135,47 +188,36 @@ impl Registry {
                 }
             }
             within(key, used(own), &fresh)?;
-            if everyone + fresh.len() > self.shared.bounds.sandboxes_max {
-                let most = self.shared.bounds.sandboxes_max;
-                return Err(Problem::new(
-                    Code::Unavailable,
-                    format!("the service holds {most} sandboxes, its most"),
-                )
-                .retry_after(5));
+            let most = self.shared.bounds.sandboxes_max as u64;
+            if everyone + fresh.len() as u64 > most {
+                let detail = format!("the service holds {most} sandboxes, its most");
+                return Err(Problem::new(Code::Unavailable, detail).retry_after(5));
+            }
+            let bytes: u64 = fresh.iter().map(Wanted::bytes).sum();
+            let asked = self.shared.asked.load(Ordering::Relaxed);
+            if asked > 0 && asked + bytes > ASKED_BYTES_MAX {
+                let detail =
+                    "the files of sandboxes that are being made take all the memory there is for them";
+                return Err(Problem::new(Code::Unavailable, detail).retry_after(1));
             }
             for wanted in fresh {
                 let id = wanted.id.clone().unwrap_or_else(random_id);
-                let created_ms = now_ms();
-                let mut record = Record {
-                    owner: Arc::clone(&key.id),
-                    id: id.clone(),
-                    name: wanted.name.clone(),
-                    image: String::new(),
-                    cpu: 0.0,
-                    memory: 0,
-                    disk: 0,
-                    network: Network::None,
-                    labels: wanted.labels.clone(),
-                    created_ms,
-                    expires_ms: created_ms + millis(wanted.lifetime),
-                    idle_s: wanted.idle.map(|idle| idle.as_secs_f64()),
-                    request: wanted.request.clone(),
-                    ready: false,
-                };
-                described(&wanted.spec, &mut record);
-                record.image = wanted.image.clone().unwrap_or(record.image);
+                let record = Record::new(&key.id, &id, &wanted);
                 let entry = Entry::new(record, State::Creating);
                 own.insert(id, Arc::clone(&entry));
                 entries.push(Arc::clone(&entry));
-                begun.push((entry, wanted));
+                let all = Arc::clone(&self.shared.asked);
+                let asked = Asked { bytes: wanted.bytes(), all };
+                asked.all.fetch_add(asked.bytes, Ordering::Relaxed);
+                begun.push((entry, wanted, asked));
             }
         }
-        for (entry, wanted) in begun {
+        for (entry, wanted, asked) in begun {
             let (registry, checkpoint) = (self.clone(), checkpoint.cloned());
             // Owned by `tasks`, which a drain waits for; bounded by `make_max`; ends with the sandbox running or failed.
             self.shared.tasks.spawn(async move {
                 registry.make(&entry, wanted).await;
-                drop(checkpoint);
+                drop((checkpoint, asked));
             });
         }
         Ok(entries)
@@ -193,11 +235,17 @@ impl Registry {
     async fn make(&self, entry: &Arc<Entry>, wanted: Wanted) {
         let within = self.shared.bounds.make_max;
         let made = tokio::time::timeout(within, async {
-            let _permit = self.shared.making.acquire().await;
-            if entry.state.borrow().is_over() {
-                return Err(Problem::new(Code::SandboxLost, "it was ended before it was made"));
+            let make = async {
+                let _permit = self.shared.making.acquire().await;
+                self.make_one(entry, &wanted).await
+            };
+            tokio::select! {
+                // What was begun is taken back where this is dropped.
+                () = entry.settled(true, within) => {
+                    Err(Problem::new(Code::SandboxLost, "it was ended before it was made"))
+                }
+                made = make => made,
             }
-            self.make_one(entry, &wanted).await
         });
         let made = made.await.unwrap_or_else(|_| {
             let detail = format!("the sandbox was not ready after {} s", within.as_secs());
@@ -239,21 +287,40 @@ impl Registry {
     }
 }
 
+/// Forgets those that have long been over, where they are many.
+fn forget_old(own: &mut Own) {
+    let over = |entry: &Entry| match &*entry.state.borrow() {
+        State::Failed(_, at) | State::Ended(_, at) if lock(&entry.left).is_none() => Some(*at),
+        _ => None,
+    };
+    if own.values().filter(|entry| over(entry).is_some()).count() <= 2 * OVER_MAX {
+        return;
+    }
+    let mut ended: Vec<(Instant, String)> =
+        own.iter().filter_map(|(id, entry)| Some((over(entry)?, id.clone()))).collect();
+    ended.sort();
+    for (_, id) in &ended[..ended.len() - OVER_MAX] {
+        own.remove(id);
+    }
+}
+
 /// What a request has made; an error where it is known for another content.
 fn same(own: &Own, request: &(String, String)) -> Result<Option<Arc<Entry>>, Problem> {
     for entry in own.values() {
         let known = lock(&entry.record).request.clone();
         match known {
             Some(known) if known == *request => return Ok(Some(Arc::clone(entry))),
-            Some((name, _)) if name == request.0 => {
-                let detail = format!("Idempotency-Key {name} was used for another request");
-                return Err(Problem::new(Code::IdReused, detail)
-                    .hint("each request that makes something has a name of its own"));
-            }
+            Some((name, _)) if name == request.0 => return Err(name_used(&name)),
             _ => {}
         }
     }
     Ok(None)
+}
+
+/// The name of a request that stands for another already.
+pub(super) fn name_used(name: &str) -> Problem {
+    let detail = format!("Idempotency-Key {name} was used for another request");
+    Problem::new(Code::IdReused, detail).hint("each request that makes something has a name of its own")
 }
 
 /// Whether a key may hold these too.

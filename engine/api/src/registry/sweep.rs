@@ -30,6 +30,7 @@ impl Registry {
                     self.end_what_is_over();
                     if compared.elapsed() >= COMPARED_EVERY {
                         compared = Instant::now();
+                        self.end_what_is_left();
                         self.compare().await;
                     }
                 }
@@ -71,22 +72,35 @@ impl Registry {
             if entry.state.borrow().is_over() {
                 continue;
             }
-            let registry = self.clone();
-            // Owned by `tasks`; the backend bounds it.
-            self.shared.tasks.spawn(async move {
-                if let Err(problem) = registry.delete(&entry, &how).await {
-                    tracing::warn!(sandbox = %record.id, detail = %problem.detail, "it could not be ended");
-                }
-            });
+            self.end(entry, how);
         }
         let shown = self.shared.bounds.shown_after;
         self.tenants().retain(|_, own| {
             own.retain(|_, entry| match &*entry.state.borrow() {
-                State::Ended(_, at) | State::Failed(_, at) => at.elapsed() < shown,
+                State::Ended(_, at) | State::Failed(_, at) => {
+                    at.elapsed() < shown || lock(&entry.left).is_some()
+                }
                 State::Creating | State::Running(_) => true,
             });
             !own.is_empty()
         });
+    }
+
+    fn end(&self, entry: Arc<Entry>, how: String) {
+        let registry = self.clone();
+        // Owned by `tasks`; the backend bounds it.
+        self.shared.tasks.spawn(async move {
+            if let Err(problem) = registry.delete(&entry, &how).await {
+                tracing::warn!(sandbox = %entry.record().id, detail = %problem.detail, "it could not be ended");
+            }
+        });
+    }
+
+    /// Tries again what could not be deleted.
+    fn end_what_is_left(&self) {
+        for entry in self.every().into_iter().filter(|entry| lock(&entry.left).is_some()) {
+            self.end(entry, String::new());
+        }
     }
 
     async fn compare(&self) {

@@ -31,9 +31,10 @@ pub(crate) async fn create(
     OptionalJson(body): OptionalJson<CreateCheckpoint>,
 ) -> Result<(StatusCode, Json<CheckpointView>), Problem> {
     api.admits()?;
-    let request = request_name(&headers, "")?.map(|(name, _)| name);
+    let labels = body.labels.unwrap_or_default();
+    let request = request_name(&headers, &format!("checkpoint {id} {labels:?}"))?;
     let entry = api.registry.find(&key.id, &id)?;
-    let kept = api.registry.checkpoint(&entry, body.labels.unwrap_or_default(), request).await?;
+    let kept = api.registry.checkpoint(&entry, labels, request).await?;
     Ok((StatusCode::CREATED, Json(kept)))
 }
 

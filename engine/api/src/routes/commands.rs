@@ -133,7 +133,8 @@ pub(crate) async fn look(
     let head = head.map_err(|error| unknown(call, error))?;
     let mut view = CommandView::of(sandbox_id, call, head.ended.as_ref());
     let totals = Offsets { stdout: head.stdout_total, stderr: head.stderr_total };
-    let head_end = |stream| part(&head, stream).map_or(0, |(from, bytes)| from + bytes.len() as u64);
+    let first = |stream| runs(&head, stream).into_iter().next();
+    let head_end = |stream| first(stream).map_or(0, |(from, bytes)| from + bytes.len() as u64);
     let tail_from = |stream, total: u64| {
         total.saturating_sub(excerpts.tail_bytes.into()).max(head_end(stream)).min(total)
     };
@@ -147,9 +148,10 @@ pub(crate) async fn look(
         agent.poll(request(from, excerpts.tail_bytes.max(1), Duration::ZERO)).await?
     };
     let excerpt = |stream, total: u64| {
-        let head = part(&head, stream).map(|(_, bytes)| bytes).unwrap_or_default();
+        let head = first(stream).map(|(_, bytes)| bytes).unwrap_or_default();
         let limit = usize::try_from(total.saturating_sub(head.len() as u64)).unwrap_or(usize::MAX);
-        let (_, mut tail) = part(&tail, stream).unwrap_or_default();
+        // What comes before a gap in it is not next to the end.
+        let (_, mut tail) = runs(&tail, stream).pop().unwrap_or_default();
         tail.truncate(limit);
         let omitted = total - head.len() as u64 - tail.len() as u64;
         wire::Excerpt { head, omitted_bytes: omitted, tail }
@@ -158,12 +160,18 @@ pub(crate) async fn look(
     Ok(view)
 }
 
-/// What an answer has of a stream, joined, and where it begins.
-fn part(answer: &wire::PollAnswer, stream: Stream) -> Option<(u64, Bytes)> {
-    let outputs: Vec<_> = answer.outputs.iter().filter(|output| output.stream() == stream).collect();
-    let from = outputs.first()?.offset;
-    let bytes: Vec<u8> = outputs.iter().flat_map(|output| output.bytes.iter().copied()).collect();
-    Some((from, bytes.into()))
+/// What an answer has of a stream: runs of bytes without a gap, and where each begins.
+fn runs(answer: &wire::PollAnswer, stream: Stream) -> Vec<(u64, Bytes)> {
+    let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+    for output in answer.outputs.iter().filter(|output| output.stream() == stream) {
+        match runs.last_mut() {
+            Some((from, bytes)) if *from + bytes.len() as u64 == output.offset => {
+                bytes.extend_from_slice(&output.bytes);
+            }
+            _ => runs.push((output.offset, output.bytes.to_vec())),
+        }
+    }
+    runs.into_iter().map(|(from, bytes)| (from, bytes.into())).collect()
 }
 
 /// Commands of a sandbox, without what they printed.
@@ -270,7 +278,8 @@ pub(crate) struct OutputQuery {
 
 /// What a command has printed up to now, as bytes.
 ///
-/// Where bytes are no longer kept, the header `Espalier-Gap: FROM-TO` names them, and they are left out.
+/// Bytes that are no longer kept are left out; the header `Espalier-Gap: FROM-TO` names them where they are known at the start.
+/// `Espalier-End` is the offset behind the last byte: an answer that has fewer has left some out.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/commands/{command}/output", tag = "commands", operation_id = "command_output",
     params(("id" = String, Path, description = "Of the sandbox"), ("command" = String, Path, description = "Of the command"), OutputQuery),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream")))]
@@ -311,8 +320,12 @@ pub(crate) async fn output(
                 None => ask(agent, call, at).await.map_err(std::io::Error::other)?,
             };
             let past = answer.gaps.iter().filter(|gap| gap.stream() == stream).map(|gap| gap.to).max();
-            match part(&answer, stream) {
-                Some((from, bytes)) => Ok(Some((bytes.clone(), (None, from + bytes.len() as u64, busy)))),
+            let runs = runs(&answer, stream);
+            match runs.last().map(|(from, bytes)| from + bytes.len() as u64) {
+                Some(next) => {
+                    let bytes: Vec<u8> = runs.into_iter().flat_map(|(_, bytes)| bytes).collect();
+                    Ok(Some((Bytes::from(bytes), (None, next, busy))))
+                }
                 None => match past.filter(|past| *past > at) {
                     Some(past) => Ok(Some((Bytes::new(), (None, past, busy)))),
                     None => Ok::<_, std::io::Error>(None),
@@ -323,6 +336,7 @@ pub(crate) async fn output(
     let mut response = axum::body::Body::from_stream(body.boxed()).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/octet-stream"));
+    headers.insert("espalier-end", end.into());
     if let Some((from, to)) = gap
         && let Ok(value) = format!("{from}-{to}").parse()
     {
@@ -340,6 +354,9 @@ pub(crate) struct InputQuery {
     offset: u64,
     /// Nothing follows; default false.
     end: Option<bool>,
+    /// How long to wait until all is taken, in seconds; default 60.
+    #[param(minimum = 0, maximum = 600)]
+    wait_s: Option<f64>,
 }
 
 /// What became of input.
@@ -351,7 +368,10 @@ pub(crate) struct InputTaken {
     closed: bool,
 }
 
-/// Bytes for a command's standard input; answers when they are taken. What was taken before is skipped.
+/// Bytes for a command's standard input.
+///
+/// Answers when all are taken, or `wait_s` is over; what was not taken by then waits for the command further on. What was taken before
+/// is skipped, so the same bytes may be sent again.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/commands/{command}/input", tag = "commands", operation_id = "command_input",
     params(("id" = String, Path, description = "Of the sandbox"), ("command" = String, Path, description = "Of the command"), InputQuery,
         ("Espalier-Call" = Option<String>, Header, description = "`SESSION.EPOCH.COUNTER; floor=N`")),
@@ -368,8 +388,13 @@ pub(crate) async fn input(
     let at = at(&api, &key.id, &id)?;
     let target = calls::parse("the command's id", &command)?;
     let bytes = read_body(request, api.settings.json_bytes_max).await?;
+    let wait = seconds("wait_s", query.wait_s.unwrap_or(60.0), WAIT_MAX_S)?;
     let (agent, call) = calls::begin_by_header(&at.sandbox, &headers)?;
-    let taken = agent.input(&call, &target, query.offset, bytes, query.end.unwrap_or(false)).await?;
+    let all = agent.input(&call, &target, query.offset, bytes, query.end.unwrap_or(false));
+    let taken = match tokio::time::timeout(wait, all).await {
+        Ok(taken) => taken?,
+        Err(_) => agent.input(&agent.allot(), &target, query.offset, Bytes::new(), false).await?,
+    };
     Ok(axum::Json(InputTaken { taken: taken.taken, closed: taken.closed }))
 }
 

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use espalier_agent_client::Agent;
 use espalier_agent_client::files::{FileReader, Source};
 use espalier_agent_client::wire::{self, Chunk, FileKind, FileStat};
+use espalier_sandbox::service::Sandbox;
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,11 @@ const ENTRIES_MAX: usize = 100_000;
 const ZEROS: usize = 64 << 10;
 /// Bytes of a body that are kept in memory before they go to a file of this machine.
 const MEMORY_MAX: usize = 1 << 20;
+
+/// What `path` of the query names in the sandbox.
+fn named(sandbox: &Sandbox, uri: &Uri) -> Result<Vec<u8>, Problem> {
+    Ok(calls::absolute(sandbox, &raw_path(uri)?))
+}
 
 /// `path` of the query as its bytes: names need not be UTF-8.
 fn raw_path(uri: &Uri) -> Result<Vec<u8>, Problem> {
@@ -180,7 +186,7 @@ pub(crate) async fn get(
     request: Request,
 ) -> Result<Response, Problem> {
     let At { sandbox, busy } = at(&api, &key.id, &id)?;
-    let path = calls::absolute(&sandbox, &raw_path(request.uri())?);
+    let path = named(&sandbox, request.uri())?;
     let headers = request.headers();
     let stat = sandbox.agent.stat(path.clone(), true).await?;
     if stat.kind() != FileKind::File {
@@ -287,7 +293,7 @@ pub(crate) async fn put(
     request: Request,
 ) -> Result<(StatusCode, axum::Json<StatView>), Problem> {
     let At { sandbox, busy: _busy } = at(&api, &key.id, &id)?;
-    let path = calls::absolute(&sandbox, &raw_path(request.uri())?);
+    let path = named(&sandbox, request.uri())?;
     let mode = mode_of(query.mode.as_deref())?;
     let (agent, call) = calls::begin_by_header(&sandbox, &headers)?;
     // Whole before it goes in: a call that has to be repeated sends it again.
@@ -382,7 +388,7 @@ pub(crate) async fn delete(
     headers: HeaderMap,
 ) -> Result<axum::Json<Removed>, Problem> {
     let at = at(&api, &key.id, &id)?;
-    let path = calls::absolute(&at.sandbox, &raw_path(&uri)?);
+    let path = named(&at.sandbox, &uri)?;
     let (agent, call) = calls::begin_by_header(&at.sandbox, &headers)?;
     let (recursive, missing_ok) = (query.recursive.unwrap_or(false), query.missing_ok.unwrap_or(false));
     let removed = agent.remove(&call, path, recursive, missing_ok).await?;
@@ -413,7 +419,7 @@ pub(crate) async fn stat(
     uri: Uri,
 ) -> Result<axum::Json<StatView>, Problem> {
     let at = at(&api, &key.id, &id)?;
-    let path = calls::absolute(&at.sandbox, &raw_path(&uri)?);
+    let path = named(&at.sandbox, &uri)?;
     let stat = at.sandbox.agent.stat(path.clone(), query.follow.unwrap_or(true)).await?;
     Ok(axum::Json(StatView::of(&path, &stat)))
 }
@@ -450,7 +456,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<axum::Json<Folder>, Problem> {
     let at = at(&api, &key.id, &id)?;
-    let path = calls::absolute(&at.sandbox, &raw_path(&uri)?);
+    let path = named(&at.sandbox, &uri)?;
     let depth = query.depth.unwrap_or(1);
     if !(1..=64).contains(&depth) {
         return Err(Problem::invalid("depth", depth, "1 to 64"));
@@ -500,7 +506,7 @@ pub(crate) async fn make(
     headers: HeaderMap,
 ) -> Result<(StatusCode, axum::Json<StatView>), Problem> {
     let at = at(&api, &key.id, &id)?;
-    let path = calls::absolute(&at.sandbox, &raw_path(&uri)?);
+    let path = named(&at.sandbox, &uri)?;
     let (agent, call) = calls::begin_by_header(&at.sandbox, &headers)?;
     let request = wire::MakeFolderRequest {
         path: path.clone().into(),

@@ -60,6 +60,7 @@ pub(crate) async fn create(
             network,
             ..SandboxSpec::default()
         },
+        from_checkpoint: false,
         image: None,
         labels: body.labels,
         lifetime: seconds("timeout", lifetime_s, 604_800.0)?,

@@ -9,16 +9,22 @@ use axum::body::Body;
 use axum::extract::ws::{Message, WebSocketUpgrade};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use espalier_agent_client::wire::Reason;
 use espalier_agent_client::{Agent, AgentError};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Bytes on their way in each direction.
 const PIPE_BYTES: usize = 64 << 10;
+/// For bytes that are on their way when who asked has gone.
+const LINGER_MAX: Duration = Duration::from_secs(30);
 /// The head of an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(300);
 
@@ -34,8 +40,8 @@ const HOP: [&str; 7] = [
 ];
 
 /// A connection to a port inside. Who carries it ends with either side, or when the sandbox does.
-async fn connect(agent: &Agent, port: u16, busy: Busy) -> Result<DuplexStream, Problem> {
-    let mut forward = agent.forward(port, "").await.map_err(|error| match &error {
+async fn connect(agent: &Agent, port: u16, busy: Busy) -> Result<Carried, Problem> {
+    let forward = agent.forward(port, "").await.map_err(|error| match &error {
         AgentError::Refused { reason: Reason::NotFound | Reason::Io, message } => {
             Problem::new(Code::NoListener, format!("port {port}: {message}"))
                 .hint("start what listens there, on 127.0.0.1; a network of `none` has not even that")
@@ -43,31 +49,59 @@ async fn connect(agent: &Agent, port: u16, busy: Busy) -> Result<DuplexStream, P
         _ => error.into(),
     })?;
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-    // Owned by the two sides; ends when both have closed, or one is gone.
+    let gone = CancellationToken::new();
+    let whole = Carried { stream: ours, _gone: gone.clone().drop_guard() };
+    // Ends when both sides have, or with who asked for it: what is on its way then has some time to arrive.
     tokio::spawn(async move {
-        let _busy = busy;
-        let (mut reading, mut writing) = tokio::io::split(theirs);
-        let (mut open, mut finished) = (true, false);
-        while open {
-            let mut bytes = BytesMut::with_capacity(16 << 10);
-            tokio::select! {
-                read = reading.read_buf(&mut bytes), if !finished => match read {
-                    Ok(1..) => open = forward.send(bytes.freeze()).await.is_ok(),
-                    Ok(0) => {
-                        forward.finish();
-                        finished = true;
-                    }
-                    Err(_) => open = false,
-                },
-                received = forward.receive() => match received {
-                    Ok(Some(bytes)) => open = writing.write_all(&bytes).await.is_ok(),
-                    Ok(None) | Err(_) => open = false,
-                },
+        let left = async {
+            gone.cancelled().await;
+            tokio::time::sleep(LINGER_MAX).await;
+        };
+        tokio::select! {
+            carried = forward.carry(theirs) => {
+                if let Err(error) = carried {
+                    tracing::debug!(port, %error, "a connection to a port was cut");
+                }
             }
+            () = left => {}
         }
-        let _ = writing.shutdown().await;
+        drop(busy);
     });
-    Ok(ours)
+    Ok(whole)
+}
+
+/// A connection to a port inside.
+struct Carried {
+    stream: DuplexStream,
+    _gone: DropGuard,
+}
+
+impl AsyncRead for Carried {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, bytes)
+    }
+}
+
+impl AsyncWrite for Carried {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 fn port(text: &str) -> Result<u16, Problem> {
@@ -193,7 +227,19 @@ pub(crate) async fn tunnel(
     Ok(upgrade.on_upgrade(move |mut socket| {
         sockets.track_future(async move {
             let (mut reading, mut writing) = tokio::io::split(stream);
-            let mut finished = false;
+            let (input, mut queue) = tokio::sync::mpsc::channel::<Bytes>(1);
+            let feed = async move {
+                while let Some(bytes) = queue.recv().await {
+                    // An empty message says that nothing follows.
+                    let written =
+                        if bytes.is_empty() { writing.shutdown().await } else { writing.write_all(&bytes).await };
+                    if bytes.is_empty() || written.is_err() {
+                        return;
+                    }
+                }
+            };
+            tokio::pin!(feed);
+            let mut feeding = true;
             loop {
                 let mut bytes = BytesMut::with_capacity(16 << 10);
                 tokio::select! {
@@ -205,15 +251,12 @@ pub(crate) async fn tunnel(
                         }
                         Ok(0) | Err(_) => break,
                     },
-                    message = socket.recv() => match message {
-                        // An empty one says that nothing follows.
-                        Some(Ok(Message::Binary(bytes))) if bytes.is_empty() && !finished => {
-                            finished = true;
-                            let _ = writing.shutdown().await;
-                        }
+                    // What nobody reads any more is dropped; an answer to it may still come.
+                    () = &mut feed, if feeding => feeding = false,
+                    (place, message) = async { (input.reserve().await, socket.recv().await) } => match message {
                         Some(Ok(Message::Binary(bytes))) => {
-                            if writing.write_all(&bytes).await.is_err() {
-                                break;
+                            if let Ok(place) = place {
+                                place.send(bytes);
                             }
                         }
                         Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}

@@ -3,7 +3,8 @@
 use crate::http::{Api, Json, OptionalJson, Query, Reader, Segments, Writer};
 use crate::problem::{Code, Problem};
 use crate::registry::{
-    Entry, Reaches, Registry, SandboxState, SandboxView, Wanted, check_labels, check_life,
+    CHECKPOINT, Entry, Reaches, Registry, SandboxState, SandboxView, Wanted, check_labels, check_life,
+    check_name,
 };
 use axum::extract::State;
 use espalier_core::limits::SizeText;
@@ -232,6 +233,7 @@ pub(crate) fn seconds(what: &str, value: f64, most: f64) -> Result<Duration, Pro
 pub(crate) fn request_name(headers: &HeaderMap, asked: &str) -> Result<Option<(String, String)>, Problem> {
     let Some(name) = headers.get("idempotency-key") else { return Ok(None) };
     let name = name.to_str().map_err(|_| Problem::invalid("Idempotency-Key", "no text", "a name"))?;
+    check_name("Idempotency-Key", name)?;
     let hash = blake3::hash(asked.as_bytes()).to_hex().to_string();
     Ok(Some((name.to_owned(), hash)))
 }
@@ -272,6 +274,7 @@ impl CreateSandbox {
             id: None,
             name: self.name,
             spec,
+            from_checkpoint: self.checkpoint.is_some(),
             image: None,
             labels: self.labels.unwrap_or_default(),
             lifetime: seconds("lifetime_s", self.lifetime_s.unwrap_or(LIFETIME_S), 604_800.0)?,
@@ -306,11 +309,7 @@ pub(crate) async fn create(
         }
         (Some(id), None) => {
             let (_, record) = api.registry.find_checkpoint(&key.id, id).await?;
-            SandboxSpec { image: format!("checkpoint:{id}"), ..Registry::spec_of(&record, None, None) }
-        }
-        // The service's own checkpoints have owners; they are named by `checkpoint` alone.
-        (None, Some(image)) if image.starts_with("checkpoint:") => {
-            return Err(Problem::invalid("image", image, "an image; name a checkpoint by `checkpoint`"));
+            SandboxSpec { image: format!("{CHECKPOINT}{id}"), ..Registry::spec_of(&record, None, None) }
         }
         (None, _) => SandboxSpec::default(),
     };
@@ -481,7 +480,8 @@ pub(crate) async fn fork(
             let wanted = (0..count).map(|number| Wanted {
                 id: None,
                 name: None,
-                spec: SandboxSpec { image: format!("checkpoint:{}", checkpoint.id), ..spec.clone() },
+                spec: SandboxSpec { image: format!("{CHECKPOINT}{}", checkpoint.id), ..spec.clone() },
+                from_checkpoint: true,
                 // The checkpoint passes; what lies below it stays.
                 image: Some(record.image.clone()),
                 labels: body.labels.clone().unwrap_or_else(|| record.labels.clone()),

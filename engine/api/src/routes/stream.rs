@@ -24,6 +24,8 @@ use std::time::Duration;
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Largest message of a client.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Messages of input that wait for a command that does not read.
+pub(crate) const INPUTS_MAX: usize = 16;
 /// How long the first message may take.
 const FIRST_MAX: Duration = Duration::from_secs(30);
 /// How long a client may take a message.
@@ -266,8 +268,8 @@ async fn converse(
     mut follow: Follow,
     call: &Id,
 ) -> Result<(), Problem> {
-    // Input waits for a command that does not read; output must not wait with it.
-    let (input, mut queue) = tokio::sync::mpsc::channel::<(u64, Bytes, bool)>(4);
+    // Input waits for a command that does not read; output must not wait with it, nor the client's end be overlooked.
+    let (input, mut queue) = tokio::sync::mpsc::channel::<(u64, Bytes, bool)>(INPUTS_MAX);
     let (agent, target) = (at.sandbox.agent.clone(), call.clone());
     let feed = async move {
         while let Some((offset, bytes, end)) = queue.recv().await {
@@ -305,22 +307,24 @@ async fn converse(
                 }
                 None => return Ok(()),
             },
-            message = socket.recv() => match message {
+            // Full: the client waits, as at a pipe.
+            (place, message) = async { (input.reserve().await, socket.recv().await) } => match message {
                 Some(Ok(Message::Binary(bytes))) if bytes.len() >= 8 => {
                     let mut offset = [0; 8];
                     offset.copy_from_slice(&bytes[..8]);
-                    // Full: the client waits, as at a pipe.
-                    let put = input.send((u64::from_be_bytes(offset), bytes.slice(8..), false));
-                    tokio::select! {
-                        sent = put => drop(sent),
-                        ended = &mut feed => ended?,
+                    if let Ok(place) = place {
+                        place.send((u64::from_be_bytes(offset), bytes.slice(8..), false));
                     }
                 }
                 Some(Ok(Message::Binary(_))) => {
                     return Err(Problem::new(Code::Malformed, "input begins with its offset in eight bytes"));
                 }
                 Some(Ok(Message::Text(text))) => match parse(text.as_bytes())? {
-                    Saying::StdinEnd(offset) => drop(input.send((offset, Bytes::new(), true)).await),
+                    Saying::StdinEnd(offset) => {
+                        if let Ok(place) = place {
+                            place.send((offset, Bytes::new(), true));
+                        }
+                    }
                     Saying::Resize(terminal) => at.sandbox.agent.resize(call, terminal.into()).await?,
                     Saying::Signal(signal) => {
                         let (agent, number) = (&at.sandbox.agent, signal.signal.number()?);

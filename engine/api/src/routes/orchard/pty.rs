@@ -1,7 +1,7 @@
 //! A terminal over a WebSocket, in messages of JSON.
 
 use super::super::commands::{SignalName, at};
-use super::super::stream::{close, send, upgraded};
+use super::super::stream::{INPUTS_MAX, close, send, upgraded};
 use crate::calls::{self, At};
 use crate::http::{Api, Query, QueryWriter, Segments, parse};
 use crate::problem::{Code, Problem};
@@ -116,9 +116,21 @@ async fn talk(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result
     if !tell(socket, &json!({ "type": "ready", "pid": pid, "id": calls::text(&call) })).await {
         return Ok(());
     }
-    let mut offset = 0;
+    // Input waits for a program that does not read; nothing else must wait with it.
+    let (input, mut queue) = tokio::sync::mpsc::channel::<Vec<u8>>(INPUTS_MAX);
+    let feed = async {
+        let mut offset = 0;
+        while let Some(bytes) = queue.recv().await {
+            let length = bytes.len() as u64;
+            agent.input(&agent.allot(), &call, offset, bytes.into(), false).await?;
+            offset += length;
+        }
+        Ok::<_, Problem>(())
+    };
+    tokio::pin!(feed);
     let talked = loop {
         tokio::select! {
+            fed = &mut feed => break fed,
             event = follow.next() => match event {
                 Ok(Some(Event::Output { bytes, .. })) => {
                     let data = BASE64_STANDARD.encode(bytes);
@@ -139,16 +151,14 @@ async fn talk(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result
                 Ok(None) => return Ok(()),
                 Err(error) => break Err(error.into()),
             },
-            said = hear(socket) => match said {
+            (place, said) = async { (input.reserve().await, hear(socket).await) } => match said {
                 Ok(Some(Saying::Stdin { data })) => {
                     let Ok(bytes) = BASE64_STANDARD.decode(data) else {
                         break Err(Problem::new(Code::Invalid, "stdin: `data` is not base64"));
                     };
-                    let length = bytes.len() as u64;
-                    if let Err(error) = agent.input(&agent.allot(), &call, offset, bytes.into(), false).await {
-                        break Err(error.into());
+                    if let Ok(place) = place {
+                        place.send(bytes);
                     }
-                    offset += length;
                 }
                 Ok(Some(Saying::Signal { sig })) => match sig.number() {
                     Ok(number) => drop(agent.signal(&agent.allot(), &call, number, false).await),
