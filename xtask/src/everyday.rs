@@ -147,6 +147,8 @@ fn client_python() -> Result<PathBuf, String> {
             "pytest==9.2.0",
             "mypy==2.4.1",
             "schemathesis==4.32.5",
+            "trustme==1.2.1",
+            "h2==4.4.1",
         ],
     )?;
     Ok(folder.join("bin/python"))

@@ -6,12 +6,13 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 import httpx
 import pytest
@@ -27,13 +28,16 @@ PATIENCE = 60
 class Daemon:
     """One store and its service, which may be killed and started again at the same place."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, verify: Optional[ssl.SSLContext] = None, environment: Optional[Dict[str, str]] = None) -> None:
+        """With `verify` it is reached over TLS."""
         assert PROGRAM is not None
+        self.verify: Any = True if verify is None else verify
+        self._environment = {**os.environ, **(environment or {})}
         self.folder = Path(tempfile.mkdtemp(prefix="espalier-api-"))
         self.store = self.folder / "store"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'http' if verify is None else 'https'}://127.0.0.1:{self.port}"
         self._arguments = list(arguments)
         self.log = self.folder / "log"
         self.process: Optional["subprocess.Popen[bytes]"] = None
@@ -43,7 +47,7 @@ class Daemon:
         """Until it says that it listens."""
         words = [str(PROGRAM), "serve", "--listen", f"127.0.0.1:{self.port}", "--store", str(self.store), *self._arguments]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, env=self._environment, start_new_session=True)
         assert self.process.stdout is not None
         watchdog = threading.Timer(PATIENCE, self.process.kill)
         watchdog.start()
@@ -97,7 +101,7 @@ class Daemon:
             if self.process is None or self.process.poll() is not None:
                 self.start()
             for key in keys:
-                with SandboxClient(self.url, key, reconnect_within=5) as client:
+                with SandboxClient(self.url, key, reconnect_within=5, verify=self.verify) as client:
                     for sandbox in client.list_sandboxes():
                         sandbox.delete()
             self.terminate()

@@ -1,7 +1,8 @@
 """A service to test the client against: a slice of the interface over real connections, with faults on a schedule.
 
 What a real service keeps beyond its own death (sandboxes, commands and their output, which agents keep) is kept here over
-`restart`. A "command" is text: `print BYTES SEED` prints so many bytes on each stream, `fail N` exits with N, `cat` returns its input.
+`restart`. A "command" is text: `print BYTES SEED` prints so many bytes on each stream, `fail N` exits with N, `cat` returns its input,
+`deaf` never reads its own. A sandbox is made while it is waited for; one of the image `slow` when `sandboxes[id]["state"]` says so.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ KEY = "esp_test"
 
 @dataclass
 class Fault:
-    """What goes wrong with one request: `refuse` (closed before anything is done), `drop` (done, not answered), `cut` (the
-    answer ends after so many bytes), `phantom` (the same, and nothing of it was done), `status` (answered with it, not done),
-    `restart` (everything is closed for a while)."""
+    """What goes wrong with one request: `refuse` (closed before anything is done), `silent` (not done, and open until the client
+    leaves), `drop` (done, not answered), `begun` (done, and only the head of the answer comes), `cut` (the answer ends after so
+    many bytes), `phantom` (the same, and nothing of it was done), `status` (answered with it, not done), `restart` (everything
+    is closed for a while)."""
 
     kind: str
     after: int = 0
@@ -41,6 +43,10 @@ class Command:
     exit_code: Optional[int] = 0
     #: Bytes before it that are no longer kept.
     kept_from: int = 0
+    #: The same, from when its output is being sent on.
+    lost_meanwhile: int = 0
+    #: The answer of output says where it ends.
+    end_told: bool = True
 
 
 def printed(size: int, seed: int, stream: str) -> bytes:
@@ -64,6 +70,8 @@ class Service:
         self.files: Dict[bytes, bytes] = {}
         self.calls: Dict[str, Tuple[Any, Tuple[int, bytes]]] = {}
         self.version = 1
+        #: Sandboxes that were ever made.
+        self.count = 0
         #: Called between an answer and its way out.
         self.answered: Callable[[], None] = lambda: None
         self.away = 0.05
@@ -128,6 +136,9 @@ class Service:
         kind = fault.kind if fault else ""
         if kind == "refuse":
             return False
+        if kind == "silent":
+            await reader.read()
+            return False
         if kind == "restart":
             asyncio.ensure_future(self._restart())
             return False
@@ -138,6 +149,7 @@ class Service:
         else:
             kept = dict(self.commands)
             status, more, answer = self._answer(method, target, headers, body)
+            await asyncio.sleep(float(more.pop("late", 0)))
             if kind == "phantom":
                 self.commands = kept
         self.answered()
@@ -153,6 +165,10 @@ class Service:
             pieces = [answer[at : at + self.chunk] for at in range(0, len(answer), self.chunk)]
             out = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
         raw = head_out.encode() + out
+        if kind == "begun":
+            writer.write(head_out.encode())
+            await reader.read()
+            return False
         if kind in ("cut", "phantom") and fault:
             writer.write(raw[: fault.after])
             await writer.drain()
@@ -183,37 +199,54 @@ class Service:
         if parts[:2] != ["v1", "sandboxes"]:
             return self._problem(404, "not-found")
         if len(parts) == 2:
-            return self._collection(method, headers, body)
+            return self._collection(method, float(query.get("wait_s", 60)), headers, body)
         sandbox = self.sandboxes.get(parts[2])
         if sandbox is None:
             return self._problem(404, "not-found")
         rest = parts[3:]
         if not rest:
             return self._whole(method, sandbox)
-        if rest == ["heartbeat"] or rest == ["wait"]:
+        if rest == ["heartbeat"]:
             sandbox["heartbeats"] = sandbox.get("heartbeats", 0) + 1
             return self._json(200, sandbox)
+        if rest == ["wait"]:
+            late = self._made(sandbox, float(query["timeout_s"]))
+            status, more, answer = self._json(200, sandbox)
+            return status, {**more, "late": str(late)}, answer
         if rest[0] == "commands":
             return self._commands(method, parts[2], rest[1:], query, headers, body)
         if rest == ["files"]:
             return self._files(method, url.query, headers, body)
         return self._problem(404, "not-found", f"no route {target}")
 
-    def _collection(self, method: str, headers: Dict[str, str], body: bytes) -> Tuple[int, Dict[str, str], bytes]:
+    @staticmethod
+    def _made(sandbox: Dict[str, Any], wait_s: float) -> float:
+        """Waits for it; how long the answer takes."""
+        if sandbox["state"] != "creating" or not wait_s:
+            return 0
+        if sandbox["image"] == "slow":
+            return wait_s
+        if sandbox["image"] == "missing":
+            sandbox["error"] = {"code": "image", "detail": "no such image", "hint": "check its name"}
+        sandbox["state"] = "failed" if sandbox["image"] == "missing" else "running"
+        return 0
+
+    def _collection(
+        self, method: str, wait_s: float, headers: Dict[str, str], body: bytes
+    ) -> Tuple[int, Dict[str, str], bytes]:
         if method == "GET":
             return self._json(200, {"sandboxes": list(self.sandboxes.values()), "next": None})
         asked = json.loads(body)
-        if asked.get("image") == "missing":
-            fault = {"code": "image", "detail": "no such image", "hint": "check its name"}
-            failed = {"id": "f" * 12, "state": "failed", "image": "missing", "error": fault}
-            self.sandboxes[failed["id"]] = failed  # type: ignore[index]
-            return self._json(201, failed)
         key = headers["idempotency-key"]
-        if key not in self.keys:
-            self.keys[key] = f"sandbox{len(self.keys):05}"
-            made = {"id": self.keys[key], "state": "running", "image": asked.get("image", ""), "asked": asked}
+        if self.keys.get(key) not in self.sandboxes:
+            self.count += 1
+            self.keys[key] = f"sandbox{self.count:05}"
+            made = {"id": self.keys[key], "state": "creating", "image": asked.get("image", ""), "asked": asked}
             self.sandboxes[self.keys[key]] = {**made, "labels": asked.get("labels", {}), "network": "none"}
-        return self._json(201, self.sandboxes[self.keys[key]])
+        sandbox = self.sandboxes[self.keys[key]]
+        late = self._made(sandbox, wait_s)
+        status, more, answer = self._json(202 if sandbox["state"] == "creating" else 201, sandbox)
+        return status, {**more, "late": str(late)}, answer
 
     def _whole(self, method: str, sandbox: Dict[str, Any]) -> Tuple[int, Dict[str, str], bytes]:
         if method == "DELETE":
@@ -242,7 +275,9 @@ class Service:
                 return self._problem(404, "not-found")
             record = found
         if rest[1:] == ["input"]:
-            return self._input(record, int(query["offset"]), body, query.get("end") == "true")
+            return self._input(record, int(query["offset"]), body, query.get("end") == "true", float(query.get("wait_s", 60)))
+        if rest[1:] == ["output"]:
+            return self._output(record, query["stream"], int(query["from"]))
         if headers.get("accept") == "text/event-stream":
             return 200, {"content-type": "text/event-stream"}, self._stream(record, query)
         return self._json(200 if record.exit_code is not None else 202, self._result(record, True))
@@ -255,19 +290,34 @@ class Service:
             record.out = {name: printed(int(words[1]), int(words[2]), name) for name in ("stdout", "stderr")}
         if words[0] == "fail":
             record.exit_code = int(words[1])
-        if words[0] == "cat":
+        if words[0] in ("cat", "deaf"):
             record.exit_code = None
         return record
 
-    def _input(self, record: Command, offset: int, body: bytes, end: bool) -> Tuple[int, Dict[str, str], bytes]:
+    def _input(
+        self, record: Command, offset: int, body: bytes, end: bool, wait_s: float
+    ) -> Tuple[int, Dict[str, str], bytes]:
         if offset > len(record.input):
             return self._problem(422, "invalid", f"offset {offset} leaves a hole")
-        # It takes a part only, as a full pipe does.
-        new = body[len(record.input) - offset :][:1000]
+        if not 0 <= wait_s <= 600:
+            return self._problem(422, "invalid", f"wait_s is {wait_s}")
+        deaf = record.body.get("command") == "deaf"
+        # It takes a part only, as one that reads slowly until `wait_s` is over; for that nobody waits here.
+        new = b"" if deaf else body[len(record.input) - offset :][:1000]
         record.input += new
-        if end and len(record.input) >= offset + len(body):
+        if end and not deaf and len(record.input) >= offset + len(body):
             record.out["stdout"], record.exit_code = record.input, 0
-        return self._json(200, {"taken": len(record.input), "closed": False})
+        status, more, answer = self._json(200, {"taken": len(record.input), "closed": False})
+        return status, {**more, "late": str(wait_s if deaf and body else 0)}, answer
+
+    def _output(self, record: Command, stream: str, at: int) -> Tuple[int, Dict[str, str], bytes]:
+        data = record.out.get(stream, b"")
+        more = {"content-type": "application/octet-stream"}
+        if record.end_told:
+            more["espalier-end"] = str(len(data))
+        if at < record.kept_from:
+            more["espalier-gap"] = f"{at}-{record.kept_from}"
+        return 200, more, data[max(at, record.kept_from, record.lost_meanwhile) :]
 
     def _result(self, record: Command, output: bool) -> Dict[str, Any]:
         out, err = (record.out.get(name, b"") for name in ("stdout", "stderr"))

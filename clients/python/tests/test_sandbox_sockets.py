@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import socket
+import struct
 import threading
+import time
 from typing import Any, Iterator
 
 import fake_sockets
@@ -104,3 +106,28 @@ def test_a_port_inside_is_a_port_here(kind: str, service: Service) -> None:
                 assert got == data
         with pytest.raises(OSError):
             socket.create_connection(tuple(forwarder.address), timeout=5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_connection_here_that_is_reset_ends_its_tunnel(kind: str, service: Service) -> None:
+    """Also where the other side has nothing to say."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(20)
+    with client(kind, service.url, KEY) as c:
+        with c.create_sandbox().forward(listener.getsockname()[1]) as forwarder:
+            peer = socket.create_connection(tuple(forwarder.address), timeout=20)
+            peer.sendall(b"hello")
+            inside, _ = listener.accept()
+            inside.settimeout(20)
+            assert inside.recv(5) == b"hello"
+            # Closed so, it is reset.
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+            began = time.monotonic()
+            try:
+                assert inside.recv(5) == b""
+            except ConnectionResetError:
+                pass
+            assert time.monotonic() - began < 10
+            inside.close()
+    listener.close()

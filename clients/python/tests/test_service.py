@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import socket
@@ -12,6 +13,7 @@ from typing import Any, Iterator
 import daemon
 import httpx
 import pytest
+import websockets.sync.client
 from both import KINDS, client
 from espalier import sandbox as api
 
@@ -71,6 +73,20 @@ def test_output_over_the_bound_says_so(sandbox: Any) -> None:
     assert sandbox.attach(result.id).output(start=len(whole) - 7) == whole[-7:].encode()
 
 
+def test_output_that_is_not_all_there_is_not_taken_for_all(sandbox: Any) -> None:
+    process = sandbox.start("head -c 3000000 /dev/zero | tr '\\0' 'a'; head -c 3000000 /dev/zero | tr '\\0' 'b'", output_max=1 << 20)
+    process.wait(60)
+    with pytest.raises(api.Lost):
+        process.output()
+    kept = process.output(allow_gaps=True)
+    # The begin and the end, each once.
+    assert 1 << 19 < len(kept) <= 1 << 20 and kept.strip(b"b").strip(b"a") == b""
+    few = sandbox.exec("seq 1 100000", output_max=1 << 16, head_bytes=1 << 20, tail_bytes=1 << 20)
+    again = process.poll() and sandbox.attach(few.id).poll()
+    assert again.stdout_bytes == few.stdout_bytes
+    assert again.stdout_omitted == few.stdout_omitted and again.stdout == few.stdout
+
+
 def test_a_stream_gives_all_of_it_and_can_be_had_again(sandbox: Any) -> None:
     size = 3_000_000
     stream = sandbox.stream(f"head -c {size} /dev/zero | tr '\\0' 'x'; echo; echo end >&2")
@@ -102,6 +118,33 @@ def test_input_of_any_size(sandbox: Any) -> None:
     gone = sandbox.start("exec 0<&-; sleep 5", stdin_open=True)
     gone.kill()
     assert gone.wait(20).signal == 9
+
+
+def test_input_that_nobody_reads_is_not_waited_for(sandbox: Any) -> None:
+    process = sandbox.start("sleep 1000", stdin_open=True, timeout=None)
+    with pytest.raises(api.WaitTimeout):
+        process.write(b"x" * (1 << 20), timeout=1)
+    process.signal(9, tree=True)
+    assert process.wait(20).signal == 9
+
+
+def test_input_waits_for_a_command_and_nothing_else_does(c: Any, served: Any) -> None:
+    """Over the WebSocket itself: more input than is kept for a command that begins to read late, and its end."""
+    sandbox = c.create_sandbox()
+    url = served.url.replace("http", "ws") + f"/v1/sandboxes/{sandbox.id}/stream"
+    head = {"authorization": f"Bearer {served.key}"}
+    piece, count = b"i" * (64 << 10), 60
+    with websockets.sync.client.connect(url, additional_headers=head, proxy=None) as socket:
+        socket.send(json.dumps({"start": {"command": "echo here; sleep 2; wc -c", "stdin_open": True}}))
+        for number in range(count):
+            socket.send((number * len(piece)).to_bytes(8, "big") + piece)
+        socket.send(json.dumps({"stdin_end": count * len(piece)}))
+        out, event = b"", {}
+        while event.get("event") != "ended":
+            message = socket.recv(timeout=60)
+            event = {} if isinstance(message, bytes) else json.loads(message)
+            out += message[9:] if isinstance(message, bytes) else b""
+    assert out == f"here\n{count * len(piece)}\n".encode()
 
 
 def test_signals_and_the_end_of_trees(sandbox: Any) -> None:
@@ -284,6 +327,42 @@ def test_forks_and_checkpoints(c: Any) -> None:
     with pytest.raises(api.NotFound):
         c.get_checkpoint(checkpoint.id)
     assert made.exec("cat /kept").stdout == "kept"
+
+
+#: Says how many processes can be had.
+FORKS = """
+import os, time
+count = 0
+try:
+    while count < 300:
+        if os.fork() == 0:
+            time.sleep(2)
+            os._exit(0)
+        count += 1
+except OSError:
+    pass
+print(count)
+"""
+
+
+def test_a_request_of_a_name_is_one_request(c: Any, served: Any) -> None:
+    one, other = c.create_sandbox(files_max=4321, processes_max=77), c.create_sandbox()
+    name = {"idempotency-key": "k" * 64}
+
+    def asked(sandbox: Any, what: str, body: Any = None) -> httpx.Response:
+        return daemon.raw("POST", f"{served.url}/v1/sandboxes/{sandbox.id}/{what}", served.key, json=body or {}, headers=name)
+
+    first = asked(one, "checkpoints")
+    assert first.status_code == 201 and asked(one, "checkpoints").json() == first.json()
+    for again in (asked(other, "checkpoints"), asked(one, "checkpoints", {"labels": {"a": "b"}})):
+        assert (again.status_code, again.json()["code"]) == (409, "id-reused")
+    c.delete_checkpoint(first.json()["id"])
+    # What a sandbox is bounded by holds for its forks.
+    fork = asked(one, "fork").json()["sandboxes"][0]
+    assert asked(one, "fork").json()["sandboxes"][0]["id"] == fork["id"]
+    made = c.get_sandbox(fork["id"])
+    assert 20 < int(made.exec(["python3", "-c", FORKS]).stdout) < 77
+    made.delete()
 
 
 def test_lists_by_label_state_and_name(c: Any) -> None:

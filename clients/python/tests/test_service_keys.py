@@ -155,6 +155,10 @@ def test_by_the_client(served: Any, owner: Owner, stranger: str) -> None:
             client.get_sandbox(owner.sandbox.id)
         with pytest.raises(api.ApiError):
             client.create_sandbox(checkpoint=owner.checkpoint.id)
+        for path in ("/sandboxes", "/v1/sandboxes"):
+            body = {"image": f"checkpoint:{owner.checkpoint.id}"}
+            answer = daemon.raw("POST", f"{served.url}{path}", stranger, json=body)
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
         theirs = api.Sandbox(client, owner.sandbox.info)
         for attempt in [
             lambda: theirs.exec("true"),

@@ -10,15 +10,19 @@ from ..core.calls import Calls
 from ..core.commands import Network, sandbox_body
 from ..core.requests import Labels, Request, list_sandboxes, once, sandbox_path, segment, send_json, with_query
 from ..core.retry import Policy
-from ..core.settings import WAIT_SECONDS, Settings
-from ..errors import EspalierError, Gone, NotFound, SandboxFailed, Unavailable, WaitTimeout
+from ..core.settings import LAST_SECONDS, Settings
+from ..errors import ConnectionFailed, EspalierError, Gone, NotFound, SandboxFailed, Unavailable, WaitTimeout
 from ..model import Checkpoint, Json, Key, Resources, SandboxInfo
 from .connection import AsyncConnection
-from .io import Transport, now
+from .io import Transport, at_last, for_each, now, sleep
 from .sandbox import AsyncSandbox
 
 #: Sandboxes of one page of a list.
 PAGE = 500
+#: Sandboxes that are deleted at once; one after the other by threads.
+DELETED_AT_ONCE = 16
+#: Seconds before one is asked for again that went with a restart of the service.
+ANEW_SECONDS = 0.2
 
 
 class AsyncSandboxClient:
@@ -88,6 +92,8 @@ class AsyncSandboxClient:
         bytes or text such as `2GiB`. `network`: `"none"` (default), `"loopback"`, or what may be reached, such as
         `["pypi.org:443"]`. `files`: path to text, or to `{"text": ..., "mode": "0755"}`. `lifetime_s` (2 h) ends it for
         certain, and so do `idle_s` seconds without a call or a heartbeat. `poll_interval` is taken and not needed.
+
+        Where the wait fails, is cancelled or interrupted, the sandbox is deleted again.
         """
         body = sandbox_body(
             image, block_network, cpu, memory, disk, network, env, files, setup, labels, require, checkpoint,
@@ -95,22 +101,36 @@ class AsyncSandboxClient:
             lifetime_s=lifetime_s, idle_s=idle_s,
         )  # fmt: skip
         end = now() + timeout
-        first = min(WAIT_SECONDS, timeout) if wait_ready else 0.0
-        path = with_query("/v1/sandboxes", [("wait_s", round(first, 3))])
-        response = await self.connection.call(once(send_json("POST", path, body, wait=first)))
-        sandbox = self._track(SandboxInfo.read(response.object()))
+        # Answered at once: whatever becomes of the wait, there is an id to delete.
+        request = once(send_json("POST", with_query("/v1/sandboxes", [("wait_s", 0)]), body))
+        sandbox = await self._make(request)
         if not wait_ready:
             return sandbox
         try:
-            if sandbox.info.state == "creating":
-                await sandbox.wait("running", max(end - now(), 0.0))
+            while sandbox.info.state == "creating":
+                try:
+                    await sandbox.wait("running", max(end - now(), 0.0))
+                except NotFound:
+                    # A service that starts drops what is half made; the same request makes it again.
+                    if now() >= end:
+                        raise
+                    await sleep(ANEW_SECONDS)
+                    self._made.pop(sandbox.id, None)
+                    sandbox = await self._make(request)
             if sandbox.info.state != "running":
                 raise SandboxFailed(sandbox.info)
         except (SandboxFailed, WaitTimeout):
             # Nobody else could: the caller gets no sandbox.
             await self._delete_quietly(sandbox)
             raise
+        except BaseException:
+            left = sandbox
+            await at_last(lambda: self._delete_quietly(left, LAST_SECONDS), LAST_SECONDS)
+            raise
         return sandbox
+
+    async def _make(self, request: Request) -> AsyncSandbox:
+        return self._track(SandboxInfo.read((await self.connection.call(request)).object()))
 
     def _track(self, info: SandboxInfo) -> AsyncSandbox:
         """One that this client made, and deletes at its end."""
@@ -118,10 +138,18 @@ class AsyncSandboxClient:
         self._made[info.id] = sandbox
         return sandbox
 
+    def _known(self, info: SandboxInfo) -> AsyncSandbox:
+        """The one that this client made, as it is now; else a new object."""
+        found = self._made.get(info.id)
+        if found is None:
+            return AsyncSandbox(self, info)
+        found.info = info
+        return found
+
     async def get_sandbox(self, sandbox_id: str) -> AsyncSandbox:
         """One by its id. It is not deleted with this client."""
         info = SandboxInfo.read((await self.connection.call(Request("GET", sandbox_path(sandbox_id)))).object())
-        return self._made.get(info.id) or AsyncSandbox(self, info)
+        return self._known(info)
 
     async def list_sandboxes(
         self,
@@ -137,7 +165,7 @@ class AsyncSandboxClient:
             request = list_sandboxes(labels or {}, state, name, min(PAGE, limit - len(found)), after)
             answer = (await self.connection.call(request)).object()
             page = [SandboxInfo.read(each) for each in answer.get("sandboxes", [])]
-            found += [self._made.get(info.id) or AsyncSandbox(self, info) for info in page]
+            found += [self._known(info) for info in page]
             after = answer.get("next")
             if not after or not page:
                 break
@@ -145,26 +173,50 @@ class AsyncSandboxClient:
 
     async def delete_sandbox(self, sandbox_id: str) -> None:
         """Ends one. That it is gone already is no error."""
-        self._made.pop(sandbox_id, None)
-        try:
-            await self.connection.call(Request("DELETE", sandbox_path(sandbox_id)))
-        except (NotFound, Gone):
-            pass
-        self.connection.calls.forget(sandbox_id)
+        await self._delete(sandbox_id)
 
-    async def _delete_quietly(self, sandbox: AsyncSandbox) -> None:
+    async def _delete(self, sandbox_id: str, within: Optional[float] = None) -> bool:
+        """Whether it was there. One whose end fails stays known, so that `cleanup_all` tries again."""
+        there = True
         try:
-            await sandbox.delete()
+            await self.connection.call(Request("DELETE", sandbox_path(sandbox_id)), within)
+        except (NotFound, Gone) as error:
+            # An attempt before this one may have ended it, without an answer.
+            there = error.attempts > 1
+        self._made.pop(sandbox_id, None)
+        self.connection.calls.forget(sandbox_id)
+        return there
+
+    async def _delete_quietly(self, sandbox: AsyncSandbox, within: Optional[float] = None) -> None:
+        try:
+            sandbox.stop_heartbeat()
+            await self._delete(sandbox.id, within)
         except EspalierError:
-            # Its lifetime ends it.
+            # `cleanup_all` tries again, and its lifetime ends it.
             pass
 
     async def cleanup_all(self) -> int:
-        """Deletes every sandbox that this client made and that is not deleted yet; how many."""
-        made = list(self._made.values())
-        for sandbox in made:
-            await self._delete_quietly(sandbox)
-        return len(made)
+        """Deletes every sandbox that this client made and that is not deleted yet; how many were.
+
+        Stops where the service is away; what is left stays known, for the next call.
+        """
+        deleted = 0
+
+        async def delete(sandbox: AsyncSandbox) -> bool:
+            nonlocal deleted
+            try:
+                sandbox.stop_heartbeat()
+                there = await self._delete(sandbox.id)
+                deleted += there
+            except (ConnectionFailed, Unavailable):
+                return False
+            except EspalierError:
+                # Its lifetime ends it.
+                pass
+            return True
+
+        await for_each(list(self._made.values()), delete, DELETED_AT_ONCE)
+        return deleted
 
     async def list_checkpoints(self, labels: Optional[Labels] = None) -> List[Checkpoint]:
         """This key's checkpoints."""

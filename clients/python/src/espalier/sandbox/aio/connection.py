@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import ssl
+from dataclasses import replace
 from typing import Optional, Union
 
 from ..core.calls import Calls
@@ -29,13 +30,16 @@ class AsyncConnection:
         self.http = AsyncHttp(settings, verify, transport)
         self._reached = False
 
-    def attempts(self) -> Attempts:
-        """Of a call that begins."""
-        return Attempts(self.policy, self._reached)
+    def attempts(self, within: Optional[float] = None) -> Attempts:
+        """Of a call that begins; `within`: seconds, where they are fewer than the client's."""
+        policy = self.policy
+        if within is not None:
+            policy = replace(policy, reconnect_within=min(within, policy.reconnect_within))
+        return Attempts(policy, self._reached)
 
-    async def call(self, request: Request) -> Response:
+    async def call(self, request: Request, within: Optional[float] = None) -> Response:
         """The answer, below 400. `ApiError` or `ConnectionFailed` when trying again does not help."""
-        attempts = self.attempts()
+        attempts = self.attempts(within)
         request.headers.setdefault("x-request-id", secrets.token_hex(8))
         while True:
             failure: Union[Cut, ApiError]

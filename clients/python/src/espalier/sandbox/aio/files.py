@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat as modes
-import tempfile
 from typing import AsyncIterator, List, Optional, Union
 from urllib.parse import quote, unquote
 
@@ -196,10 +196,12 @@ class AsyncFiles:
         place = self._at("/files", remote_path)
         start = os.path.getsize(part) if part else 0
         reader = AsyncReader(self._connection, place, start, None, etag)
-        handle, path = (None, part) if part else tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=folder or ".")
+        path = part or os.path.join(folder or ".", f".{name}.{secrets.token_hex(8)}.part")
         kept = False
+        # A new one has the permissions of any new file, and is never what somebody else put there under its name.
+        out = open(path, "ab" if part else "xb")
         try:
-            with open(path if handle is None else handle, "ab") as out:
+            with out:
                 try:
                     while True:
                         piece = await reader.piece()
@@ -209,9 +211,6 @@ class AsyncFiles:
                 except Exception as error:
                     kept = resume and reader.etag is not None and not isinstance(error, FileChanged)
                     raise
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(path, 0o666 & ~mask)
             os.replace(path, target)
             return reader.at
         except BaseException:

@@ -98,4 +98,5 @@ async def _up(reader: asyncio.StreamReader, socket: AsyncSocket) -> None:
                 return
             await socket.send(piece)
     except (Cut, OSError):
-        pass
+        # A connection here that was reset hears no answer, either: the tunnel ends.
+        await socket.aclose()

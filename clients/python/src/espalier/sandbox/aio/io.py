@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Optional, Union
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Optional, Sequence, Set, TypeVar, Union
 
 import httpx
 
@@ -15,6 +15,10 @@ from ..core.settings import ANSWER_BYTES_MAX, ANSWER_SECONDS, CONNECT_SECONDS, S
 from ..errors import EspalierError, ProtocolError
 
 Transport = httpx.AsyncBaseTransport
+T = TypeVar("T")
+
+# Held here as long as they run: the loop alone would let them be collected.
+_last: "Set[asyncio.Task[None]]" = set()
 
 
 def now() -> float:
@@ -23,6 +27,42 @@ def now() -> float:
 
 async def sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
+
+
+async def at_last(action: Callable[[], Awaitable[None]], seconds: float) -> None:
+    """Carries it out for so many seconds at most, also where the caller is cancelled meanwhile. For what raises nothing."""
+    task = asyncio.ensure_future(asyncio.wait_for(action(), seconds))
+    _last.add(task)
+    task.add_done_callback(_forget)
+    # Waits, and does not cancel it when it is cancelled itself.
+    await asyncio.wait([task])
+
+
+def _forget(task: "asyncio.Task[None]") -> None:
+    _last.discard(task)
+    if not task.cancelled():
+        # Asked for, or asyncio would complain: its time was over.
+        task.exception()
+
+
+async def for_each(items: Sequence[T], action: Callable[[T], Awaitable[bool]], at_once: int) -> None:
+    """Carries it out for every item, for so many at once. Where it says False, no other is begun."""
+    rest = iter(items)
+    goes_on = True
+
+    async def work() -> None:
+        nonlocal goes_on
+        for item in rest:
+            if not (goes_on and await action(item)):
+                goes_on = False
+                return
+
+    tasks = [asyncio.ensure_future(work()) for _ in range(min(at_once, len(items)))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 class AsyncAnswer:

@@ -65,8 +65,10 @@ class AsyncTerminal:
                 await self._resend(socket)
             except Cut as cut:
                 await self._broke(cut)
-            except BaseException:
-                self.process._answered()
+            except BaseException as error:
+                # Where the caller is cancelled, whether it came through is not known: the next step sends it again.
+                if isinstance(error, Exception):
+                    self.process._answered()
                 await self.aclose()
                 raise
 

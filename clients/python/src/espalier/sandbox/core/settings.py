@@ -13,6 +13,10 @@ ANSWER_SECONDS = 60.0
 SILENCE_SECONDS = 45.0
 #: Seconds that the service is asked to wait at once for an end; longer waits are several such calls.
 WAIT_SECONDS = 30.0
+#: Seconds that the service may take for forks and checkpoints, whose requests name no wait.
+MAKE_SECONDS = 600.0
+#: Seconds for ending what nobody will have, when the caller is cancelled or interrupted.
+LAST_SECONDS = 5.0
 #: Seconds to connect.
 CONNECT_SECONDS = 10.0
 #: Bytes of an answer that is read as a whole.

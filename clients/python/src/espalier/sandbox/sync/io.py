@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from typing import Any, Callable, Dict, Optional, Union
+from typing import Any, Callable, Dict, Optional, Sequence, TypeVar, Union
 
 import httpx
 
@@ -16,6 +16,7 @@ from ..core.settings import ANSWER_BYTES_MAX, ANSWER_SECONDS, CONNECT_SECONDS, S
 from ..errors import ProtocolError
 
 Transport = httpx.BaseTransport
+T = TypeVar("T")
 
 
 def now() -> float:
@@ -24,6 +25,18 @@ def now() -> float:
 
 def sleep(seconds: float) -> None:
     time.sleep(seconds)
+
+
+def at_last(action: Callable[[], None], seconds: float) -> None:
+    """Carries it out. Nothing cancels a thread; the action bounds itself."""
+    action()
+
+
+def for_each(items: Sequence[T], action: Callable[[T], bool], at_once: int) -> None:
+    """Carries it out for every item, one after the other whatever `at_once` says. Where it says False, no other is begun."""
+    for item in items:
+        if not action(item):
+            return
 
 
 class Answer:

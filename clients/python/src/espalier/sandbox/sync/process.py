@@ -74,7 +74,7 @@ class Process:
         self._call = None
 
     def __del__(self) -> None:
-        # Never sent, and nobody can send it any more.
+        # Never sent or never answered, and nobody can send it any more.
         if getattr(self, "_unsent", None) is not None:
             self._answered()
 
@@ -122,10 +122,14 @@ class Process:
     def output(self, stream: str = "stdout", start: int = 0, allow_gaps: bool = False) -> bytes:
         """Everything that is kept of a stream from byte `start` on. `Lost` where bytes in between are no longer kept."""
         response = self._connection.call(get(self._path("/output"), stream=stream, **{"from": start}))
-        gap = response.headers.get("espalier-gap")
+        gap, end = response.headers.get("espalier-gap"), response.headers.get("espalier-end")
         if gap and not allow_gaps:
             lost_from, _, lost_to = gap.partition("-")
             raise Lost(stream, int(lost_from), int(lost_to))
+        # What is lost while the answer comes is named by no header: only that bytes are missing is seen, not where.
+        had = start + len(response.body)
+        if end and had < int(end) and not allow_gaps:
+            raise Lost(stream, had, int(end))
         return response.body
 
     def write(self, data: Union[str, bytes], end: bool = False, timeout: float = 60.0) -> bool:
@@ -137,9 +141,11 @@ class Process:
         until = now() + timeout
         while True:
             piece, last = rest[:INPUT_BYTES], len(rest) <= INPUT_BYTES
-            query = [("offset", self._written), ("end", True if end and last else None)]
+            # Then it says how much was taken, be it nothing.
+            wait = min(max(until - now(), 0.0), WAIT_SECONDS)
+            query = [("offset", self._written), ("end", True if end and last else None), ("wait_s", round(wait, 3))]
             path = with_query(self._path("/input"), query)
-            request = Request("POST", path, {"content-type": "application/octet-stream"}, piece)
+            request = Request("POST", path, {"content-type": "application/octet-stream"}, piece, wait=wait)
             answer = (self._connection.change(self.sandbox_id, request)).object()
             taken = max(int(answer.get("taken", 0)) - self._written, 0)
             self._written += taken
@@ -231,7 +237,8 @@ class Stream:
             except ConnectionFailed as error:
                 self.process._unknown(error)
                 raise
-            except BaseException:
+            except Exception:
+                # Not where the caller is cancelled: whether it came through is not known, and the next step sends it again.
                 self.process._answered()
                 raise
             self._parser = Parser()
@@ -244,6 +251,11 @@ class Stream:
             self._drop()
             sleep(self._attempts.delay(cut, now()))
             return
+        except BaseException:
+            # Cancelled: an answer that was left half read cannot be read on. The next step asks for the rest at once, for no
+            # attempt has failed.
+            self._drop()
+            raise
         try:
             for message in self._parser.feed(piece):
                 began = len(self._pending)

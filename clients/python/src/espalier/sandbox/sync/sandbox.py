@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Typ
 from ..core.calls import CallId
 from ..core.commands import Command, command_body
 from ..core.requests import Labels, Request, get, once, sandbox_path, send_json
-from ..core.settings import WAIT_SECONDS
+from ..core.settings import MAKE_SECONDS, WAIT_SECONDS
 from ..errors import ApiError, EspalierError, Gone, NotFound, WaitTimeout
 from ..model import Checkpoint, Json, Result, SandboxInfo
 from .connection import Connection
@@ -256,7 +256,7 @@ class Sandbox(Files):
             if info.state in (state, "failed", "ended"):
                 return info
             if now() >= end:
-                raise WaitTimeout(f"sandbox {self.id} is {info.state}, not {state}, after {timeout:g} s", sandbox=info)
+                raise WaitTimeout(f"sandbox {self.id} is {info.state}, not {state}, after {round(timeout, 1):g} s", sandbox=info)
 
     def update(
         self,
@@ -299,14 +299,14 @@ class Sandbox(Files):
     ) -> "List[Sandbox]":
         """So many new sandboxes with its files as they are now; what runs in it stays where it is."""
         body = {"count": count, "labels": dict(labels) if labels is not None else None, "lifetime_s": lifetime_s}
-        request = once(send_json("POST", sandbox_path(self.id, "/fork"), body))
+        request = once(send_json("POST", sandbox_path(self.id, "/fork"), body, wait=MAKE_SECONDS))
         answer = (self._connection.call(request)).object()
         return [self._client._track(SandboxInfo.read(each)) for each in answer.get("sandboxes", [])]
 
     def checkpoint(self, labels: Optional[Labels] = None) -> Checkpoint:
         """Keeps its files as they are now: `create_sandbox(checkpoint=checkpoint.id)`."""
         body = {"labels": dict(labels) if labels else None}
-        request = once(send_json("POST", sandbox_path(self.id, "/checkpoints"), body))
+        request = once(send_json("POST", sandbox_path(self.id, "/checkpoints"), body, wait=MAKE_SECONDS))
         return Checkpoint.read((self._connection.call(request)).object())
 
     def delete(self) -> None:

@@ -66,8 +66,10 @@ class Terminal:
                 self._resend(socket)
             except Cut as cut:
                 self._broke(cut)
-            except BaseException:
-                self.process._answered()
+            except BaseException as error:
+                # Where the caller is cancelled, whether it came through is not known: the next step sends it again.
+                if isinstance(error, Exception):
+                    self.process._answered()
                 self.close()
                 raise
 
