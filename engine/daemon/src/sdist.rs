@@ -5,11 +5,14 @@
 mod archive;
 mod image;
 mod measure;
+mod others;
 mod python;
 
 pub use archive::read as read_archive;
 pub use measure::{PROBE, Probe, runs_of};
 pub use python::{Pip, fetch};
+
+use python::INTERPRETER;
 
 use espalier_core::dataset::sdist::{Draft, Expected, Refusal, Release, Version, Wishes};
 use serde::{Deserialize, Serialize};
@@ -19,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// Runs of the tests on each source.
 pub const RUNS: u32 = 5;
 /// Changes whenever what is kept means something else.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// Why a pair made no task.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +48,25 @@ pub enum SdistError {
         /// What was looked at.
         why: String,
     },
+    /// Not how a version is written.
+    #[error("{0:?} is no version")]
+    NoVersion(String),
     /// What the tests need cannot be had.
     #[error("what the tests need: {0}")]
     Requires(String),
+    /// pip would choose for another interpreter than the tests'.
+    #[error(
+        "pip runs on Python {pip} and would choose packages for that, the tests on {tests} ({})",
+        INTERPRETER
+    )]
+    OtherPython {
+        /// Version of the interpreter that pip runs on.
+        pip: String,
+        /// Version of the tests'.
+        tests: String,
+        /// Where pip's lies.
+        folder: PathBuf,
+    },
     /// The machine could not.
     #[error("{what}: {source}")]
     Machine {
@@ -69,7 +88,30 @@ impl SdistError {
 
     /// Whether another try on the same files would end the same.
     pub fn is_final(&self) -> bool {
-        !matches!(self, SdistError::Machine { .. } | SdistError::Image(_))
+        match self {
+            SdistError::Refused(_)
+            | SdistError::Archive { .. }
+            | SdistError::NotThere { .. }
+            | SdistError::NoVersion(_) => true,
+            SdistError::Requires(_)
+            | SdistError::OtherPython { .. }
+            | SdistError::Machine { .. }
+            | SdistError::Image(_) => false,
+        }
+    }
+
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            SdistError::Refused(Refusal::NoChangelog { .. } | Refusal::GivenAway(_)) => {
+                Some("--instruction FILE gives other words".to_owned())
+            }
+            SdistError::OtherPython { folder, .. } => Some(format!(
+                "have {INTERPRETER} come first in PATH as python3, and delete {}",
+                folder.display()
+            )),
+            _ => None,
+        }
     }
 }
 
@@ -104,6 +146,12 @@ impl Origin {
 
 /// The release itself. Blocks.
 pub fn release(name: &str, origin: &Origin, folders: &Folders) -> Result<Release, SdistError> {
+    let asked = match origin {
+        Origin::File(_) => None,
+        Origin::Version(text) => {
+            Some(Version::parse(text).ok_or_else(|| SdistError::NoVersion(text.clone()))?)
+        }
+    };
     let file = match origin {
         Origin::File(file) => file.clone(),
         Origin::Version(version) => match archive::find(&folders.archives, name, version) {
@@ -112,14 +160,15 @@ pub fn release(name: &str, origin: &Origin, folders: &Folders) -> Result<Release
         },
     };
     let (tree, said) = read_archive(&file)?;
-    let text = match origin {
-        Origin::Version(version) => version.clone(),
-        Origin::File(_) => said.unwrap_or_default(),
+    let version = match (asked, said) {
+        (Some(version), _) => Ok(version),
+        (None, Some(said)) => {
+            Version::parse(&said).ok_or_else(|| format!("its PKG-INFO says version {said:?}, which is none"))
+        }
+        (None, None) if tree.contains_key("PKG-INFO") => Err("its PKG-INFO says no version".to_owned()),
+        (None, None) => Err("it has no PKG-INFO, which says its version".to_owned()),
     };
-    let version = Version::parse(&text).ok_or_else(|| SdistError::Archive {
-        file,
-        why: format!("its PKG-INFO says version {text:?}, which is none"),
-    })?;
+    let version = version.map_err(|why| SdistError::Archive { file, why })?;
     Ok(Release { version, tree })
 }
 
@@ -170,6 +219,7 @@ impl Work {
         };
         add(&FORM.to_le_bytes());
         add(&RUNS.to_le_bytes());
+        add(python::version(Path::new(INTERPRETER))?.as_bytes());
         add(draft.root.as_bytes());
         for text in draft.probes("").iter().chain(&requires) {
             add(text.as_bytes());

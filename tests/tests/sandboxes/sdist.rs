@@ -76,6 +76,7 @@ async fn two_archives_make_a_task_that_gives_nothing_away() {
     let made = from_sdist(&store, &["calc", &old, &new, "--out", &out]).await;
     assert!(made.status.success(), "{}", text(&made));
     let task: Value = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
+    assert!(task["instruction"].as_str().unwrap().contains("of version 1.1 holds:"), "{task:#}");
     let tests = &task["private"]["tests"];
     let named = |names: &[&str]| {
         json!(names.iter().map(|name| format!("tests/test_calc.py::{name}")).collect::<Vec<_>>())
@@ -92,6 +93,27 @@ async fn two_archives_make_a_task_that_gives_nothing_away() {
     let refused = from_sdist(&store, &["calc", &new, &old]).await;
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
     assert!(text(&refused).contains("makes no task: 1.1 is not older than 1.0"), "{}", text(&refused));
+    // Without a changelog a person has to say what is wanted.
+    let silent: Vec<(&str, &str)> = NEW.iter().filter(|(path, _)| *path != "CHANGES.md").copied().collect();
+    let silent = archive(&store.path().join("silent"), "1.1", &silent).display().to_string();
+    let nameless = archive(&store.path().join("nameless"), "1.0", &OLD[1..]).display().to_string();
+    for (arguments, code, expect) in [
+        (["calc", &old, &silent], 1, "hint: --instruction FILE gives other words"),
+        (["calc", &nameless, &new], 1, "it has no PKG-INFO, which says its version"),
+        (["calc", &old, "latest"], 2, "\"latest\" is neither a version nor a source archive (.tar.gz)"),
+        (["../calc", &old, &new], 2, "\"../calc\" is no name of a package"),
+    ] {
+        let said = from_sdist(&store, &arguments).await;
+        assert_eq!(said.status.code(), Some(code), "{}", text(&said));
+        assert!(text(&said).contains(expect), "{}", text(&said));
+    }
+    let manifest = store.path().join("set.toml").display().to_string();
+    let set = "requires = []\n[[library]]\nname = \"calc\"\npairs = [[\"1.0\", \"1.1\"]]\n";
+    std::fs::write(&manifest, set).unwrap();
+    let unknown =
+        run(store.path(), &["task", "from-manifest", &manifest, "--out", &out, "--only", "calc-1.0"]).await;
+    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown));
+    assert!(text(&unknown).contains("hint: it has calc-1.1"), "{}", text(&unknown));
 
     let reference = "plugin = \"reference\"\ngrants = [\"private-task\"]\n";
     let checked = run(

@@ -12,7 +12,7 @@ mod patch;
 mod version;
 
 pub use expect::{Expected, TestRun, expect};
-pub use manifest::{Library, Manifest, ManifestError};
+pub use manifest::{Library, Manifest, ManifestError, is_name};
 pub use parts::{Part, part};
 pub use version::Version;
 
@@ -158,6 +158,8 @@ pub struct Draft {
     pub start: Tree,
     /// Folder of it from which the library is imported; empty: itself.
     pub root: String,
+    /// What can be imported of it: packages by their folder (`google/auth`), modules by their file.
+    pub modules: Vec<String>,
     /// What is known of it as an installed package: files of its `dist-info`.
     pub installed: Tree,
     /// For the agent.
@@ -211,10 +213,11 @@ impl Draft {
             id: format!("{library}-{}", new.version),
             library: library.to_owned(),
             old: old.version.clone(),
+            modules: parts::modules(&start, &root, library),
             start,
             root,
             installed: parts::installed(&old.tree),
-            instruction: instruction(library, &old.version, &words),
+            instruction: instruction(library, &old.version, &new.version, &words),
             patch,
             marks,
             tests: tests(&before, &after, wishes),
@@ -267,10 +270,11 @@ fn of(tree: &Tree, wanted: Part) -> BTreeMap<&str, &SourceFile> {
     tree.iter().filter(|(path, _)| part(path) == wanted).map(|(path, file)| (path.as_str(), file)).collect()
 }
 
-fn instruction(library: &str, old: &Version, words: &str) -> String {
+/// The new version is named: tests may ask for it.
+fn instruction(library: &str, old: &Version, new: &Version, words: &str) -> String {
     format!(
         "The folder {WORKDIR} holds the Python library {library} as of version {old}. Change it so that what its changelog says of \
-         the next version holds:\n\n{words}\n\nThe result is checked by tests that are not in the folder; `python3 -m pytest` runs \
+         version {new} holds:\n\n{words}\n\nThe result is checked by tests that are not in the folder; `python3 -m pytest` runs \
          those that are."
     )
 }

@@ -139,7 +139,7 @@ async fn list(context: &mut Context, store: &ImageStore) -> Result<Exit, Problem
         ("size", Align::Right),
         ("used", Align::Right),
     ]);
-    let now_s = super::list::now_ms() / 1000;
+    let now_s = crate::runner::now_ms() / 1000;
     for one in &all {
         let used = match (one.in_use, one.pinned_by.is_empty()) {
             (true, _) => "now".to_owned(),

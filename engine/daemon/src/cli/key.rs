@@ -6,12 +6,12 @@ use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::age;
+use crate::runner::now_ms;
 use clap::{Args, Subcommand};
 use espalier_api::keys::{Scope, make_key};
 use espalier_core::limits::SizeText;
 use espalier_store::{ApiKey, Quotas, Store};
 use serde_json::{Value, json};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// `espalier key`
 #[derive(Debug, Subcommand)]
@@ -79,11 +79,6 @@ pub(super) async fn key(context: &mut Context, command: KeyCommand) -> Result<Ex
         KeyCommand::List => list(context).await,
         KeyCommand::Revoke(args) => revoke(context, &args.ids).await,
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 async fn create(context: &mut Context, args: CreateArgs) -> Result<Exit, Problem> {

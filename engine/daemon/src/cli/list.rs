@@ -6,9 +6,9 @@ use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::{age, count, score, share};
+use crate::runner::now_ms;
 use espalier_store::{Holder, RunRow, Store, StoreError};
 use serde_json::{Value, json};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
     let store = open_existing(&context.common.store).await?;
@@ -96,11 +96,6 @@ pub(super) fn run_json(run: &RunRow, state: &str) -> Value {
 /// The store that the command line names, which must be there.
 pub(super) async fn open_existing(url: &str) -> Result<Store, Problem> {
     Ok(Store::open_existing(&url.parse()?).await?)
-}
-
-/// Milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 impl From<StoreError> for Problem {

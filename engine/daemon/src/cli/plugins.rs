@@ -1,12 +1,13 @@
 //! `espalier plugin list`, `plugin check` and `plugin alias`.
 
-use super::list::{now_ms, open_existing};
+use super::list::open_existing;
 use super::{Context, PluginAliasArgs, PluginCheckArgs, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::bytes;
+use crate::runner::now_ms;
 use espalier_plugin::{Names, Plugin, PluginError, PluginHost, PluginHostConfig, Registry, names_of};
 use espalier_store::Store;
 use serde_json::{Value, json};

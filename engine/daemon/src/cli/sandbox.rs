@@ -341,7 +341,7 @@ async fn list(context: &mut Context, service: &Sandboxes, args: &ListArgs) -> Re
         ("labels", Align::Left),
         ("age", Align::Right),
     ]);
-    let now_s = super::list::now_ms() / 1000;
+    let now_s = crate::runner::now_ms() / 1000;
     for placed in &all {
         table.row(vec![
             Cell::styled(placed.id.as_str(), styles::STRONG),
@@ -377,7 +377,7 @@ async fn checkpoints(context: &mut Context, service: &Sandboxes) -> Result<Exit,
         return Ok(Exit::Done);
     }
     let mut table = Table::new(&[("checkpoint", Align::Whole), ("of", Align::Left), ("age", Align::Right)]);
-    let now_s = super::list::now_ms() / 1000;
+    let now_s = crate::runner::now_ms() / 1000;
     for kept in &all {
         table.row(vec![
             Cell::styled(kept.id.as_str(), styles::STRONG),

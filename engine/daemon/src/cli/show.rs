@@ -1,12 +1,13 @@
 //! `espalier show`: a run, or one rollout. (Several runs: `compare`.)
 
 use super::compare;
-use super::list::{now_ms, open_existing, run_json};
+use super::list::{open_existing, run_json};
 use super::{Context, ShowArgs};
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::rollout_view::{self, Parts};
 use crate::output::run_view::{GroupLine, RunView};
+use crate::runner::now_ms;
 use espalier_store::{AttemptRow, Holder, Store, StoreError};
 use serde_json::{Value, json};
 

@@ -9,7 +9,7 @@ use crate::output::problem::Problem;
 use crate::output::text::{count, counted};
 use crate::sdist::{self, Folders, Origin, Outcome, SdistError, Work};
 use clap::Args;
-use espalier_core::dataset::sdist::{Expected, Manifest, Wishes};
+use espalier_core::dataset::sdist::{Expected, Manifest, Version, Wishes, is_name};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -78,19 +78,28 @@ struct Ask<'a> {
     wishes: Wishes,
 }
 
+/// What to do about what is not the pair's fault.
+const GOES_ON: &str = "what was finished is kept; the same command goes on when it is mended";
+/// Most names in a hint.
+const NAMES_MAX: usize = 30;
+
 /// Why there is no task.
 enum NoTask {
-    /// The pair is none.
-    Refused(String),
+    /// The pair is none: why, and what can be done about it.
+    Refused(String, Option<String>),
     /// It could not be found out now.
     Problem(Problem),
 }
 
 pub(super) async fn from_sdist(context: &mut Context, args: FromSdistArgs) -> Result<Exit, Problem> {
+    let origins = [&args.old, &args.new].map(|text| Origin::parse(text));
+    if let Some(wrong) = misnamed(&args.name, &origins) {
+        return Err(Problem::new(Exit::Input, wrong));
+    }
     let instruction = args.instruction.as_deref().map(read_text).transpose()?;
     let ask = Ask {
         name: &args.name,
-        origins: [Origin::parse(&args.old), Origin::parse(&args.new)],
+        origins,
         requires: if args.system_packages { Vec::new() } else { args.require.clone() },
         wishes: Wishes {
             instruction,
@@ -103,9 +112,9 @@ pub(super) async fn from_sdist(context: &mut Context, args: FromSdistArgs) -> Re
     let folders = folders(args.archives.as_deref());
     let (line, expected) = match made(context, &ask, &folders, plugin_folders(None)).await {
         Ok(made) => made,
-        Err(NoTask::Refused(reason)) => {
+        Err(NoTask::Refused(reason, hint)) => {
             let text = format!("{} {} to {} makes no task: {reason}", args.name, args.old, args.new);
-            return Err(Problem::new(Exit::Negative, text));
+            return Err(Problem::new(Exit::Negative, text).hint_if(hint));
         }
         Err(NoTask::Problem(problem)) => return Err(problem),
     };
@@ -127,7 +136,11 @@ pub(super) async fn from_manifest(context: &mut Context, args: FromManifestArgs)
     let text = read_text(&args.manifest)?;
     let manifest = Manifest::parse(&text)
         .map_err(|error| Problem::new(Exit::Input, format!("{}: {error}", args.manifest.display())))?;
+    if let Some(problem) = unknown(&manifest, &args.only) {
+        return Err(problem);
+    }
     let folders = folders(args.archives.as_deref());
+    let mut later = 0;
     let (mut lines, mut tasks, mut refused) = (Vec::new(), Vec::<Value>::new(), Vec::<Value>::new());
     for library in &manifest.library {
         for [old, new] in &library.pairs {
@@ -150,12 +163,19 @@ pub(super) async fn from_manifest(context: &mut Context, args: FromManifestArgs)
                     continue;
                 }
                 Err(NoTask::Problem(problem)) if problem.exit == Exit::Interrupted => return Err(problem),
-                Err(NoTask::Problem(problem)) => format!("not made now: {}", problem.message),
-                Err(NoTask::Refused(reason)) => format!("makes no task: {reason}"),
+                Err(NoTask::Problem(problem)) => {
+                    later += 1;
+                    format!("not made now: {}", problem.message)
+                }
+                Err(NoTask::Refused(reason, _)) => format!("makes no task: {reason}"),
             };
             context.screen.say(&format!("{id} {reason}"));
             refused.push(json!({ "id": id, "reason": reason }));
         }
+    }
+    if lines.is_empty() && later == refused.len() {
+        let text = format!("none of {} could be made now", args.manifest.display());
+        return Err(Problem::new(Exit::Unavailable, text).hint(GOES_ON));
     }
     if lines.is_empty() {
         return Err(Problem::new(Exit::Negative, format!("{} makes no task", args.manifest.display())));
@@ -173,6 +193,35 @@ pub(super) async fn from_manifest(context: &mut Context, args: FromManifestArgs)
         context.screen.say(&text);
     }
     Ok(if refused.is_empty() { Exit::Done } else { Exit::Negative })
+}
+
+/// What of a command line can be none of what it stands for.
+fn misnamed(name: &str, origins: &[Origin]) -> Option<String> {
+    if !is_name(name) {
+        return Some(format!("{name:?} is no name of a package: it has letters, digits, `-`, `_` and `.`"));
+    }
+    origins.iter().find_map(|origin| match origin {
+        Origin::Version(text) if Version::parse(text).is_none() => {
+            Some(format!("{text:?} is neither a version nor a source archive (.tar.gz)"))
+        }
+        _ => None,
+    })
+}
+
+/// The first of these names that the manifest has neither as a task nor as a library.
+fn unknown(manifest: &Manifest, only: &[String]) -> Option<Problem> {
+    let ids: Vec<String> = manifest
+        .library
+        .iter()
+        .flat_map(|library| library.pairs.iter().map(move |[_, new]| format!("{}-{new}", library.name)))
+        .collect();
+    let is_known =
+        |name: &String| ids.contains(name) || manifest.library.iter().any(|library| library.name == *name);
+    let name = only.iter().find(|name| !is_known(name))?;
+    let more = if ids.len() > NAMES_MAX { ", ..." } else { "" };
+    let known = ids[..ids.len().min(NAMES_MAX)].join(", ");
+    let text = format!("--only {name}: the manifest has no such task or library");
+    Some(Problem::new(Exit::Input, text).hint(format!("it has {known}{more}")))
 }
 
 fn told(expected: &Expected) -> String {
@@ -229,11 +278,11 @@ async fn made(
             aside(move || work.conclude(&runs)).await?
         }
         // What was not found before was prepared.
-        (None, None) => return Err(NoTask::Refused("nothing was prepared".to_owned())),
+        (None, None) => return Err(NoTask::Refused("nothing was prepared".to_owned(), None)),
     };
     match outcome {
         Outcome::Task(line, expected) => Ok((line, expected)),
-        Outcome::Refused(reason) => Err(NoTask::Refused(reason)),
+        Outcome::Refused(reason) => Err(NoTask::Refused(reason, None)),
     }
 }
 
@@ -244,11 +293,11 @@ async fn aside<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(work).await;
     match done {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) if error.is_final() => Err(NoTask::Refused(error.to_string())),
-        Ok(Err(error)) => Err(NoTask::Problem(
-            Problem::of(Exit::Unavailable, &error)
-                .hint("what was finished is kept; the same command goes on when it is mended"),
-        )),
+        Ok(Err(error)) if error.is_final() => Err(NoTask::Refused(error.to_string(), error.hint())),
+        Ok(Err(error)) => {
+            let problem = Problem::of(Exit::Unavailable, &error);
+            Err(NoTask::Problem(problem.hint(error.hint().unwrap_or_else(|| GOES_ON.to_owned()))))
+        }
         Err(error) => Err(NoTask::Problem(Problem::of(Exit::Internal, &error))),
     }
 }

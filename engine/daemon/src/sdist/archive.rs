@@ -1,7 +1,7 @@
 //! Source archives: which file it is, and what it holds. Nothing of them is ever carried out here, nor written anywhere.
 
 use super::SdistError;
-use espalier_core::dataset::sdist::{SourceFile, Tree};
+use espalier_core::dataset::sdist::{SourceFile, Tree, Version};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,12 +16,18 @@ const FILES_MAX: usize = 20_000;
 pub(super) fn find(folder: &Path, name: &str, version: &str) -> Option<PathBuf> {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '.'], "_");
     let wanted = format!("{}_{}", plain(name), plain(version));
+    // 1.0 and 1.0.0 are one version.
+    let same = |stem: &str| {
+        let (package, other) = stem.rsplit_once('-')?;
+        Some(plain(package) == plain(name) && Version::parse(other)? == Version::parse(version)?)
+    };
     let entries = std::fs::read_dir(folder).ok()?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     paths.into_iter().find(|path| {
         let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        file.strip_suffix(".tar.gz").is_some_and(|stem| plain(stem) == wanted)
+        let stem = file.strip_suffix(".tar.gz");
+        stem.is_some_and(|stem| plain(stem) == wanted || same(stem).unwrap_or(false))
     })
 }
 
@@ -39,9 +45,7 @@ pub fn read(file: &Path) -> Result<(Tree, Option<String>), SdistError> {
         if !entry.header().entry_type().is_file() {
             continue;
         }
-        let Some(name) = inner(&path) else {
-            return Err(bad(&format!("{} would lie outside", path.display())));
-        };
+        let name = inner(&path).map_err(|why| bad(&format!("{} {why}", path.display())))?;
         // What lies beside the folder is no part of the release.
         if name.is_empty() {
             continue;
@@ -60,17 +64,17 @@ pub fn read(file: &Path) -> Result<(Tree, Option<String>), SdistError> {
     if tree.is_empty() { Err(bad("it holds no file")) } else { Ok((tree, said)) }
 }
 
-/// A name below the archive's one folder; empty: above it. `None`: it would lead out.
-fn inner(path: &Path) -> Option<String> {
+/// A name below the archive's one folder; empty: above it. Or why it is none.
+fn inner(path: &Path) -> Result<String, &'static str> {
     let mut names = Vec::new();
     for part in path.components() {
         match part {
-            Component::Normal(name) => names.push(name.to_str()?),
+            Component::Normal(name) => names.push(name.to_str().ok_or("has a name that is no UTF-8")?),
             Component::CurDir => {}
-            _ => return None,
+            _ => return Err("would lie outside"),
         }
     }
-    Some(names.get(1..).unwrap_or_default().join("/"))
+    Ok(names.get(1..).unwrap_or_default().join("/"))
 }
 
 fn version_of(metadata: &[u8]) -> Option<String> {
@@ -85,13 +89,14 @@ mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
-    fn packed(files: &[(&str, &str)]) -> Vec<u8> {
+    fn packed<P: AsRef<[u8]>>(files: &[(P, &str)]) -> Vec<u8> {
         let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
         for (path, text) in files {
+            let path = path.as_ref();
             let mut header = tar::Header::new_gnu();
             header.set_size(text.len() as u64);
-            header.set_mode(if path.ends_with(".sh") { 0o755 } else { 0o644 });
-            header.as_gnu_mut().unwrap().name[..path.len()].copy_from_slice(path.as_bytes());
+            header.set_mode(if path.ends_with(b".sh") { 0o755 } else { 0o644 });
+            header.as_gnu_mut().unwrap().name[..path.len()].copy_from_slice(path);
             header.set_cksum();
             tar.append(&header, text.as_bytes()).unwrap();
         }
@@ -112,7 +117,9 @@ mod tests {
         assert_eq!(tree.keys().collect::<Vec<_>>(), ["PKG-INFO", "a/b.sh"]);
         assert!(tree["a/b.sh"].executable && !tree["PKG-INFO"].executable);
         assert_eq!(said.as_deref(), Some("1.0"));
-        assert_eq!(find(folder.path(), "my-lib", "1.0"), Some(file));
+        assert_eq!(find(folder.path(), "my-lib", "1.0"), Some(file.clone()));
+        assert_eq!(find(folder.path(), "my-lib", "1.0.0"), Some(file));
+        assert_eq!(find(folder.path(), "lib", "1.0"), None);
         assert_eq!(find(folder.path(), "my-lib", "1.0.1"), None);
     }
 
@@ -127,8 +134,9 @@ mod tests {
         };
         check(&packed(&[("x/../../etc/passwd", "")]), "would lie outside");
         check(&packed(&[("/etc/passwd", "")]), "would lie outside");
+        check(&packed(&[(b"x/\xff.py", "")]), "has a name that is no UTF-8");
         check(b"no archive", "cannot be read as .tar.gz");
-        check(&packed(&[]), "it holds no file");
+        check(&packed::<&str>(&[]), "it holds no file");
         assert!(read(&folder.path().join("none")).unwrap_err().to_string().contains("No such file"));
     }
 }

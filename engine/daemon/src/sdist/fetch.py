@@ -7,6 +7,20 @@ import sys
 
 from pip._internal.commands import create_command
 
+try:
+    from pip._vendor.packaging.version import Version
+except ImportError:
+    Version = str
+
+
+def same(one, other):
+    """Whether two versions are one: 1.0 and 1.0.0 are."""
+    try:
+        return Version(str(one)) == Version(str(other))
+    except ValueError:
+        return str(one) == str(other)
+
+
 name, version, folder = sys.argv[1:]
 command = create_command("download")
 options, _ = command.parse_args(["--no-deps", "--no-binary", ":all:", "--quiet", name])
@@ -16,7 +30,7 @@ with command.main_context():
     links = [
         candidate.link
         for candidate in finder.find_all_candidates(name)
-        if not candidate.link.is_wheel and str(candidate.version) == version
+        if not candidate.link.is_wheel and same(candidate.version, version)
     ]
     sources = [link for link in links if link.filename.endswith(".tar.gz")]
     if not sources:

@@ -1,6 +1,7 @@
 //! The image of a task: the interpreter's environment and the old source, over this machine's own programs.
 
 use super::SdistError;
+use super::others::{self, Names};
 use super::python::Installed;
 use espalier_core::dataset::sdist::{Draft, PYTHON, Tree, WORKDIR};
 use espalier_sandbox::image::{ImageConfig, Rights, Upper};
@@ -12,6 +13,8 @@ use std::path::Path;
 
 /// Its only one.
 pub(super) const TAG: &str = "latest";
+/// What the image `host` shows of this machine's programs.
+const PROGRAMS: &str = "/usr";
 
 /// Writes it as a folder in the OCI layout, in the place of what is there. Blocks.
 pub(super) fn write(folder: &Path, draft: &Draft, installed: &Installed) -> Result<(), SdistError> {
@@ -24,6 +27,9 @@ pub(super) fn write(folder: &Path, draft: &Draft, installed: &Installed) -> Resu
     let upper = tempfile::Builder::new().prefix(".tree-").tempdir_in(around).map_err(machine())?;
     std::fs::set_permissions(upper.path(), PermissionsExt::from_mode(0o755)).map_err(machine())?;
     fill(upper.path(), draft, installed).map_err(machine())?;
+    let names = Names { library: &draft.library, modules: &draft.modules };
+    let releases = others::find(Path::new(PROGRAMS), &names).map_err(SdistError::machine(PROGRAMS))?;
+    releases.iter().try_for_each(|path| hide(upper.path(), path)).map_err(machine())?;
     let bin = Path::new(PYTHON).parent().unwrap_or(Path::new("/")).display();
     let path = format!("{bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     let config = ImageConfig {
@@ -47,6 +53,15 @@ fn fill(upper: &Path, draft: &Draft, installed: &Installed) -> io::Result<()> {
         let name = draft.library.replace(['-', '.'], "_");
         put(&packages.join(format!("{name}-{}.dist-info", draft.old)), &draft.installed)?;
     }
+    Ok(())
+}
+
+/// As the upper folder of an overlay marks what is not there any more.
+fn hide(upper: &Path, path: &Path) -> io::Result<()> {
+    let mark = upper.join(path.strip_prefix("/").unwrap_or(path));
+    std::fs::create_dir_all(mark.parent().unwrap_or(upper))?;
+    std::fs::write(&mark, "")?;
+    rustix::fs::setxattr(&mark, "user.overlay.whiteout", b"", rustix::fs::XattrFlags::empty())?;
     Ok(())
 }
 

@@ -5,8 +5,9 @@ use super::{RUNS, SdistError};
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use espalier_core::dataset::sdist::{Expected, Refusal, TestRun, expect};
-use espalier_store::Store;
+use espalier_store::{AttemptRow, Store};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -52,21 +53,26 @@ impl Probe {
     }
 }
 
+/// The runs on one source: what each reported, or why it reported nothing.
+type Side = Vec<Result<TestRun, String>>;
+
 /// What the runs of a probe reported.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Runs {
-    before: Vec<TestRun>,
-    after: Vec<TestRun>,
-    /// Why a run with the reference reported nothing.
-    no_start: Option<String>,
+    before: Side,
+    after: Side,
 }
 
-/// Reads them. A run without a score is a failure of the machine, and measures nothing.
+/// Reads them. A run without a score is a failure of the machine, and measures nothing; nor does a source on which some runs report
+/// their tests and others none.
 pub async fn runs_of(store: &Store, run_id: &str) -> Result<Runs, Problem> {
     let mut runs = Runs::default();
     for group in store.groups(run_id).await? {
-        let after = group.opened.task_id == "after";
-        for attempt in store.attempts(run_id, group.opened.group_index).await? {
+        let attempts = store.attempts(run_id, group.opened.group_index).await?;
+        // Those before the last of a place were made again.
+        let last: BTreeMap<u32, AttemptRow> =
+            attempts.into_iter().map(|attempt| (attempt.rollout_index, attempt)).collect();
+        for attempt in last.into_values() {
             let score = store.record(&attempt).await?.and_then(|record| {
                 record
                     .scores
@@ -77,26 +83,44 @@ pub async fn runs_of(store: &Store, run_id: &str) -> Result<Runs, Problem> {
             let Some(score) = score else {
                 if let Some(error) = attempt.error {
                     let text = format!("a run of the tests was lost: {error}");
-                    return Err(Problem::new(Exit::Unavailable, text).hint("the same command goes on"));
+                    return Err(again(text));
                 }
                 continue;
             };
             let extra: Value =
                 score.extra.and_then(|extra| serde_json::from_str(&extra).ok()).unwrap_or_default();
-            let listed: Option<TestRun> = serde_json::from_value(extra["tests"].clone()).ok();
-            if listed.is_none() && after {
-                runs.no_start = Some(in_a_line(&score.reason));
-            }
-            let side = if after { &mut runs.after } else { &mut runs.before };
-            side.push(listed.unwrap_or_default());
+            let listed = serde_json::from_value(extra["tests"].clone());
+            let side = if group.opened.task_id == "after" { &mut runs.after } else { &mut runs.before };
+            side.push(listed.map_err(|_| in_a_line(&score.reason)));
         }
     }
-    if runs.before.len() != RUNS as usize || runs.after.len() != RUNS as usize {
-        let (before, after) = (runs.before.len(), runs.after.len());
-        let text = format!("of {RUNS} runs on each source {before} and {after} were scored");
-        return Err(Problem::new(Exit::Unavailable, text).hint("the same command goes on"));
-    }
+    runs.agree()?;
     Ok(runs)
+}
+
+/// Nothing is kept of it.
+fn again(text: String) -> Problem {
+    Problem::new(Exit::Unavailable, text).hint("the same command measures again")
+}
+
+impl Runs {
+    /// Whether all runs were made, and each source's reported tests, or none did: anything else says nothing of the releases.
+    fn agree(&self) -> Result<(), Problem> {
+        let (before, after) = (self.before.len(), self.after.len());
+        if [before, after].iter().any(|runs| *runs != RUNS as usize) {
+            return Err(again(format!("of {RUNS} runs on each source {before} and {after} were scored")));
+        }
+        for (source, side) in [("old", &self.before), ("new", &self.after)] {
+            let silent: Vec<&String> = side.iter().filter_map(|run| run.as_ref().err()).collect();
+            if let Some(reason) = silent.first().filter(|_| silent.len() < side.len()) {
+                let silent = silent.len();
+                return Err(again(format!(
+                    "{silent} of {RUNS} runs on the {source} source reported no tests: {reason}"
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Text of a test run, as it stands in a list of reasons.
@@ -107,12 +131,15 @@ fn in_a_line(text: &str) -> String {
     if letters.next().is_some() { start + "..." } else { start }
 }
 
-/// What a task can expect, or why there is none.
+/// What a task can expect of runs that agree, or why there is none.
 pub(super) fn judge(runs: &Runs) -> Result<Expected, Refusal> {
-    if let Some(reason) = &runs.no_start {
+    if let Some(reason) = runs.after.iter().find_map(|run| run.as_ref().err()) {
         return Err(Refusal::NoStart(reason.clone()));
     }
-    let expected = expect(&runs.before, &runs.after);
+    let listed = |side: &Side| -> Vec<TestRun> {
+        side.iter().map(|run| run.as_ref().cloned().unwrap_or_default()).collect()
+    };
+    let expected = expect(&listed(&runs.before), &listed(&runs.after));
     let tests = expected.fail_to_pass.len() + expected.pass_to_pass.len();
     if expected.fail_to_pass.is_empty() {
         let (passing, flaky) = (expected.pass_to_pass.len(), expected.flaky.len());
@@ -128,25 +155,50 @@ pub(super) fn judge(runs: &Runs) -> Result<Expected, Refusal> {
 mod tests {
     use super::*;
 
+    fn run(names: &[(&str, &str)]) -> Result<TestRun, String> {
+        Ok(names.iter().map(|(name, status)| ((*name).to_owned(), (*status).to_owned())).collect())
+    }
+
+    fn silent() -> Result<TestRun, String> {
+        Err("no test was reported".to_owned())
+    }
+
     #[test]
     fn what_measures_nothing_is_refused_with_its_reason() {
-        let run = |names: &[(&str, &str)]| -> TestRun {
-            names.iter().map(|(name, status)| ((*name).to_owned(), (*status).to_owned())).collect()
+        let check = |before: Side, after: Side, expect: &str| {
+            assert_eq!(judge(&Runs { before, after }).unwrap_err().to_string(), expect);
         };
-        let check = |runs: Runs, expect: &str| assert_eq!(judge(&runs).unwrap_err().to_string(), expect);
         check(
-            Runs { no_start: Some("no test was reported".to_owned()), ..Runs::default() },
+            vec![run(&[("a", "PASSED")])],
+            vec![silent(), silent()],
             "the tests do not start: no test was reported",
         );
         let same = vec![run(&[("a", "PASSED"), ("b", "FAILED")]); 2];
-        check(
-            Runs { before: same.clone(), after: same, no_start: None },
-            "no test fails before and passes after (1 pass in both, 0 now and then)",
-        );
+        check(same.clone(), same, "no test fails before and passes after (1 pass in both, 0 now and then)");
         let many: TestRun = (0..=TESTS_MAX).map(|number| (number.to_string(), "PASSED".to_owned())).collect();
-        check(
-            Runs { before: vec![run(&[])], after: vec![many], no_start: None },
-            "20001 tests, at most 20000 are named",
-        );
+        check(vec![run(&[])], vec![Ok(many)], "20001 tests, at most 20000 are named");
+    }
+
+    #[test]
+    fn runs_that_do_not_agree_measure_nothing() {
+        let of = |runs: u32, quiet: usize| -> Side {
+            let one = |index: u32| if (index as usize) < quiet { silent() } else { run(&[("a", "PASSED")]) };
+            (0..runs).map(one).collect()
+        };
+        let check = |before: Side, after: Side, expect: Option<&str>| {
+            let problem = Runs { before, after }.agree().err();
+            assert!(
+                problem.iter().all(|problem| problem.exit == Exit::Unavailable && problem.hint.is_some())
+            );
+            assert_eq!(problem.map(|problem| problem.message).as_deref(), expect);
+        };
+        check(of(RUNS, 0), of(RUNS, 0), None);
+        check(of(RUNS, 5), of(RUNS, 0), None);
+        check(of(RUNS, 0), of(RUNS, 5), None);
+        let told = "2 of 5 runs on the new source reported no tests: no test was reported";
+        check(of(RUNS, 5), of(RUNS, 2), Some(told));
+        let told = "1 of 5 runs on the old source reported no tests: no test was reported";
+        check(of(RUNS, 1), of(RUNS, 0), Some(told));
+        check(of(4, 0), of(RUNS, 0), Some("of 5 runs on each source 4 and 5 were scored"));
     }
 }

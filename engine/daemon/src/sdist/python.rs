@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The interpreter that sandboxes of `host` have.
-const INTERPRETER: &str = "/usr/bin/python3";
+pub(super) const INTERPRETER: &str = "/usr/bin/python3";
 /// Where it lies in an image, with its packages: a virtual environment.
 const HOME: &str = "opt/python";
 /// Folders of this machine's own packages, `{}` being the version; nobody's tests shall see them.
@@ -45,6 +45,16 @@ impl Pip {
 
     fn command(&self) -> Command {
         Command::new(&self.0)
+    }
+
+    /// What packages say of versions of Python, pip reads as of its own: refused where that is not of the tests' minor version.
+    fn suits(&self, tests: &str) -> Result<(), SdistError> {
+        let pip = version(&self.0)?;
+        if minor_of(&pip) == minor_of(tests) {
+            return Ok(());
+        }
+        let folder = self.0.ancestors().nth(2).unwrap_or(&self.0).to_owned();
+        Err(SdistError::OtherPython { pip, tests: tests.to_owned(), folder })
     }
 }
 
@@ -101,8 +111,8 @@ impl Installed {
     }
 }
 
-/// Those packages and all they need (none: this machine's own), for the interpreter of the image; without the library under test, which may be among what they
-/// need: its tests shall see no other than the one in the tree. Made once. Blocks.
+/// Those packages and all they need (none: this machine's own), for the interpreter of the image; without the library under test,
+/// which may be among what they need: its tests shall see no other than the one in the tree. Made once. Blocks.
 pub(super) fn installed(
     requires: &[String],
     library: &str,
@@ -113,7 +123,7 @@ pub(super) fn installed(
 }
 
 fn made(requires: &[String], without: Option<&str>, folders: &Folders) -> Result<Installed, SdistError> {
-    let version = version()?;
+    let version = version(Path::new(INTERPRETER))?;
     let text = [FORM, &version, &requires.join("\n"), without.unwrap_or_default()].join("\n");
     let key = &blake3::hash(text.as_bytes()).to_hex()[..16];
     let upper = folders.cache.join("python").join(key);
@@ -144,7 +154,9 @@ fn fill(
     let site = upper.join(&installed.packages);
     std::fs::create_dir_all(&site).map_err(machine())?;
     if !requires.is_empty() {
-        let mut command = Pip::ready(&folders.cache)?.command();
+        let pip = Pip::ready(&folders.cache)?;
+        pip.suits(version)?;
+        let mut command = pip.command();
         // Wheels alone: nothing of a package runs.
         command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]);
         command
@@ -162,7 +174,9 @@ fn fill(
         installed.remove(&known).map_err(machine())?;
     }
     let compile = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"];
-    run(Command::new(INTERPRETER).args(compile).arg(&site), "compileall")?;
+    // Packages hold templates and files for other versions, which do not compile and need not.
+    let compiled = Command::new(INTERPRETER).args(compile).arg(&site).output();
+    compiled.map_err(SdistError::machine("compileall"))?;
     let home = upper.join(HOME);
     let write = || {
         std::fs::create_dir_all(home.join("bin"))?;
@@ -190,9 +204,9 @@ fn minor_of(version: &str) -> &str {
     version.rsplit_once('.').map_or(version, |(minor, _)| minor)
 }
 
-/// The interpreter's version, as `3.11.2`.
-fn version() -> Result<String, SdistError> {
-    let said = run(Command::new(INTERPRETER).arg("--version"), INTERPRETER)?;
+/// An interpreter's version, as `3.11.2`. Blocks.
+pub(super) fn version(interpreter: &Path) -> Result<String, SdistError> {
+    let said = run(Command::new(interpreter).arg("--version"), &interpreter.display().to_string())?;
     Ok(said.trim().trim_start_matches("Python ").to_owned())
 }
 

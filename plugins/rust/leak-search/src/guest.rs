@@ -2,11 +2,11 @@
 
 espalier_sdk::bindings!("harness-plugin");
 
-use crate::{Mark, Settings, anchor, found, marks, patterns};
+use crate::{Mark, Settings, anchor, blind, found, marks, patterns};
 use bindings::espalier::base::blobs;
 use bindings::espalier::base::types::TaskView;
 use bindings::espalier::plugin::reports::{Outcome, Report};
-use bindings::espalier::sandbox::sandboxes::{self, Command, Ending, Program, Sandbox};
+use bindings::espalier::sandbox::sandboxes::{self, Command, Ending, Output, Program, Sandbox};
 use bindings::exports::espalier::base::configurable;
 use bindings::exports::espalier::plugin::harness::Guest;
 use espalier_sdk::serde_json::json;
@@ -51,7 +51,7 @@ fn leaked(place: &str, mark: &Mark) -> Failure {
 /// Environments and arguments of all processes, and what is mounted.
 fn in_processes(sandbox: &Sandbox, settings: &Settings, marks: &[Mark]) -> Result<(), Failure> {
     let script = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/self/mountinfo 2>/dev/null; env; true";
-    let text = carried_out(sandbox, settings, script, None)?.1;
+    let text = carried_out(sandbox, settings, script, None)?.stdout;
     match marks.iter().find(|mark| text.contains(anchor(mark))) {
         Some(mark) => Err(leaked("the environment of its processes", mark)),
         None => Ok(()),
@@ -64,23 +64,20 @@ fn in_files(sandbox: &Sandbox, settings: &Settings, marks: &[Mark]) -> Result<(u
         settings.folders.iter().map(|folder| format!("'{}'", folder.replace('\'', r"'\''"))).collect();
     let folders = folders.join(" ");
     let pruned = "\\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -type f";
-    let counted = carried_out(sandbox, settings, &format!("find {folders} {pruned} -print | wc -l"), None)?.1;
+    let counted =
+        carried_out(sandbox, settings, &format!("find {folders} {pruned} -print | wc -l"), None)?.stdout;
     let looked_at = counted.trim().parse().map_err(|_| invalid(format_args!("`find` says {counted:?}")))?;
     let anchors = patterns(marks.iter().map(|mark| anchor(mark)));
     // The marks go in by a pipe: on a disk they would find themselves.
     let grep = format!(
         "LC_ALL=C grep -raFl --devices=skip --exclude-dir=proc --exclude-dir=sys --exclude-dir=dev -f - -- {folders}"
     );
-    let (code, list) = carried_out(sandbox, settings, &grep, Some(anchors))?;
-    // 2: some could not be read, as by root there are none but what vanished meanwhile.
-    if !(0..=2).contains(&code) {
-        return Err(invalid(format_args!("grep ended with {code}: {list}")));
-    }
+    let list = looked(sandbox, settings, &grep, anchors)?;
     let suspects: Vec<&str> = list.lines().filter(|line| line.starts_with('/')).collect();
     let lines = patterns(marks.iter().flatten().map(String::as_str));
     for path in suspects.iter().take(FILES_MAX) {
         let one = format!("LC_ALL=C grep -anF -f - -- '{}'", path.replace('\'', r"'\''"));
-        let printed = carried_out(sandbox, settings, &one, Some(lines.clone()))?.1;
+        let printed = looked(sandbox, settings, &one, lines.clone())?;
         if let Some((line, mark)) = found(&printed, marks) {
             return Err(leaked(&format!("{path}, line {line}"), mark));
         }
@@ -94,13 +91,33 @@ fn in_files(sandbox: &Sandbox, settings: &Settings, marks: &[Mark]) -> Result<(u
     Ok((looked_at, suspects.len()))
 }
 
-/// Runs shell text to its end; its exit code and what it printed.
+/// What a grep printed that could look wherever it was told to.
+fn looked(sandbox: &Sandbox, settings: &Settings, grep: &str, lines: String) -> Result<String, Failure> {
+    let Ran { code, stdout, stderr } = carried_out(sandbox, settings, grep, Some(lines))?;
+    // 2: some could not be read, as by root there are none but what vanished meanwhile.
+    if !(0..=2).contains(&code) {
+        return Err(invalid(format_args!("grep ended with {code}: {stderr}")));
+    }
+    match blind(&stderr) {
+        Some(line) => Err(invalid(format_args!("the search could not look everywhere: {line}"))),
+        None => Ok(stdout),
+    }
+}
+
+/// What came of shell text.
+struct Ran {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs shell text to its end.
 fn carried_out(
     sandbox: &Sandbox,
     settings: &Settings,
     script: &str,
     stdin: Option<String>,
-) -> Result<(i32, String), Failure> {
+) -> Result<Ran, Failure> {
     let process = sandbox.start(&Command {
         program: Program::Shell(script.to_owned()),
         cwd: None,
@@ -123,14 +140,16 @@ fn carried_out(
     let Ending::ExitCode(code) = outcome.ending else {
         return Err(invalid(format_args!("looking ended with {:?}", outcome.ending)));
     };
-    let Some(whole) = &outcome.stdout.whole else {
-        return Ok((code, format!("{}{}", outcome.stdout.head, outcome.stdout.tail)));
-    };
+    Ok(Ran { code, stdout: all_of(&outcome.stdout)?, stderr: all_of(&outcome.stderr)? })
+}
+
+fn all_of(output: &Output) -> Result<String, Failure> {
+    let Some(whole) = &output.whole else { return Ok(format!("{}{}", output.head, output.tail)) };
     let mut bytes = Vec::new();
     loop {
         let piece = blobs::read(whole, bytes.len() as u64, SLICE_BYTES)?;
         if piece.is_empty() {
-            return Ok((code, String::from_utf8_lossy(&bytes).into_owned()));
+            return Ok(String::from_utf8_lossy(&bytes).into_owned());
         }
         bytes.extend(piece);
     }

@@ -58,6 +58,16 @@ pub fn patterns<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
     unique.into_iter().map(|line| format!("{line}\n")).collect()
 }
 
+/// Of what `grep` complained of, the first line that is not about one file that vanished or may not be read: it did not look
+/// everywhere then, and has found nothing out.
+pub fn blind(complaints: &str) -> Option<&str> {
+    let fine = [": No such file or directory", ": Permission denied"];
+    complaints
+        .lines()
+        .map(str::trim_end)
+        .find(|line| !line.is_empty() && !fine.iter().any(|end| line.ends_with(end)))
+}
+
 /// The first mark that stands in lines as `grep -n` prints them (`12:text`).
 pub fn found<'a>(printed: &str, marks: &'a [Mark]) -> Option<(usize, &'a Mark)> {
     let lines: Vec<(usize, &str)> = printed
@@ -115,6 +125,16 @@ mod tests {
         check("no number", None);
         assert_eq!(anchor(&marks[0]), "assert f(1) == 2");
         assert_eq!(patterns(["b", "a", "", "b"]), "a\nb\n");
+    }
+
+    #[test]
+    fn a_search_that_could_not_look_is_told_from_files_that_went_away() {
+        let gone = "grep: /run/x: No such file or directory\ngrep: /root/a b: Permission denied\n";
+        assert_eq!(blind(""), None);
+        assert_eq!(blind(gone), None);
+        assert_eq!(blind(&format!("{gone}grep: memory exhausted\n")), Some("grep: memory exhausted"));
+        let unknown = "grep: unrecognized option: devices=skip\nBusyBox v1.36\n";
+        assert_eq!(blind(unknown), Some("grep: unrecognized option: devices=skip"));
     }
 
     #[test]

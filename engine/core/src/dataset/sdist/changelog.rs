@@ -121,7 +121,7 @@ fn version_of<'a>(text: &'a str, library: &str) -> Option<(Version, &'a str)> {
 }
 
 /// Names of packages mean the same with `-`, `_` and `.`.
-fn same_name(one: &str, other: &str) -> bool {
+pub(super) fn same_name(one: &str, other: &str) -> bool {
     let plain = |name: &str| name.to_ascii_lowercase().replace(['_', '.'], "-");
     plain(one) == plain(other)
 }

@@ -90,7 +90,7 @@ impl Library {
 }
 
 /// Whether it can be the name of a package.
-fn is_name(name: &str) -> bool {
+pub fn is_name(name: &str) -> bool {
     let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     name.chars().all(letter) && name.starts_with(|c: char| c.is_ascii_alphanumeric())
 }

@@ -1,6 +1,8 @@
 //! What a file of a release is, by its path alone.
 
 use super::Tree;
+use super::changelog::same_name;
+use std::collections::BTreeSet;
 
 /// Part of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,6 +103,35 @@ pub(super) fn root(tree: &Tree) -> String {
     ["src", "lib"].into_iter().find(|folder| modules(folder)).unwrap_or_default().to_owned()
 }
 
+/// Files beside a library that are no modules of it.
+const NO_MODULES: [&str; 7] =
+    ["setup.py", "__init__.py", "__main__.py", "conftest.py", "tasks.py", "noxfile.py", "build.py"];
+/// Folders beside a library that are no packages of it, unless it is called so.
+const NO_PACKAGES: [&str; 6] = ["tools", "utils", "examples", "scripts", "docs", "benchmarks"];
+
+/// What is imported from there: packages by their topmost folder with an `__init__.py` (`google/auth`, where `google` has none), and
+/// modules by their file, where there are no packages or the library is called so.
+pub(super) fn modules(tree: &Tree, root: &str, library: &str) -> Vec<String> {
+    let below = if root.is_empty() { String::new() } else { format!("{root}/") };
+    let inside = tree.keys().filter(|path| part(path) == Part::Source);
+    let inside: BTreeSet<&str> = inside.filter_map(|path| path.strip_prefix(&below)).collect();
+    let is_top = |folder: &str| {
+        let mut above = folder.match_indices('/').map(|(end, _)| &folder[..end]);
+        !above.any(|above| inside.contains(format!("{above}/__init__.py").as_str()))
+    };
+    let is_own = |folder: &str| {
+        let first = folder.split('/').next().unwrap_or(folder);
+        !NO_PACKAGES.contains(&first) || same_name(first, library)
+    };
+    let folders = inside.iter().filter_map(|path| path.strip_suffix("/__init__.py"));
+    let packages: Vec<&str> = folders.filter(|folder| is_top(folder) && is_own(folder)).collect();
+    let files = inside.iter().filter(|path| {
+        let stem = path.strip_suffix(".py").filter(|stem| !stem.contains('/') && !NO_MODULES.contains(*path));
+        stem.is_some_and(|stem| packages.is_empty() || same_name(stem, library))
+    });
+    packages.iter().chain(files).map(|name| (*name).to_owned()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,5 +198,32 @@ mod tests {
         assert_eq!(root(&tree(&["src/a.py"])), "src");
         assert_eq!(root(&tree(&["src/a.c", "a/__init__.py"])), "");
         assert_eq!(root(&tree(&["a.py"])), "");
+    }
+
+    #[test]
+    fn modules_are_what_can_be_imported() {
+        let tree = |paths: &[&str]| {
+            paths.iter().map(|path| ((*path).to_owned(), Default::default())).collect::<Tree>()
+        };
+        let check = |library: &str, root: &str, paths: &[&str], expect: &[&str]| {
+            assert_eq!(modules(&tree(paths), root, library), expect, "{library}");
+        };
+        let plain = ["a/__init__.py", "a/b/__init__.py", "setup.py", "tests/__init__.py", "docs/conf.py"];
+        check("a", "", &plain, &["a"]);
+        let several =
+            ["src/a/__init__.py", "src/one_more.py", "src/two.py", "src/test_one.py", "tools/__init__.py"];
+        check("One.More", "src", &several, &["a", "one_more.py"]);
+        check("a", "src", &several, &["a"]);
+        check(
+            "single",
+            "",
+            &["one.py", "two.py", "__init__.py", "__main__.py", "noxfile.py"],
+            &["one.py", "two.py"],
+        );
+        check("a", "", &["a/__init__.py", "utils/__init__.py", "benchmarks/x/__init__.py"], &["a"]);
+        check("utils", "", &["utils/__init__.py", "scripts/__init__.py"], &["utils"]);
+        // A namespace that others share.
+        let shared = ["google/auth/__init__.py", "google/auth/sub/__init__.py", "google/oauth2/__init__.py"];
+        check("google-auth", "", &shared, &["google/auth", "google/oauth2"]);
     }
 }

@@ -1,12 +1,16 @@
 //! The difference of two trees as a diff in git's form.
 
 use super::{Refusal, SourceFile};
-use similar::TextDiff;
+use similar::udiff::UnifiedHunkHeader;
+use similar::{Algorithm, DiffOp, capture_diff_slices_deadline, group_diff_ops};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 /// Lines around a change.
 const CONTEXT: usize = 3;
+/// After which the difference of one file gets coarser, and no less right.
+const DIFF_MAX: Duration = Duration::from_secs(10);
 
 /// What makes `new` of `old`; empty where they are the same.
 pub(super) fn between(
@@ -57,11 +61,38 @@ fn one(
         Some(_) => format!("{side}/{path}"),
         None => "/dev/null".to_owned(),
     };
-    let diff = TextDiff::from_lines(&was, &is);
-    let mut unified = diff.unified_diff();
-    unified.context_radius(CONTEXT).header(&name(before, "a"), &name(after, "b"));
-    let _ = write!(patch, "{unified}");
+    let _ = writeln!(patch, "--- {}\n+++ {}", name(before, "a"), name(after, "b"));
+    hunks(&was, &is, patch);
     Ok(())
+}
+
+/// A line ends at a line feed and nowhere else, as for git.
+fn hunks(was: &str, is: &str, patch: &mut String) {
+    let (was, is): (Vec<&str>, Vec<&str>) =
+        (was.split_inclusive('\n').collect(), is.split_inclusive('\n').collect());
+    let deadline = Instant::now() + DIFF_MAX;
+    let ops = capture_diff_slices_deadline(Algorithm::Myers, &was, &is, Some(deadline));
+    let groups = group_diff_ops(ops, CONTEXT).into_iter().filter(|group| !group.is_empty());
+    for group in groups {
+        let _ = writeln!(patch, "{}", UnifiedHunkHeader::new(&group));
+        let mut lines = |sign: char, lines: &[&str]| {
+            for line in lines {
+                patch.push(sign);
+                patch.push_str(line);
+                if !line.ends_with('\n') {
+                    patch.push_str("\n\\ No newline at end of file\n");
+                }
+            }
+        };
+        for op in &group {
+            if let DiffOp::Equal { .. } = op {
+                lines(' ', &was[op.old_range()]);
+            } else {
+                lines('-', &was[op.old_range()]);
+                lines('+', &is[op.new_range()]);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +117,14 @@ mod tests {
             diff --git a/s b/s\nold mode 100644\nnew mode 100755\n";
         assert_eq!(patch, expect);
         assert_eq!(between(&old, &old).unwrap(), "");
+    }
+
+    #[test]
+    fn a_line_ends_at_a_line_feed_alone() {
+        let (old, new) = (file("1\r2\n3\r\n4\r"), file("1\r2\n3\n4\r"));
+        let patch = between(&BTreeMap::from([("a", &old)]), &BTreeMap::from([("a", &new)])).unwrap();
+        let expect = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n 1\r2\n-3\r\n+3\n 4\r\n\\ No newline at end of file\n";
+        assert_eq!(patch, expect);
     }
 
     #[test]

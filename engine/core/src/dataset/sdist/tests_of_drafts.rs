@@ -25,7 +25,8 @@ const NEW: &[(&str, &str)] = &[
 fn a_draft_keeps_apart_what_belongs_to_whom() {
     let draft = Draft::new("calc", &release("1.0", OLD), &release("1.1", NEW), &Wishes::default()).unwrap();
     assert_eq!(draft.id, "calc-1.1");
-    assert!(draft.instruction.contains("version 1.0") && draft.instruction.contains("\n\n- `add` adds\n\n"));
+    assert!(draft.instruction.contains("as of version 1.0. Change it so"), "{}", draft.instruction);
+    assert!(draft.instruction.contains("of version 1.1 holds:\n\n- `add` adds\n\n"), "{}", draft.instruction);
     let start: Vec<&str> = draft.start.keys().map(String::as_str).collect();
     assert_eq!(start, ["README.md", "calc/__init__.py", "tests/old/test_gone.py", "tests/test_calc.py"]);
     assert_eq!(draft.installed.keys().collect::<Vec<_>>(), ["METADATA", "entry_points.txt"]);
