@@ -27,6 +27,14 @@ pub async fn results(store: &Path) -> BTreeMap<(u64, u32), String> {
     results
 }
 
+/// The process that holds the store's only run.
+pub async fn holder(store: &Path) -> Option<u32> {
+    let store = Store::open_existing(&StoreUrl::Folder(store.to_owned())).await.expect("the store opens");
+    let runs = store.runs().await.expect("runs are read");
+    store.close().await;
+    runs.first()?.lock.as_ref().map(|lock| lock.holder.pid)
+}
+
 /// Fails where a result of `before` is not there any more, or is another.
 pub fn check_kept(before: &BTreeMap<(u64, u32), String>, after: &BTreeMap<(u64, u32), String>, place: &str) {
     for (rollout, record) in before {

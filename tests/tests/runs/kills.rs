@@ -5,11 +5,11 @@ use crate::setting::{Parts, Setting, plain_tasks};
 use espalier_core::samples::GroupStatus;
 use espalier_scripted::{Options, Scripted, by_text};
 use espalier_tests::place::espalier;
-use espalier_tests::results::{check_kept, results};
+use espalier_tests::results::{check_kept, holder, results};
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Output;
-use std::time::Duration;
+use std::process::{ExitStatus, Output};
+use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 
 const WORLD: &str =
@@ -92,10 +92,27 @@ async fn first_result(setting: &Setting) {
     panic!("the engine stored nothing within 30 s");
 }
 
+/// Waits until it holds the run, or has ended.
+async fn works(setting: &Setting, engine: &mut Child) -> Result<(), ExitStatus> {
+    let deadline = Instant::now() + BOUND;
+    let pid = engine.id();
+    while Instant::now() < deadline {
+        if let Some(status) = engine.try_wait().unwrap() {
+            return Err(status);
+        }
+        if holder(&setting.store_folder()).await == pid {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the engine neither ended nor took the run within {BOUND:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_engine_is_refused_a_killed_one_taken_over_at_once_a_stopped_one_fenced_off() {
     let server = slow_server().await;
-    let setting = setting(&server, 400);
+    // More than it could do while the others try.
+    let setting = setting(&server, 2000);
     let signal = |child: &Child, name: &str| {
         let id = child.id().expect("it runs").to_string();
         assert!(std::process::Command::new("kill").args([name, &id]).status().unwrap().success());
@@ -110,19 +127,16 @@ async fn a_second_engine_is_refused_a_killed_one_taken_over_at_once_a_stopped_on
 
     // Stopped, it is not dead: its lease must run out. Then it is fenced off, whenever it comes back.
     signal(&first, "-STOP");
-    let mut third = None;
-    for _ in 0..40 {
+    let stopped = Instant::now();
+    let mut third = loop {
         let mut child = engine(&setting).spawn().unwrap();
-        match tokio::time::timeout(Duration::from_secs(2), child.wait()).await {
-            Ok(status) => assert_eq!(status.unwrap().code(), Some(3)),
-            Err(_) => {
-                third = Some(child);
-                break;
-            }
+        match works(&setting, &mut child).await {
+            Ok(()) => break child,
+            Err(status) => assert_eq!(status.code(), Some(3)),
         }
+        assert!(stopped.elapsed() < BOUND, "the lease of a stopped engine runs out");
         tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-    let mut third = third.expect("the lease of a stopped engine runs out");
+    };
     let before = results(&setting.store_folder()).await;
     signal(&first, "-CONT");
     let fenced = end(first).await;
@@ -132,8 +146,8 @@ async fn a_second_engine_is_refused_a_killed_one_taken_over_at_once_a_stopped_on
 
     third.kill().await.unwrap();
     let mut fourth = engine(&setting).spawn().unwrap();
-    let status = tokio::time::timeout(Duration::from_secs(3), fourth.wait()).await;
-    assert!(status.is_err(), "a killed engine is taken over at once: {status:?}");
+    // Whoever has to wait for a lease ends instead.
+    works(&setting, &mut fourth).await.expect("a killed engine is taken over at once");
     fourth.kill().await.unwrap();
     let after = results(&setting.store_folder()).await;
     check_kept(&before, &after, "the fourth engine");

@@ -10,7 +10,9 @@ use std::process::Output;
 const REPOSITORY: &str = r#"mkdir -p /testbed/calc /testbed/tests && cd /testbed && touch calc/__init__.py
 printf 'def add(a, b):\n    return a - b\n\n\ndef multiply(a, b):\n    return a * b\n' > calc/core.py
 printf 'from calc.core import multiply\n\n\ndef test_multiply():\n    assert multiply(2, 3) == 6\n' > tests/test_core.py
-echo old > calc/old.txt; echo echo hi > run.sh; printf 'last line' > NOTES; echo 1 > '.hidden file'; ln -s NOTES latest"#;
+echo old > calc/old.txt; echo echo hi > run.sh; printf 'last line' > NOTES; echo 1 > '.hidden file'; ln -s NOTES latest
+mkdir -p calc/gone/deep calc/gone/__pycache__; echo 1 > calc/gone/a.py; echo 2 > calc/gone/deep/b.py; ln -s a.py calc/gone/link
+echo 3 > calc/gone/__pycache__/a.pyc; echo was > calc/kind"#;
 
 const TEST_PATCH: &str = "diff --git a/tests/test_core.py b/tests/test_core.py
 --- a/tests/test_core.py
@@ -31,7 +33,7 @@ const TEST_PATCH: &str = "diff --git a/tests/test_core.py b/tests/test_core.py
 /// Every kind of change; what is no text, and what tools leave behind.
 const WORK: &str = r"sed -i 's/a - b/a + b/' calc/core.py; rm calc/old.txt latest; ln -s run.sh latest; chmod +x run.sh; \
 printf 'first\nlast line\n' > NOTES; printf 'x' > 'new file.txt'; printf '\0' > data.bin; mkdir -p .pytest_cache; touch .pytest_cache/v; \
-sed -i s/6/7/ tests/test_core.py";
+sed -i s/6/7/ tests/test_core.py; rm -r calc/gone calc/kind; mkdir calc/kind; echo is > calc/kind/new.txt";
 
 fn row(patch: &str) -> String {
     let row = value!({
@@ -115,6 +117,11 @@ async fn a_row_becomes_a_rollout_and_a_rollout_a_prediction() {
     let expect = [
         "a/NOTES b/NOTES",
         "a/calc/core.py b/calc/core.py",
+        "a/calc/gone/a.py b/calc/gone/a.py",
+        "a/calc/gone/deep/b.py b/calc/gone/deep/b.py",
+        "a/calc/gone/link b/calc/gone/link",
+        "a/calc/kind b/calc/kind",
+        "a/calc/kind/new.txt b/calc/kind/new.txt",
         "a/calc/old.txt b/calc/old.txt",
         "a/latest b/latest",
         "a/new file.txt b/new file.txt",
@@ -122,6 +129,7 @@ async fn a_row_becomes_a_rollout_and_a_rollout_a_prediction() {
         "a/tests/test_core.py b/tests/test_core.py",
     ];
     assert_eq!(named, expect, "{patch}");
+    assert_eq!(patch.matches("\ndeleted file mode ").count(), 5, "{patch}");
     let loaded = std::process::Command::new(xtask::graders::referee_python())
         .args(["tests/graders/predictions.py"])
         .arg(out.join("swe-bench.jsonl"))
@@ -133,8 +141,12 @@ async fn a_row_becomes_a_rollout_and_a_rollout_a_prediction() {
         done(&run(store.path(), &["show", &format!("{}.g0.r0", runs[0]["run_id"].as_str().unwrap())]).await);
     assert!(shown.contains("not in the patch: data.bin is binary"), "{shown}");
 
-    // The prediction is a solution: carried out as a reference it scores full.
-    import(store.path(), &image, patch).await;
+    // The prediction is a solution: carried out as a reference it scores full. (A sandbox's own way to apply patches, unlike git's,
+    // makes no folder of a file.)
+    let sections = patch.split("diff --git ").filter(|section| !section.is_empty());
+    let sections = sections.filter(|section| !section.starts_with("a/calc/kind"));
+    let reference: String = sections.map(|section| format!("diff --git {section}")).collect();
+    import(store.path(), &image, &reference).await;
     let experiment = "name = \"again\"\n[tasks]\nsource = \"tasks.jsonl\"\n[groups]\nsize = 1\n[harness]\nplugin = \"reference\"\n\
                       grants = [\"private-task\"]\n[[rewards]]\nplugin = \"tests-reward\"\n";
     std::fs::write(store.path().join("again.toml"), experiment).unwrap();

@@ -6,7 +6,7 @@ mod git;
 use super::RolloutSandboxes;
 use super::machine::Machine;
 use bytes::Bytes;
-use espalier_agent_client::wire::{Change, FileKind, FileStat, change};
+use espalier_agent_client::wire::{FileKind, FileStat, change};
 use espalier_agent_client::{AgentError, Reason};
 use espalier_core::failure::Failure;
 use git::Entry;
@@ -19,6 +19,8 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 const PATCH_BYTES_MAX: usize = 32 << 20;
 /// Most changed paths that are looked at.
 const PATHS_MAX: usize = 10_000;
+/// Folders below each other that are looked into; the agent's own bound.
+const DEPTH_MAX: u32 = 64;
 /// Folders of tools and caches, which are no work: anywhere in a path.
 const NO_WORK: [&str; 7] =
     [".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", "node_modules"];
@@ -45,36 +47,41 @@ impl RolloutSandboxes {
         let local = |source| AgentError::Local { what: "a temporary file".to_owned(), source };
         let file = left.said(tempfile::NamedTempFile::new().map_err(local))?;
         let changes = left.said(left.agent.changed(root.clone(), file.path()).await)?;
-        let mut paths: BTreeMap<Vec<u8>, Change> = BTreeMap::new();
+        // From the folder; whether it was removed.
+        let mut paths: BTreeMap<Vec<u8>, bool> = BTreeMap::new();
         for change in changes {
             let below = change.path.strip_prefix(&root[..]).and_then(|path| path.strip_prefix(b"/"));
             if let Some(path) = below.filter(|path| is_work(path)) {
-                paths.insert(path.to_vec(), change.clone());
+                paths.insert(path.to_vec(), change.action() == change::Action::Removed);
             }
-        }
-        if paths.len() > PATHS_MAX {
-            return Err(bound(format!(
-                "{} paths were changed, at most {PATHS_MAX} make a patch",
-                paths.len()
-            )));
         }
         let mut patch = Patch::default();
         if paths.is_empty() {
             return Ok(Some(patch));
         }
+        not_too_many(paths.len())?;
         let fresh = self.fresh(name).await?;
-        for (path, change) in &paths {
-            let before = entry(&fresh, &change.path).await?;
-            let after = match change.action() {
-                change::Action::Removed => Ok(Entry::Absent),
-                _ => entry(&left, &change.path).await?,
-            };
+        // Of a folder that was removed, the folder alone is told.
+        let removed: Vec<Vec<u8>> =
+            paths.iter().filter(|(_, removed)| **removed).map(|(path, _)| path.clone()).collect();
+        for folder in removed {
+            for path in inside(&fresh, &root, &folder).await? {
+                paths.insert(path, true);
+            }
+            not_too_many(paths.len())?;
+        }
+        for (path, removed) in paths {
+            let place = absolute(&root, &path);
+            let before = entry(&fresh, &place).await?;
+            let after = if removed { Ok(Entry::Absent) } else { entry(&left, &place).await? };
+            let shown = String::from_utf8_lossy(&path).into_owned();
             let said = match (before, after) {
-                (Ok(before), Ok(after)) => git::section(path, &before, &after, &mut patch.text),
+                (Ok(before), Ok(after)) => section(path, before, after).await?,
                 (Err(why), _) | (_, Err(why)) => Err(why),
             };
-            if let Err(why) = said {
-                patch.left_out.push(format!("{} {why}", String::from_utf8_lossy(path)));
+            match said {
+                Ok(text) => patch.text.push_str(&text),
+                Err(why) => patch.left_out.push(format!("{shown} {why}")),
             }
             if patch.text.len() > PATCH_BYTES_MAX {
                 return Err(bound(format!("a patch over {PATCH_BYTES_MAX} bytes")));
@@ -82,6 +89,13 @@ impl RolloutSandboxes {
         }
         Ok(Some(patch))
     }
+}
+
+fn not_too_many(paths: usize) -> Result<(), Failure> {
+    if paths > PATHS_MAX {
+        return Err(bound(format!("{paths} paths were changed, at most {PATHS_MAX} make a patch")));
+    }
+    Ok(())
 }
 
 fn bound(text: String) -> Failure {
@@ -93,10 +107,57 @@ fn is_work(path: &[u8]) -> bool {
     !path.split(|byte| *byte == b'/').any(|part| tool(part) || part.ends_with(b".pyc"))
 }
 
+fn absolute(root: &[u8], path: &[u8]) -> Bytes {
+    [root, b"/", path].concat().into()
+}
+
+/// Files and links below a folder, from the root; none where no folder is. Folders below the 64th are not looked into.
+async fn inside(machine: &Arc<Machine>, root: &[u8], folder: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+    let place = absolute(root, folder);
+    let stat = match machine.agent.stat(place.clone(), false).await {
+        Err(AgentError::Refused { reason: Reason::NotFound | Reason::Kind, .. }) => return Ok(Vec::new()),
+        stat => machine.said(stat)?,
+    };
+    if stat.kind() != FileKind::Folder {
+        return Ok(Vec::new());
+    }
+    let entries = machine.said(machine.agent.list_folder_up_to(place, DEPTH_MAX, PATHS_MAX).await)?;
+    let files = entries.into_iter().filter(|entry| {
+        let kind = entry.stat.as_ref().map(FileStat::kind);
+        matches!(kind, Some(FileKind::File | FileKind::Link))
+    });
+    let paths = files.map(|entry| [folder, b"/", &entry.path[..]].concat());
+    Ok(paths.filter(|path| is_work(path)).collect())
+}
+
+/// What a patch says of a path. The difference of long texts takes seconds, and is found beside the runtime; if the caller goes
+/// away, it is dropped.
+async fn section(
+    path: Vec<u8>,
+    before: Entry,
+    after: Entry,
+) -> Result<Result<String, &'static str>, Failure> {
+    let diff = move || {
+        let mut text = String::new();
+        git::section(&path, &before, &after, &mut text).map(|()| text)
+    };
+    match tokio::task::spawn_blocking(diff).await {
+        Ok(said) => Ok(said),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is going away, and the caller with it.
+            Err(error) => Err(Failure::Unavailable(format!("making a patch: {error}"))),
+        },
+    }
+}
+
 /// What stands at a path now; the inner error says why it is no part of a patch.
 async fn entry(machine: &Arc<Machine>, path: &Bytes) -> Result<Result<Entry, &'static str>, Failure> {
     let stat: FileStat = match machine.agent.stat(path.clone(), false).await {
-        Err(AgentError::Refused { reason: Reason::NotFound, .. }) => return Ok(Ok(Entry::Absent)),
+        // A file may stand where there was a folder above it.
+        Err(AgentError::Refused { reason: Reason::NotFound | Reason::Kind, .. }) => {
+            return Ok(Ok(Entry::Absent));
+        }
         stat => machine.said(stat)?,
     };
     Ok(match stat.kind() {

@@ -23,7 +23,7 @@ pub enum End {
     LimitFormat,
     /// On memory: its sandbox's.
     LimitMemory,
-    /// It broke: nothing can be said of the policy.
+    /// It broke by itself: nothing can be said of the policy.
     Failed,
 }
 
@@ -59,22 +59,25 @@ const KNOWN: [(&str, End); 5] = [
     ("TimeExceeded", End::LimitWall),
     ("RepeatedFormatError", End::LimitFormat),
 ];
+/// How a shell ends where what it ran was ended by a signal: with 128 and its number.
+const BY_SIGNAL: std::ops::RangeInclusive<i32> = 129..=192;
 
-/// What it means. `status` is the word that the agent left, where the settings name its place.
+/// What it means. `status` is the word that the agent left, where the settings name its place. What the policy does to its agent
+/// (ends it, takes its word away) is never `failed` unless the settings say so: such a rollout would be replaced by another.
 pub fn end(settings: &Settings, ended: &Ended, status: Option<&str>) -> End {
     let meaning = |word: &str| {
         let known = || KNOWN.iter().find(|(known, _)| *known == word).map(|(_, end)| *end);
-        settings.outcomes.get(word).copied().or_else(known).unwrap_or(End::Failed)
+        settings.outcomes.get(word).copied().or_else(known)
     };
-    match ended {
-        Ended::TimedOut => End::LimitWall,
-        Ended::OutOfMemory => End::LimitMemory,
-        Ended::Otherwise(_) => End::Failed,
-        Ended::ExitCode(code) => match (&settings.status, status) {
-            (None, _) => meaning(&code.to_string()),
-            (Some(_), Some(word)) => meaning(word),
-            (Some(_), None) => End::Failed,
-        },
+    match (ended, &settings.status, status) {
+        (Ended::TimedOut, ..) => End::LimitWall,
+        (Ended::OutOfMemory, ..) => End::LimitMemory,
+        (Ended::Otherwise(_), ..) | (Ended::ExitCode(_), Some(_), None) => settings.killed,
+        (Ended::ExitCode(_), Some(_), Some(word)) => meaning(word).unwrap_or(End::Failed),
+        (Ended::ExitCode(code), None, _) => {
+            let unknown = || if BY_SIGNAL.contains(code) { settings.killed } else { End::Failed };
+            meaning(&code.to_string()).unwrap_or_else(unknown)
+        }
     }
 }
 
@@ -103,6 +106,7 @@ mod tests {
         let worded = settings(
             r#"{"command":"a","status":{"file":"s"},"outcomes":{"Bored":"gave-up","Submitted":"failed"}}"#,
         );
+        let strict = settings(r#"{"command":"a","killed":"failed","outcomes":{"137":"limit-memory"}}"#);
         let exit = Ended::ExitCode;
         for (settings, ended, status, expect) in [
             (&plain, exit(0), None, End::Submitted),
@@ -110,13 +114,20 @@ mod tests {
             (&plain, exit(1), None, End::Failed),
             (&plain, Ended::TimedOut, None, End::LimitWall),
             (&plain, Ended::OutOfMemory, None, End::LimitMemory),
-            (&plain, Ended::Otherwise("signal 11".to_owned()), None, End::Failed),
+            (&plain, Ended::Otherwise("signal 11".to_owned()), None, End::GaveUp),
+            (&plain, exit(137), None, End::GaveUp),
+            (&plain, exit(128), None, End::Failed),
+            (&strict, Ended::Otherwise("signal 9".to_owned()), None, End::Failed),
+            (&strict, exit(143), None, End::Failed),
+            (&strict, exit(137), None, End::LimitMemory),
             (&worded, exit(0), Some("LimitsExceeded"), End::LimitTurns),
             (&worded, exit(1), Some("RepeatedFormatError"), End::LimitFormat),
             (&worded, exit(0), Some("Bored"), End::GaveUp),
             (&worded, exit(0), Some("Submitted"), End::Failed),
             (&worded, exit(0), Some("RateLimitError"), End::Failed),
-            (&worded, exit(0), None, End::Failed),
+            (&worded, exit(0), None, End::GaveUp),
+            (&worded, exit(1), None, End::GaveUp),
+            (&worded, exit(137), Some("Submitted"), End::Failed),
             (&worded, Ended::TimedOut, Some("Submitted"), End::LimitWall),
         ] {
             assert_eq!(end(settings, &ended, status), expect, "{ended:?} {status:?}");

@@ -51,6 +51,11 @@ pub struct Settings {
     /// `failed`: the rollout is not scored.
     #[serde(default)]
     pub outcomes: BTreeMap<String, End>,
+    /// What it means where the agent was ended by a signal (or its exit code tells of one: 129 to 192), or left no word where
+    /// `status` names its place. Its sandbox is the policy's, too, which could end it to have a rollout thrown away: `failed` is
+    /// for agents that the policy cannot reach.
+    #[serde(default = "gave_up")]
+    pub killed: End,
     /// A file that is kept with the rollout, such as the agent's own trajectory; 64 MiB at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trajectory: Option<String>,
@@ -95,6 +100,10 @@ fn instruction() -> String {
 
 fn prompt_file() -> String {
     "/tmp/espalier-prompt.md".to_owned()
+}
+
+fn gave_up() -> End {
+    End::GaveUp
 }
 
 fn half_an_hour() -> u64 {
@@ -167,6 +176,7 @@ mod tests {
         assert!(read(r#"{"command":"x","timeout":3}"#).is_err());
         let settings = read(r#"{"command":["agent","-p","{prompt_file}"]}"#).unwrap();
         assert_eq!((settings.timeout_s, settings.sandbox.as_str()), (1_800, "main"));
+        assert_eq!(settings.killed, End::GaveUp);
     }
 
     #[test]

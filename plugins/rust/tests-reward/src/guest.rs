@@ -71,6 +71,11 @@ fn blame(failure: Failure, cause: &str, what: &str) -> Stop {
     }
 }
 
+/// The same, of whatever is done where the agent's work lies.
+fn wrecked(failure: Failure) -> Stop {
+    blame(failure, "wrecked", "the tests cannot be run over what the agent left")
+}
+
 fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
     let left = sandboxes::open(&settings.sandbox)?;
     let ground = match job.tests.place {
@@ -78,7 +83,7 @@ fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
         Place::Fresh => fresh(&left, job, settings)?,
     };
     if let Some(text) = &job.tests.prepare {
-        let outcome = carried_out(&ground, &shell(text.clone(), job, settings))?;
+        let outcome = carried_out(&ground, &shell(text.clone(), job, settings)).map_err(wrecked)?;
         if let Ended::Otherwise(how) = ended(&outcome) {
             return Ok(Verdict::zero(
                 "prepare",
@@ -97,16 +102,18 @@ fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
     if let Some(guard) = &guard {
         // Whoever runs the tests writes the report there.
         let open = WriteOptions { mode: Some(0o777), ..write_options() };
-        ground.make_folder(&text(&guard.folder()), &open)?;
-        ground.write_file(&text(&guard.plugin_path()), PLUGIN.as_bytes(), &write_options())?;
+        ground.make_folder(&text(&guard.folder()), &open).map_err(wrecked)?;
+        ground
+            .write_file(&text(&guard.plugin_path()), PLUGIN.as_bytes(), &write_options())
+            .map_err(wrecked)?;
         command = guard.prelude() + &command;
     }
     let written = job.report.iter().map(|(path, _)| path).chain(&job.tests.score_files);
     for path in written {
         // What is there already, nobody's tests have written.
-        ground.remove(&text(path), true, true)?;
+        ground.remove(&text(path), true, true).map_err(wrecked)?;
     }
-    let outcome = carried_out(&ground, &shell(command, job, settings))?;
+    let outcome = carried_out(&ground, &shell(command, job, settings)).map_err(wrecked)?;
     if !job.tests.score_files.is_empty() {
         let run = Run { ended: ended(&outcome), output: output(&outcome), report: None };
         for path in &job.tests.score_files {
@@ -135,8 +142,12 @@ fn fresh(left: &Sandbox, job: &Job, settings: &Settings) -> Result<Sandbox, Stop
         return Err(Stop::Scored(Verdict::zero("too-large", reason)));
     }
     let ground = open_fresh(&settings.sandbox)?;
-    let outcome = ground
-        .exec(&Command { program: Program::Argv(vec!["pwd".to_owned(), "-P".to_owned()]), ..bare() })?;
+    // As who runs the tests: that there is no such user is not the agent's fault.
+    let outcome = ground.exec(&Command {
+        program: Program::Argv(vec!["pwd".to_owned(), "-P".to_owned()]),
+        user: settings.user.clone(),
+        ..bare()
+    })?;
     let workdir = output(&outcome).trim_end_matches('\n').to_owned();
     if !workdir.starts_with('/') {
         return Err(Stop::Failed(invalid(format!(
@@ -156,11 +167,12 @@ fn fresh(left: &Sandbox, job: &Job, settings: &Settings) -> Result<Sandbox, Stop
     })?;
     for (path, was) in before {
         let Some(is) = read_text(&ground, &path, TABLES_BYTES_MAX)? else { continue };
-        match mended(&path, was.as_deref(), &is) {
-            Some(empty) if empty.is_empty() => drop(ground.remove(&text(&path), false, true)?),
-            Some(mended) => ground.write_file(&text(&path), mended.as_bytes(), &write_options())?,
-            None => {}
-        }
+        let put_back = match mended(&path, was.as_deref(), &is) {
+            Some(empty) if empty.is_empty() => ground.remove(&text(&path), false, true).map(drop),
+            Some(mended) => ground.write_file(&text(&path), mended.as_bytes(), &write_options()),
+            None => Ok(()),
+        };
+        put_back.map_err(wrecked)?;
     }
     Ok(ground)
 }
@@ -185,7 +197,7 @@ fn left_out(blob: &str, ground: &Sandbox, rules: &Rules) -> Result<(String, BTre
                 [Some(path.clone()), package].into_iter().flatten().any(|path| {
                     match ground.stat(&text(&path), false) {
                         Ok(_) => true,
-                        Err(Failure::Other(other)) if other.code == "not-found" => false,
+                        Err(Failure::Other(_)) => false,
                         Err(failure) => {
                             failed = Some(failure);
                             false
@@ -245,16 +257,14 @@ fn put_hidden(ground: &Sandbox, job: &Job) -> Result<(), Stop> {
     }
 }
 
-/// A file's text, lossily; `None` where there is no such file.
+/// A file's text, lossily; `None` where none can be read, whatever stands there: a link to itself is the agent's doing.
 fn read_text(ground: &Sandbox, path: &str, bytes_max: u64) -> Result<Option<String>, Stop> {
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < bytes_max {
         match ground.read_file(&text(path), bytes.len() as u64, SLICE_BYTES) {
             Ok(slice) if slice.is_empty() => break,
             Ok(slice) => bytes.extend(slice),
-            Err(Failure::Other(other)) if other.code == "not-found" || other.code == "wrong-kind" => {
-                return Ok(None);
-            }
+            Err(Failure::Other(_)) => return Ok(None),
             Err(failure) => return Err(Stop::Failed(failure)),
         }
     }
