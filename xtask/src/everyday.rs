@@ -120,9 +120,10 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
     agent()?;
     plugins::build(&[])?;
     tasks()?;
-    say("building the engine");
-    // Of the whole workspace: see `build`. The Python package's tests start it.
-    openly(cargo().args(["build", "--release", "--workspace", "--bin", "espalier"]))?;
+    say("building the engine and its tests");
+    // The Python package's tests start the engine, which is built with the tests: by itself it would be built once more, with
+    // other features.
+    openly(cargo().args(["test", "--release", "--workspace", "--no-run", "--quiet"]))?;
     let python = python_tests()?;
     guest_tests()?;
     say("running the tests");

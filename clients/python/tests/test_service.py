@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import secrets
 import socket
 import time
 from pathlib import Path
@@ -347,7 +348,7 @@ print(count)
 
 def test_a_request_of_a_name_is_one_request(c: Any, served: Any) -> None:
     one, other = c.create_sandbox(files_max=4321, processes_max=77), c.create_sandbox()
-    name = {"idempotency-key": "k" * 64}
+    name = {"idempotency-key": secrets.token_hex(32)}
 
     def asked(sandbox: Any, what: str, body: Any = None) -> httpx.Response:
         return daemon.raw("POST", f"{served.url}/v1/sandboxes/{sandbox.id}/{what}", served.key, json=body or {}, headers=name)

@@ -51,7 +51,7 @@ def test_all_kinds_of_connections_over_tls(secured: Secured, kind: Any) -> None:
     with client(kind, secured.daemon.url, secured.key, verify=secured.trusting) as c:
         sandbox = c.create_sandbox(network="loopback")
         assert sandbox.exec("echo secured").stdout == "secured\n"
-        sandbox.upload_content("/tmp/a", b"\x00" * 300_000)
+        sandbox.upload_content(b"\x00" * 300_000, "/tmp/a")
         assert sandbox.download_content("/tmp/a") == b"\x00" * 300_000
         stream = sandbox.stream("echo streamed")
         assert b"".join(event.data for event in stream if isinstance(event, api.Output)) == b"streamed\n"
