@@ -228,7 +228,7 @@ impl Agent {
             stdio: [self.proc.folder(); 3],
             terminal: false,
             identity: user.or(self.own.as_ref()).map(|user| (user.id, user.group, &user.groups[..])),
-            cgroup: tree.group().map(crate::cgroup::Group::folder),
+            cgroup: tree.group(),
             enter: self.cgroups.enter.iter().map(AsFd::as_fd).collect(),
             mark: tree.mark(),
             unprotect: self.unkillable.then(|| self.proc.folder()),
@@ -284,12 +284,12 @@ impl Agent {
 
     /// Processes that the kernel has killed for memory, as far as this tree's cgroup or the sandbox's counts them.
     pub fn memory_kills(&self, tree: &Tree) -> u64 {
-        self.cgroups.memory_kills(tree.group()).unwrap_or(0)
+        self.cgroups.memory_kills(tree.group().as_deref()).unwrap_or(0)
     }
 
     /// Whether those are the tree's own.
     pub fn counts_alone(&self, tree: &Tree) -> bool {
-        self.cgroups.counts_alone(tree.group())
+        self.cgroups.counts_alone(tree.group().as_deref())
     }
 
     /// A call has ended: its record ages from now; what is too much is given up.

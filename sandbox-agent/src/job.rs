@@ -400,6 +400,7 @@ pub async fn live(
         job.outcome(exit, memory_kills, agent.counts_alone(&tree))
     };
     let left_running = agent.left_running(&tree);
+    tree.release();
     job.end(outcome, |ended| {
         ended.left_running = left_running;
         ended.memory_kills = u32::try_from(memory_kills).unwrap_or(u32::MAX);

@@ -8,12 +8,14 @@
     reason = "between clone and exec only bare system calls are allowed; rustix and std have no such launch"
 )]
 
+use crate::cgroup::Group;
 use crate::guard::Guard;
 use crate::tree::MARK_LIMIT;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
 
 /// Of `clone3` alone: beyond the numbers that older calls take.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -36,7 +38,7 @@ pub struct Launch<'a> {
     /// Who it runs as: user, group, other groups.
     pub identity: Option<(u32, u32, &'a [u32])>,
     /// A cgroup of version 2 to be born in.
-    pub cgroup: Option<BorrowedFd<'a>>,
+    pub cgroup: Option<Arc<Group>>,
     /// Files `tasks` or `cgroup.procs` of other hierarchies to enter.
     pub enter: Vec<BorrowedFd<'a>>,
     /// Marks the tree; inherited and not to be raised by it.
@@ -113,8 +115,9 @@ impl Launcher {
         };
         // SAFETY: the page is mapped for ever and no child writes to it now.
         unsafe { self.report.write_volatile(Report { stage: -1, errno: 0 }) };
+        let cgroup = launch.cgroup.as_ref().map(|group| group.folder());
         guard.begins();
-        let cloned = clone(launch.cgroup, &child, guard.place());
+        let cloned = clone(cgroup, &child, guard.place());
         let (descriptor, killed) = guard.ends();
         if let Some(descriptor) = descriptor {
             // SAFETY: the kernel made it for this start, and nobody else has it.

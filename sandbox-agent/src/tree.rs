@@ -11,7 +11,8 @@ use crate::cgroup::Group;
 pub use process::Proc;
 use process::Stat;
 use rustix::process::{Pid, Signal};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -62,8 +63,10 @@ pub struct Tree {
     /// Bits of the mark that count.
     mask: u64,
     /// The leader, while the agent has not reaped it; 0 after that.
-    leader: std::sync::atomic::AtomicU32,
-    group: Option<Group>,
+    leader: AtomicU32,
+    group: Mutex<Option<Arc<Group>>>,
+    /// Nothing of it lives, for ever.
+    over: AtomicBool,
     proc: Arc<Proc>,
 }
 
@@ -81,12 +84,14 @@ pub struct Member {
 impl Tree {
     /// A tree without processes yet.
     pub fn new(mark: u64, group: Option<Group>, proc: Arc<Proc>) -> Tree {
-        Tree { mark, mask: u64::MAX, leader: 0.into(), group, proc }
+        let group = Mutex::new(group.map(Arc::new));
+        Tree { mark, mask: u64::MAX, leader: 0.into(), group, over: false.into(), proc }
     }
 
     /// All that this boot of the agent has ever started.
     pub fn of_boot(marks: &Marks, proc: Arc<Proc>) -> Tree {
-        Tree { mark: marks.prefix(), mask: !u64::from(u32::MAX), leader: 0.into(), group: None, proc }
+        let (mark, mask) = (marks.prefix(), !u64::from(u32::MAX));
+        Tree { mark, mask, leader: 0.into(), group: Mutex::default(), over: false.into(), proc }
     }
 
     /// What its processes inherit.
@@ -95,23 +100,40 @@ impl Tree {
     }
 
     /// The cgroup to start the leader in.
-    pub fn group(&self) -> Option<&Group> {
-        self.group.as_ref()
+    pub fn group(&self) -> Option<Arc<Group>> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Gives its cgroup back where nothing lives in it, after the end: records outlive commands by far, and each fork copies and
+    /// closes all descriptors there are.
+    pub fn release(&self) {
+        let empty = self.group().and_then(|group| group.is_empty());
+        if empty == Some(true) {
+            self.over.store(true, Ordering::Relaxed);
+            *self.group.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
     }
 
     /// The leader was started, or (0) reaped.
     pub fn set_leader(&self, pid: u32) {
-        self.leader.store(pid, std::sync::atomic::Ordering::Relaxed);
+        self.leader.store(pid, Ordering::Relaxed);
     }
 
     /// The leader, if it was not reaped yet.
     pub fn leader(&self) -> Option<u32> {
-        Some(self.leader.load(std::sync::atomic::Ordering::Relaxed)).filter(|pid| *pid != 0)
+        Some(self.leader.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
     }
 
     /// Its living processes. Zombies are not among them.
     pub fn members(&self) -> Vec<Member> {
-        let pids = match self.group.as_ref().and_then(Group::processes) {
+        if self.is_over() {
+            return Vec::new();
+        }
+        let pids = match self.group().and_then(|group| group.processes()) {
             Some(pids) => {
                 return pids.into_iter().filter_map(|pid| self.proc.stat(pid)).filter_map(alive).collect();
             }
@@ -122,7 +144,7 @@ impl Tree {
 
     /// Whether it has none but those named.
     pub fn is_gone(&self) -> bool {
-        match self.group.as_ref().and_then(Group::is_empty) {
+        match self.group().and_then(|group| group.is_empty()) {
             Some(empty) => empty,
             None => self.members().is_empty(),
         }
@@ -177,7 +199,7 @@ impl Tree {
         let mut rounds = 0;
         loop {
             if spared.is_empty()
-                && let Some(group) = &self.group
+                && let Some(group) = self.group()
             {
                 group.kill();
             }
@@ -186,7 +208,7 @@ impl Tree {
                 return 0;
             }
             rounds += 1;
-            if self.group.is_none() && rounds > 2 {
+            if self.group().is_none() && rounds > 2 {
                 self.chase(spared);
             }
             if Instant::now() >= deadline {

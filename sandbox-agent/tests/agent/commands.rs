@@ -23,6 +23,20 @@ async fn a_command_prints_and_exits() {
 }
 
 #[tokio::test]
+async fn commands_that_have_ended_hold_no_descriptors() {
+    for way in ways() {
+        let sandbox = Sandbox::start(way).await;
+        sandbox.sh("true").await;
+        let open = || std::fs::read_dir(format!("/proc/{}/fd", sandbox.pid())).unwrap().count();
+        let before = open();
+        for _ in 0..40 {
+            sandbox.sh("true").await;
+        }
+        eventually("descriptors of commands are closed", || open() <= before + 3).await;
+    }
+}
+
+#[tokio::test]
 async fn an_outcome_is_never_taken_for_another() {
     let sandbox = Sandbox::start(Way::Beside).await;
     for (text, expect) in [
