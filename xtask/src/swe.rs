@@ -6,7 +6,7 @@ use crate::place::{self, root};
 use crate::shell::{openly, quietly, say};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// What a set has to have, at the least.
 const TASKS_MIN: usize = 30;
@@ -25,7 +25,8 @@ pub fn demo() -> Result<(), String> {
         openly(&mut espalier(&["run", &format!("experiments/{name}.toml")]))?;
     }
     let ids = table()?;
-    say("looking for hidden tests and reference patches in every sandbox (a few minutes)");
+    say("looking for hidden tests and reference patches in every sandbox (20 seconds each)");
+    read_programs();
     openly(&mut espalier(&["run", "experiments/swe-leaks.toml"]))?;
     // A harness that finds one fails, and its group with it.
     let leaks = rewards("swe-leaks")?;
@@ -41,9 +42,18 @@ pub fn demo() -> Result<(), String> {
     Ok(())
 }
 
+/// Reads this machine's programs once. What a sandbox reads counts to its own memory, so that each would have to read them from the
+/// disk again; what is in the machine's cache already is anybody's. That makes the search ten times as fast.
+fn read_programs() {
+    let mut find = Command::new("find");
+    find.args(["/usr", "-xdev", "-type", "f", "-exec", "cat", "{}", "+"]);
+    // Only speed depends on it.
+    let _ = find.stdout(Stdio::null()).stderr(Stdio::null()).status();
+}
+
 /// The task file; what was made before is not made again. A pair that makes none is named, and is no error as long as enough do.
 fn tasks() -> Result<(), String> {
-    say("making software tasks (the first time about 10 minutes, mostly their tests; then seconds)");
+    say("making software tasks (the first time about 15 minutes, mostly their tests; then seconds)");
     let file = root().join(TASKS);
     let made = ["task", "from-manifest", "experiments/tasks/swe.toml", "--out", TASKS];
     let status = espalier(&made).status().map_err(|error| format!("espalier: {error}"))?;
