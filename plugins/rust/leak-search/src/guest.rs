@@ -12,7 +12,7 @@ use bindings::exports::espalier::plugin::harness::Guest;
 use espalier_sdk::serde_json::json;
 
 /// Files that are looked at line by line; more that hold a single line of a mark are not.
-const FILES_MAX: usize = 500;
+const FILES_MAX: usize = 5_000;
 /// Bytes of a blob that are read at once.
 const SLICE_BYTES: u32 = 1 << 20;
 /// One wait for the end of a command.
