@@ -1,5 +1,7 @@
 //! What holds for every route: its description is a decision, it needs a key, its errors are problem documents.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
 use espalier_api::keys::{Scope, make_key};
 use espalier_api::registry::Bounds;
 use espalier_api::{Server, Settings, openapi};

@@ -282,6 +282,11 @@ impl Work {
     }
 }
 
+/// A package's name as its files are named, in whichever of the usual ways it is written.
+fn plain(name: &str) -> String {
+    name.to_ascii_lowercase().replace(['-', '.'], "_")
+}
+
 /// The file appears when it is whole.
 fn write_whole(file: &Path, bytes: &[u8]) -> Result<(), SdistError> {
     let folder = file.parent().unwrap_or(Path::new("."));

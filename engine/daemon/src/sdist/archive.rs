@@ -1,6 +1,6 @@
 //! Source archives: which file it is, and what it holds. Nothing of them is ever carried out here, nor written anywhere.
 
-use super::SdistError;
+use super::{SdistError, plain};
 use espalier_core::dataset::sdist::{SourceFile, Tree, Version};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
@@ -14,7 +14,6 @@ const FILES_MAX: usize = 20_000;
 
 /// The archive of a release in a folder; names of packages are written in several ways.
 pub(super) fn find(folder: &Path, name: &str, version: &str) -> Option<PathBuf> {
-    let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '.'], "_");
     let wanted = format!("{}_{}", plain(name), plain(version));
     // 1.0 and 1.0.0 are one version.
     let same = |stem: &str| {

@@ -1,8 +1,8 @@
 //! The image of a task: the interpreter's environment and the old source, over this machine's own programs.
 
-use super::SdistError;
 use super::others::{self, Names};
 use super::python::Installed;
+use super::{SdistError, plain};
 use espalier_core::dataset::sdist::{Draft, PYTHON, Tree, WORKDIR};
 use espalier_sandbox::image::{ImageConfig, Rights, Upper};
 use espalier_sandbox::service::write_over_host;
@@ -50,8 +50,8 @@ fn fill(upper: &Path, draft: &Draft, installed: &Installed) -> io::Result<()> {
     let root = if draft.root.is_empty() { WORKDIR.to_owned() } else { format!("{WORKDIR}/{}", draft.root) };
     std::fs::write(packages.join("code-under-test.pth"), root + "\n")?;
     if !draft.installed.is_empty() {
-        let name = draft.library.replace(['-', '.'], "_");
-        put(&packages.join(format!("{name}-{}.dist-info", draft.old)), &draft.installed)?;
+        let folder = format!("{}-{}.dist-info", plain(&draft.library), draft.old);
+        put(&packages.join(folder), &draft.installed)?;
     }
     Ok(())
 }

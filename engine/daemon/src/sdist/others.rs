@@ -1,5 +1,6 @@
 //! Other releases of a library among this machine's programs: an image over them would show an agent its solution.
 
+use super::plain;
 use std::fs::FileType;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,6 @@ impl Names<'_> {
         if self.modules.iter().any(|module| path.ends_with(module) || stub(module)) {
             return true;
         }
-        let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '.'], "_");
         let library = plain(self.library);
         let Some(file) = path.file_name().and_then(|name| name.to_str()) else { return false };
         match RECORDS.iter().find_map(|end| file.strip_suffix(end)) {

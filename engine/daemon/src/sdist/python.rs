@@ -1,7 +1,7 @@
 //! What is asked of Python: pip, to read the package index and to install what tests need; the interpreter of the image `host`, to
 //! compile it. Nothing of a library under test runs here.
 
-use super::{Folders, SdistError};
+use super::{Folders, SdistError, plain};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -87,7 +87,6 @@ pub(super) struct Installed {
 impl Installed {
     /// The `dist-info` of a package, where it is among them.
     fn known(&self, name: &str) -> Option<PathBuf> {
-        let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '.'], "_");
         let entries = std::fs::read_dir(self.upper.join(&self.packages)).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).find(|path| {
             let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
