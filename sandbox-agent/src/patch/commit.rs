@@ -1,9 +1,11 @@
 //! A plan put on disk: everything new is written beside its place first, then each goes into its place at once; where one
-//! cannot, those before it are taken back.
+//! cannot, those before it are taken back. A file whose name a folder takes goes before all else, and a folder whose name a file
+//! takes goes whole.
 
 use super::plan::{Content, Plan};
 use crate::files::{fault, open, random_name};
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
+use crate::{Reason, refusal};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::io::Read;
@@ -74,6 +76,31 @@ impl Root {
         })
     }
 
+    /// A folder and those in it, where it holds nothing but files that a plan takes away; each folder before those in it.
+    fn emptied(&self, name: &[u8], plan: &Plan) -> Result<Option<Vec<Vec<u8>>>, Errno> {
+        let mut folders = vec![name.to_vec()];
+        let mut at = 0;
+        while let Some(folder) = folders.get(at).cloned() {
+            let (parent, last) = self.place(&folder)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+            for entry in Dir::read_from(open(&parent, &last, flags, Mode::empty())?)? {
+                let entry = entry?;
+                let last = entry.file_name().to_bytes();
+                if matches!(last, b"." | b"..") {
+                    continue;
+                }
+                let inner = [&folder, &b"/"[..], last].concat();
+                match plan.files.get(&inner) {
+                    Some(None) => {}
+                    None if entry.file_type() == FileType::Directory => folders.push(inner),
+                    _ => return Ok(None),
+                }
+            }
+            at += 1;
+        }
+        Ok(Some(folders))
+    }
+
     fn remove_folder(&self, name: &[u8]) -> bool {
         self.place(name)
             .is_ok_and(|(parent, last)| rustix::fs::unlinkat(&parent, &last, AtFlags::REMOVEDIR).is_ok())
@@ -99,25 +126,35 @@ struct Step<'a> {
     draft: CString,
     content: Option<&'a Content>,
     existed: bool,
+    /// Where there was a folder: it and those in it, all of which go.
+    folders: Vec<Vec<u8>>,
     done: bool,
 }
 
 /// Puts a plan on disk, or nothing of it.
 pub(super) fn commit(root: &Root, plan: &Plan) -> Result<(), Status> {
     let mut made = Vec::new();
-    let mut steps = Vec::new();
-    let done = prepare(root, plan, &mut made, &mut steps).and_then(|()| {
-        steps.iter_mut().try_for_each(|step| step.run().map_err(|error| fault(step.name, error)))
-    });
+    // Files whose names folders take, and all others.
+    let (mut first, mut steps) = (Vec::new(), Vec::new());
+    let done = clear(root, plan, &mut first)
+        .and_then(|()| prepare(root, plan, &mut made, &mut steps))
+        .and_then(|()| steps.iter_mut().try_for_each(Step::run));
     if done.is_err() {
         steps.iter_mut().rev().for_each(Step::take_back);
         for folder in made.iter().rev() {
             root.remove_folder(folder);
         }
+        first.iter_mut().rev().for_each(Step::take_back);
         return done;
     }
-    for step in &steps {
+    steps.append(&mut first);
+    for step in steps.iter().filter(|step| step.folders.is_empty()) {
         let _ = rustix::fs::unlinkat(&step.folder, &step.draft, AtFlags::empty());
+    }
+    for step in &steps {
+        for folder in step.folders.iter().rev() {
+            root.remove_folder(&step.moved(folder));
+        }
     }
     for step in steps.iter().filter(|step| step.content.is_none()) {
         remove_empty_parents(root, step.name);
@@ -136,6 +173,18 @@ fn remove_empty_parents(root: &Root, name: &[u8]) {
     }
 }
 
+/// Takes files out of the way of folders.
+fn clear<'a>(root: &Root, plan: &'a Plan, steps: &mut Vec<Step<'a>>) -> Result<(), Status> {
+    let deleted = plan.files.iter().filter(|(_, content)| content.is_none()).map(|(name, _)| name);
+    for name in deleted.filter(|name| plan.makes_folder(name)) {
+        if let Some((mut step, _)) = Step::new(root, plan, name, None)? {
+            step.run()?;
+            steps.push(step);
+        }
+    }
+    Ok(())
+}
+
 fn prepare<'a>(
     root: &Root,
     plan: &'a Plan,
@@ -143,30 +192,14 @@ fn prepare<'a>(
     steps: &mut Vec<Step<'a>>,
 ) -> Result<(), Status> {
     for (name, content) in &plan.files {
+        if content.is_none() && plan.makes_folder(name) {
+            continue;
+        }
         let failed = |error| fault(name, error);
         if content.is_some() {
             root.make_parents(name, made).map_err(failed)?;
         }
-        let place = root.place(name);
-        if content.is_none() && matches!(place, Err(Errno::NOENT)) {
-            continue;
-        }
-        let (folder, last) = place.map_err(failed)?;
-        let before = rustix::fs::statat(&folder, &last, AtFlags::SYMLINK_NOFOLLOW).ok();
-        if content.is_none() && before.is_none() {
-            continue;
-        }
-        let draft = CString::new(format!(".espalier-{}", random_name())).map_err(|_| failed(Errno::INVAL))?;
-        let owner = before.map(|stat| (stat.st_uid, stat.st_gid));
-        let step = Step {
-            name,
-            folder,
-            last,
-            draft,
-            content: content.as_ref(),
-            existed: before.is_some(),
-            done: false,
-        };
+        let Some((step, owner)) = Step::new(root, plan, name, content.as_ref())? else { continue };
         let written = step.write(owner);
         steps.push(step);
         written.map_err(failed)?;
@@ -174,9 +207,50 @@ fn prepare<'a>(
     Ok(())
 }
 
-impl Step<'_> {
+/// User and group of what was there.
+type Owner = Option<(u32, u32)>;
+
+impl<'a> Step<'a> {
+    /// Nothing is done yet. None where there is nothing to do.
+    fn new(
+        root: &Root,
+        plan: &Plan,
+        name: &'a [u8],
+        content: Option<&'a Content>,
+    ) -> Result<Option<(Step<'a>, Owner)>, Status> {
+        let failed = |error| fault(name, error);
+        let place = root.place(name);
+        if content.is_none() && matches!(place, Err(Errno::NOENT | Errno::NOTDIR)) {
+            return Ok(None);
+        }
+        let (folder, last) = place.map_err(failed)?;
+        let before = rustix::fs::statat(&folder, &last, AtFlags::SYMLINK_NOFOLLOW).ok();
+        if content.is_none() && before.is_none() {
+            return Ok(None);
+        }
+        let is_folder =
+            before.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+        let folders = if is_folder {
+            let text = "is a folder, and holds what the patch does not take away";
+            let refused = || refusal(Reason::Patch, format!("`{}`: {text}", String::from_utf8_lossy(name)));
+            root.emptied(name, plan).map_err(failed)?.ok_or_else(refused)?
+        } else {
+            Vec::new()
+        };
+        let draft = CString::new(format!(".espalier-{}", random_name())).map_err(|_| failed(Errno::INVAL))?;
+        let owner = before.map(|stat| (stat.st_uid, stat.st_gid));
+        let existed = before.is_some();
+        Ok(Some((Step { name, folder, last, draft, content, existed, folders, done: false }, owner)))
+    }
+
+    /// Where a folder in the place of this step lies once the step is done.
+    fn moved(&self, folder: &[u8]) -> Vec<u8> {
+        let (parent, _) = crate::files::place::split(self.name);
+        [parent, b"/", self.draft.as_bytes(), &folder[self.name.len()..]].concat()
+    }
+
     /// Writes the draft.
-    fn write(&self, owner: Option<(u32, u32)>) -> Result<(), Errno> {
+    fn write(&self, owner: Owner) -> Result<(), Errno> {
         let Some(content) = self.content else { return Ok(()) };
         if content.link {
             rustix::fs::symlinkat(&content.bytes[..], &self.folder, &self.draft)?;
@@ -216,14 +290,15 @@ impl Step<'_> {
     }
 
     /// Puts the draft into its place, and what was there under the draft's name.
-    fn run(&mut self) -> Result<(), Errno> {
+    fn run(&mut self) -> Result<(), Status> {
         let (folder, draft, last) = (&self.folder, &self.draft, &self.last);
         let (from, to, flags) = match (self.content, self.existed) {
             (Some(_), false) => (draft, last, RenameFlags::NOREPLACE),
             (Some(_), true) => (draft, last, RenameFlags::EXCHANGE),
             (None, _) => (last, draft, RenameFlags::NOREPLACE),
         };
-        rustix::fs::renameat_with(folder, from, folder, to, flags)?;
+        rustix::fs::renameat_with(folder, from, folder, to, flags)
+            .map_err(|error| fault(self.name, error))?;
         self.done = true;
         Ok(())
     }

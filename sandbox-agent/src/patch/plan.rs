@@ -48,6 +48,12 @@ impl Plan {
         for patch in patches {
             plan.add(root, patch, fuzz)?;
         }
+        for (name, _) in plan.files.iter().filter(|(_, content)| content.is_some()) {
+            if let Some(above) = plan.above(name).find(|(_, content)| content.is_some()) {
+                let (name, above) = (shown(name), shown(above.0));
+                return Err(refused(format!("`{name}`: `{above}` is a file after the patch")));
+            }
+        }
         let bytes: usize = plan.files.values().flatten().map(|content| content.bytes.len()).sum();
         if bytes > BYTES_MAX.1 {
             return Err(refusal(
@@ -58,9 +64,30 @@ impl Plan {
         Ok(plan)
     }
 
+    /// What is planned for the folders of a name, as if they were files.
+    fn above<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a Option<Content>)> {
+        let ends = name.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+        ends.filter_map(|end| Some((&name[..end], self.files.get(&name[..end])?)))
+    }
+
+    /// Whether a name is that of a folder after the patch.
+    pub(super) fn makes_folder(&self, name: &[u8]) -> bool {
+        let first = [name, b"/"].concat();
+        let inner = self.files.range(first.clone()..).take_while(|(name, _)| name.starts_with(&first));
+        inner.into_iter().any(|(_, content)| content.is_some())
+    }
+
+    /// Whether something has a name. A folder has none: it may go with all its files, which is seen when that is done.
+    fn is_taken(&self, root: &Root, name: &[u8]) -> Result<bool, Status> {
+        let is_folder = || matches!(root.read(name, 0), Err(Errno::ISDIR));
+        Ok(!is_folder() && self.current(root, name)?.is_some())
+    }
+
     fn current(&self, root: &Root, name: &[u8]) -> Result<Option<Content>, Status> {
         match self.files.get(name) {
             Some(planned) => Ok(planned.clone()),
+            // Its folder was a file, or a link.
+            None if self.above(name).any(|(_, content)| content.is_none()) => Ok(None),
             None => match root.read(name, BYTES_MAX.0) {
                 Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
                 Err(Errno::FBIG) => Err(refusal(
@@ -130,7 +157,7 @@ impl Plan {
             return Ok(Action::Deleted);
         };
         let same = patch.old.as_ref() == Some(new);
-        if !same && self.current(root, new)?.is_some() {
+        if !same && self.is_taken(root, new)? {
             return Err(refused(format!("`{}`: exists already", shown(new))));
         }
         let mode = match patch.new_mode {

@@ -67,6 +67,15 @@ async fn a_git_diff_does_what_git_did() {
     std::fs::write(after.join("old name"), lines(1..=20)).unwrap();
     std::fs::write(after.join("script"), "#!/bin/sh\n").unwrap();
     std::fs::write(after.join("no newline"), "a").unwrap();
+    // Files and a link that become folders, a folder that becomes a file.
+    for name in ["module", "module.py", "same/inner"] {
+        std::fs::create_dir_all(after.join(name).parent().unwrap()).unwrap();
+        std::fs::write(after.join(name), format!("{name}\n")).unwrap();
+    }
+    std::os::unix::fs::symlink("deep", after.join("pointer")).unwrap();
+    std::fs::create_dir_all(after.join("package/deeper")).unwrap();
+    std::fs::write(after.join("package/one"), "1\n").unwrap();
+    std::fs::write(after.join("package/deeper/two"), "2\n").unwrap();
     git(&["init", "-q"]);
     git(&["add", "-A"]);
     git(&["commit", "-qm", "before"]);
@@ -87,6 +96,15 @@ async fn a_git_diff_does_what_git_did() {
     std::fs::write(after.join("new/folder/file"), "new\n").unwrap();
     std::fs::write(after.join("empty"), "").unwrap();
     std::os::unix::fs::symlink("changed", after.join("link")).unwrap();
+    for (file, inner) in
+        [("module", "module/new.py"), ("pointer", "pointer/gone"), ("same/inner", "same/inner/inner")]
+    {
+        std::fs::remove_file(after.join(file)).unwrap();
+        std::fs::create_dir(after.join(file)).unwrap();
+        std::fs::write(after.join(inner), "other\n").unwrap();
+    }
+    std::fs::remove_dir_all(after.join("package")).unwrap();
+    std::fs::write(after.join("package"), "whole\n").unwrap();
     git(&["add", "-A"]);
     let diff = git(&["diff", "--cached", "-M"]);
     let expect_before = state(&before);
@@ -147,6 +165,34 @@ async fn what_does_not_apply_changes_nothing_and_names_the_hunk() {
     );
     assert_eq!(state(&root), expect);
     assert!(!root.join("new").exists());
+    // Files and folders that take each other's names, where something is in the way.
+    std::fs::create_dir_all(root.join("folder/inner")).unwrap();
+    std::fs::write(root.join("folder/inner/file"), "x\n").unwrap();
+    std::fs::write(root.join("folder/other"), "x\n").unwrap();
+    let expect = state(&root);
+    let file = "--- /dev/null\n+++ b/folder\n@@ -0,0 +1 @@\n+y\n";
+    let gone = "--- a/folder/inner/file\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n";
+    let within = "--- /dev/null\n+++ b/folder/new\n@@ -0,0 +1 @@\n+y\n";
+    let into = "--- a/two\n+++ /dev/null\n@@ -1,3 +0,0 @@\n-a\n-b\n-c\n--- /dev/null\n+++ b/two/in\n@@ -0,0 +1 @@\n+y\n";
+    let kept = "`folder`: is a folder, and holds what the patch does not take away";
+    for (bad, message) in [
+        (format!("{file}{gone}"), kept),
+        (format!("{into}{file}{gone}"), kept),
+        (format!("{file}{within}"), "`folder/new`: `folder` is a file after the patch"),
+    ] {
+        assert_eq!(patch(&sandbox, &root, &bad).await.unwrap_err(), message);
+        assert_eq!(state(&root), expect, "after {message}");
+    }
+    let other = gone.replace("inner/file", "other");
+    patch(&sandbox, &root, &format!("{into}{file}{gone}{other}")).await.unwrap();
+    let names: Vec<String> = std::fs::read_dir(&root)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(names.len(), 5, "{names:?}");
+    assert_eq!(std::fs::read_to_string(root.join("folder")).unwrap(), "y\n");
+    assert_eq!(std::fs::read_to_string(root.join("two/in")).unwrap(), "y\n");
+    let expect = state(&root);
     let request = ApplyPatchRequest {
         root: root.display().to_string().into(),
         patch: good.into(),

@@ -141,12 +141,8 @@ async fn a_row_becomes_a_rollout_and_a_rollout_a_prediction() {
         done(&run(store.path(), &["show", &format!("{}.g0.r0", runs[0]["run_id"].as_str().unwrap())]).await);
     assert!(shown.contains("not in the patch: data.bin is binary"), "{shown}");
 
-    // The prediction is a solution: carried out as a reference it scores full. (A sandbox's own way to apply patches, unlike git's,
-    // makes no folder of a file.)
-    let sections = patch.split("diff --git ").filter(|section| !section.is_empty());
-    let sections = sections.filter(|section| !section.starts_with("a/calc/kind"));
-    let reference: String = sections.map(|section| format!("diff --git {section}")).collect();
-    import(store.path(), &image, &reference).await;
+    // The prediction is a solution: carried out as a reference it scores full.
+    import(store.path(), &image, patch).await;
     let experiment = "name = \"again\"\n[tasks]\nsource = \"tasks.jsonl\"\n[groups]\nsize = 1\n[harness]\nplugin = \"reference\"\n\
                       grants = [\"private-task\"]\n[[rewards]]\nplugin = \"tests-reward\"\n";
     std::fs::write(store.path().join("again.toml"), experiment).unwrap();
