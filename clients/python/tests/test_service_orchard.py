@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import time
 from typing import Any, Dict, Iterator
 
@@ -142,17 +143,44 @@ def test_a_terminal(orchard: Orchard, id: str) -> None:
         "type": "init", "cmd": ["bash", "-c", command], "env": {"A": "b"}, "cwd": None, "rows": 24, "cols": 80,
         "login_shell": False,
     }  # fmt: skip
-    with connect(url, proxy=None) as socket:
-        socket.send(json.dumps(init))
+    with connect(url, proxy=None) as peer:
+        peer.send(json.dumps(init))
         seen, code = b"", None
-        ready = json.loads(socket.recv(20))
+        ready = json.loads(peer.recv(20))
         assert ready["type"] == "ready"
-        socket.send(json.dumps({"type": "resize", "rows": 30, "cols": 90}))
-        socket.send(json.dumps({"type": "stdin", "data": base64.b64encode(b"typed\n").decode()}))
+        peer.send(json.dumps({"type": "resize", "rows": 30, "cols": 90}))
+        peer.send(json.dumps({"type": "stdin", "data": base64.b64encode(b"typed\n").decode()}))
         while code is None:
-            frame = json.loads(socket.recv(20))
+            frame = json.loads(peer.recv(20))
             if frame["type"] == "stdout":
                 seen += base64.b64decode(frame["data"])
             elif frame["type"] == "exit":
                 code = frame["code"]
         assert code == 5 and b":b\r\n" in seen and b"got:typed\r\n" in seen
+
+
+def test_a_terminal_whose_client_leaves_behind_input_that_nobody_reads(orchard: Orchard, id: str) -> None:
+    connect = pytest.importorskip("websockets.sync.client").connect
+    url = f"ws{orchard.url[4:]}/sandboxes/{id}/exec/pty?api_key={orchard.key}"
+
+    def runs() -> bool:
+        body = exec_body("pgrep -f 'sleep 4321[0]'", True)
+        return bool(orchard("POST", f"/sandboxes/{id}/exec", json=body)["exit_code"] == 0)
+
+    # Neither does the terminal throw it away.
+    init = {"type": "init", "cmd": ["bash", "-c", "stty raw -echo; echo set; exec sleep 43210"]}
+    typed = json.dumps({"type": "stdin", "data": base64.b64encode(b"x" * 8192).decode()})
+    with connect(url, proxy=None) as peer:
+        peer.send(json.dumps(init))
+        seen = b""
+        while b"set" not in seen:
+            frame = json.loads(peer.recv(20))
+            seen += base64.b64decode(frame.get("data", ""))
+        for _ in range(40):
+            peer.send(typed)
+        assert runs()
+        peer.socket.shutdown(socket.SHUT_RDWR)
+    end = time.monotonic() + 120
+    while runs():
+        assert time.monotonic() < end, "it outlives its client"
+        time.sleep(1)

@@ -21,7 +21,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 /// A stream that is silent says so: who stands between would cut it.
-const ALIVE_EVERY: Duration = Duration::from_secs(15);
+pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Largest message of a client.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Messages of input that wait for a command that does not read.

@@ -1,7 +1,7 @@
 //! A terminal over a WebSocket, in messages of JSON.
 
 use super::super::commands::{SignalName, at};
-use super::super::stream::{INPUTS_MAX, close, send, upgraded};
+use super::super::stream::{ALIVE_EVERY, INPUTS_MAX, close, send, upgraded};
 use crate::calls::{self, At};
 use crate::http::{Api, Query, QueryWriter, Segments, parse};
 use crate::problem::{Code, Problem};
@@ -10,6 +10,7 @@ use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
 use espalier_agent_client::wire::{CommandSpec, Terminal, outcome::Outcome};
 use espalier_agent_client::{Event, command};
 use serde::Deserialize;
@@ -128,6 +129,8 @@ async fn talk(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result
         Ok::<_, Problem>(())
     };
     tokio::pin!(feed);
+    // Where input waits, the client's end is seen by what can no more be sent to it.
+    let mut alive = tokio::time::interval(ALIVE_EVERY);
     let talked = loop {
         tokio::select! {
             fed = &mut feed => break fed,
@@ -173,6 +176,11 @@ async fn talk(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result
                 Ok(Some(Saying::Close) | None) => break Ok(()),
                 Err(problem) => break Err(problem),
             },
+            _ = alive.tick() => {
+                if !send(socket, Message::Ping(Bytes::new())).await {
+                    break Ok(());
+                }
+            }
         }
     };
     // Nobody could attach to it again: it goes with its client.
