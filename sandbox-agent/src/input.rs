@@ -50,13 +50,13 @@ impl Input {
         let mut rest = &bytes[known..];
         while !rest.is_empty() {
             let Some(pipe) = self.lock().pipe.clone() else { break };
-            let Ok(mut ready) = pipe.writable().await else { break };
+            let Ok(ready) = pipe.writable().await else { break };
             match rustix::io::write(pipe.get_ref(), rest) {
                 Ok(count) => {
                     self.lock().taken += count as u64;
                     rest = &rest[count..];
                 }
-                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+                Err(rustix::io::Errno::AGAIN) => crate::sys::not_ready(ready).await,
                 Err(rustix::io::Errno::INTR) => {}
                 // Nobody reads any more.
                 Err(_) => self.lock().pipe = None,

@@ -6,7 +6,7 @@ use crate::input::Input;
 use crate::output::{Budget, Output, Piece};
 use crate::pace::{self, Pace};
 use crate::spill::Spill;
-use crate::sys::Exit;
+use crate::sys::{self, Exit};
 use crate::tree::Tree;
 use espalier_agent_protocol::v1::{self as wire, Ended, Outcome, outcome};
 use rustix::process::Signal;
@@ -302,7 +302,7 @@ fn take(agent: &Agent, job: &Job, stream: usize, pipe: &OwnedFd, bytes_max: usiz
 pub async fn pump(agent: Arc<Agent>, job: Arc<Job>, stream: usize, pipe: Pipe) {
     let mut in_a_row = 0;
     loop {
-        let Ok(mut ready) = pipe.readable().await else {
+        let Ok(ready) = pipe.readable().await else {
             job.close(stream);
             return;
         };
@@ -311,8 +311,8 @@ pub async fn pump(agent: Arc<Agent>, job: Arc<Job>, stream: usize, pipe: Pipe) {
             Some(0) => return,
             Some(_) => in_a_row += 1,
             None => {
-                ready.clear_ready();
                 in_a_row = 0;
+                sys::not_ready(ready).await;
             }
         }
         if in_a_row >= READS_IN_A_ROW {

@@ -219,11 +219,11 @@ fn programs(wanted: &str) -> Result<&'static [&'static str], Status> {
 /// What a shell says to nobody: prompts, and jobs that have ended.
 async fn drain(terminal: AsyncFd<OwnedFd>) {
     let mut bytes = [0; 512];
-    while let Ok(mut ready) = terminal.readable().await {
+    while let Ok(ready) = terminal.readable().await {
         match rustix::io::read(terminal.get_ref(), &mut bytes) {
             Ok(0) => return,
             Ok(_) => {}
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => ready.clear_ready(),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => sys::not_ready(ready).await,
             Err(_) => return,
         }
     }

@@ -7,11 +7,15 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::OnceLock;
-use tokio::io::unix::AsyncFd;
+use std::time::Duration;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
 /// Signals that the agent reads from its signalfd. They are blocked in every thread of it, and in no command.
 pub const SIGNALS: [i32; 6] =
     [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1];
+
+/// How often a descriptor is looked at whose other end was closed once.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A signal as read from the descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,6 +249,17 @@ pub fn no_new_privileges() -> io::Result<()> {
 pub fn readiness(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd names one open file for all of its life, and is closed by the AsyncFd that now owns it.
     unsafe { AsyncFd::register(descriptor) }.map_err(io::Error::from)
+}
+
+/// Waits anew for a descriptor that was told ready and had nothing to read or no room. The runtime takes one whose other end was
+/// closed for ready ever after, also where that end is opened again, or where nothing can be done with it (a terminal full of
+/// input that its program has not read): such a one is looked at now and then.
+pub async fn not_ready(mut ready: AsyncFdReadyGuard<'_, OwnedFd>) {
+    let told = ready.ready();
+    ready.clear_ready();
+    if told.is_read_closed() || told.is_write_closed() {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 /// One arena and early return of free memory to the kernel: the agent is small and stays so.

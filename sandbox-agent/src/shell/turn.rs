@@ -155,12 +155,12 @@ async fn hear(shell: &Shell, progress: &mut Progress, token: &str) -> i32 {
         if progress.said.len() > 4096 {
             progress.said.clear();
         }
-        let Ok(mut ready) = shell.status.readable().await else { return std::future::pending().await };
+        let Ok(ready) = shell.status.readable().await else { return std::future::pending().await };
         let mut bytes = [0; 512];
         match rustix::io::read(shell.status.get_ref(), &mut bytes) {
             Ok(0) => return std::future::pending().await,
             Ok(count) => progress.said.extend_from_slice(&bytes[..count]),
-            Err(_) => ready.clear_ready(),
+            Err(_) => sys::not_ready(ready).await,
         }
     }
 }

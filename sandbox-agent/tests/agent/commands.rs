@@ -280,6 +280,46 @@ async fn a_terminal_with_a_size() {
 }
 
 #[tokio::test]
+async fn input_that_is_never_read_holds_nobody_up() {
+    for (what, script, terminal) in [
+        (
+            "a terminal",
+            "stty raw -echo; echo ready; exec sleep 1000",
+            Some(wire::Terminal { rows: 24, columns: 80 }),
+        ),
+        // Closed, and opened again.
+        (
+            "a pipe",
+            "exec 5>/proc/self/fd/0 0<&-; sleep 0.5; exec 6</proc/self/fd/5; echo ready; exec sleep 1000",
+            None,
+        ),
+    ] {
+        for way in ways() {
+            let sandbox = Sandbox::start(way).await;
+            let agent = &sandbox.agent;
+            let id = agent.allot();
+            agent.start(&id, CommandSpec { terminal, stdin_open: true, ..spec(script) }).await.unwrap();
+            let mut follow = agent.attach(&id, Offsets::default(), false);
+            follow.next().await.unwrap();
+            let (writer, target) = (agent.clone(), id.clone());
+            let write = tokio::spawn(async move {
+                writer.input(&writer.allot(), &target, 0, vec![b'x'; 1 << 20].into(), false).await
+            });
+            assert_eq!(sandbox.sh("true").await.outcome, Outcome::ExitCode(0), "{what} {way:?}");
+            agent.signal(&agent.allot(), &id, 9, true).await.unwrap();
+            let mut last = None;
+            while let Some(event) = follow.next().await.unwrap() {
+                last = Some(event);
+            }
+            assert!(matches!(last, Some(Event::Ended(_))), "{what} {way:?}: {last:?}");
+            let taken = write.await.unwrap().unwrap();
+            assert!(taken.closed && taken.taken < 1 << 20, "{what} {way:?}: {taken:?}");
+            assert_eq!(sandbox.sh("true").await.outcome, Outcome::ExitCode(0), "{what} {way:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn signals_reach_the_leader_or_the_tree() {
     for way in ways() {
         let sandbox = Sandbox::start(way).await;
