@@ -298,7 +298,7 @@ impl Agent {
         self.tidy();
     }
 
-    /// Gives up records that are too many or too old, and the oldest outputs while room is short.
+    /// Gives up records that are too many or too old, and the oldest outputs that nobody is reading while room is short.
     pub fn tidy(&self) {
         let mut records = self.records();
         let gone = records.evict(Instant::now());
@@ -315,6 +315,9 @@ impl Agent {
             for job in records.oldest_ended() {
                 if !short(&budget) {
                     break;
+                }
+                if job.is_being_read() {
+                    continue;
                 }
                 job.discard(&mut budget);
             }

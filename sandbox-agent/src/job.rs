@@ -227,6 +227,11 @@ impl Job {
         state.outputs[stream].total().saturating_sub(state.taken[stream])
     }
 
+    /// Whether somebody reads it who has not come to its end.
+    pub fn is_being_read(&self) -> bool {
+        self.pace.has_readers() && (0..2).any(|stream| self.ahead(stream) > 0)
+    }
+
     /// Takes output.
     fn append(&self, stream: usize, bytes: &[u8], budget: &mut Budget, spill: &Spill) {
         self.lock().outputs[stream].append(bytes, budget, spill);

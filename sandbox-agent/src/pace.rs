@@ -29,6 +29,11 @@ impl Pace {
         self.waits.load(Ordering::Relaxed)
     }
 
+    /// Whether somebody reads.
+    pub fn has_readers(&self) -> bool {
+        self.readers.load(Ordering::Relaxed) > 0
+    }
+
     /// A reader came.
     pub fn came(&self) {
         self.readers.fetch_add(1, Ordering::Relaxed);
@@ -49,7 +54,7 @@ pub async fn room(job: &Job, stream: usize) -> usize {
         });
         match tokio::time::timeout(READERLESS_MAX, room).await {
             Ok(room) => return room,
-            Err(_) if job.pace.readers.load(Ordering::Relaxed) == 0 => {
+            Err(_) if !job.pace.has_readers() => {
                 job.pace.waits.store(false, Ordering::Relaxed);
             }
             Err(_) => {}
