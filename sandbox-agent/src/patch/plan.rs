@@ -73,14 +73,15 @@ impl Plan {
     /// Whether a name is that of a folder after the patch.
     pub(super) fn makes_folder(&self, name: &[u8]) -> bool {
         let first = [name, b"/"].concat();
-        let inner = self.files.range(first.clone()..).take_while(|(name, _)| name.starts_with(&first));
-        inner.into_iter().any(|(_, content)| content.is_some())
+        let mut inner = self.files.range(first.clone()..).take_while(|(name, _)| name.starts_with(&first));
+        inner.any(|(_, content)| content.is_some())
     }
 
     /// Whether something has a name. A folder has none: it may go with all its files, which is seen when that is done.
     fn is_taken(&self, root: &Root, name: &[u8]) -> Result<bool, Status> {
         let is_folder = || matches!(root.read(name, 0), Err(Errno::ISDIR));
-        Ok(!is_folder() && self.current(root, name)?.is_some())
+        // What the patch has already put there is known without the disk.
+        Ok((self.files.contains_key(name) || !is_folder()) && self.current(root, name)?.is_some())
     }
 
     fn current(&self, root: &Root, name: &[u8]) -> Result<Option<Content>, Status> {
