@@ -3,13 +3,23 @@
 use crate::error::StoreError;
 use crate::url::StoreUrl;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, Transaction};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, SqlSafeStr, Transaction};
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-static MIGRATIONS: Migrator = sqlx::migrate!("./migrations");
+/// Named here rather than by `sqlx::migrate!`, whose macro compiles sqlx and its databases a second time.
+static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
+    let step = |version, name: &'static str, sql: &'static str| {
+        Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+    };
+    Migrator::with_migrations(vec![
+        step(1, "store", include_str!("../migrations/0001_store.sql")),
+        step(2, "api keys", include_str!("../migrations/0002_api_keys.sql")),
+    ])
+});
 
 /// Readers at a time; queries beyond wait.
 const READERS: u32 = 4;
