@@ -15,6 +15,7 @@ mod schema;
 mod serve;
 mod show;
 mod signals;
+mod store;
 mod task_check;
 mod task_import;
 mod task_sdist;
@@ -120,6 +121,9 @@ commands go on either way: the next service finds them, and clients attach again
     /// Fetch, list and remove the images of sandboxes.
     #[command(subcommand)]
     Image(image::ImageCommand),
+    /// Check the store.
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Print the JSON Schema of a file that users write.
     #[command(after_help = "Example:
   espalier schema experiment > experiment.schema.json")]
@@ -422,6 +426,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Image(command) => image::image(context, command).await,
         Command::Serve(args) => serve::serve(context, *args).await,
         Command::Key(command) => key::key(context, command).await,
+        Command::Store(command) => store::store(context, command).await,
         Command::Schema(args) => schema::print(context, &args),
         Command::Doctor => doctor::doctor(&mut context.out, &context.common).await,
     }

@@ -396,6 +396,21 @@ fn store_of_a_newer_version() {
     assert_message!(desk, desk.refused(&["list"]));
 }
 
+#[test]
+fn store_that_lost_its_database() {
+    let desk = Desk::with("size = 2", "size = 2");
+    let first = desk.run(RUN);
+    assert_eq!(first.code, 0, "{}", first.stderr);
+    let whole = desk.run(&["store", "check"]);
+    assert_eq!(whole.code, 0, "{}{}", whole.stdout, whole.stderr);
+    assert!(whole.stdout.ends_with("all whole\n"), "{}", whole.stdout);
+    std::fs::write(desk.folder.path().join(".espalier/store.sqlite"), "").unwrap();
+    let refused = desk.run(RUN);
+    assert_eq!(refused.code, 4);
+    assert_message!(desk, refused.stderr);
+    assert_eq!(desk.run(&["store", "check"]).code, 4);
+}
+
 /// What a newer engine would leave: one more migration. Written by Python's sqlite3, since only the store names SQL.
 fn newer(database: &Path) {
     let script = "import sqlite3,sys\n\
@@ -470,6 +485,7 @@ fn usage_errors_and_help() {
         &["plugin", "check"],
         &["plugin", "alias"],
         &["schema"],
+        &["store", "check"],
         &["doctor"],
     ] {
         let help = desk.run(&[command, &["--help"]].concat());

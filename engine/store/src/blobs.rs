@@ -31,8 +31,10 @@ pub struct BlobFolder {
 impl BlobFolder {
     /// Makes the folder where there is none, and checks that it can be written.
     pub(crate) fn open(root: &Path) -> Result<BlobFolder, StoreError> {
-        let not_writable =
-            |source: io::Error| StoreError::NotWritable { place: root.display().to_string(), source };
+        let not_writable = |source: io::Error| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::of_io(root, source),
+            _ => StoreError::NotWritable { place: root.display().to_string(), source },
+        };
         let folder = BlobFolder { root: Arc::new(root.to_owned()) };
         fs::create_dir_all(folder.unfinished()).map_err(not_writable)?;
         let (probe, file) = folder.temporary().map_err(not_writable)?;
@@ -97,10 +99,19 @@ impl BlobFolder {
         Ok(bytes)
     }
 
+    /// The hash and the length of the bytes that lie under this name.
+    pub(crate) fn hash_of(&self, name: &str) -> Result<(blake3::Hash, u64), StoreError> {
+        let path = self.path(name)?;
+        let mut hasher = blake3::Hasher::new();
+        let read = File::open(&path).and_then(|file| hasher.update_reader(file).map(|hasher| hasher.count()));
+        let bytes = read.map_err(|error| missing_or_failed(error, &path, name.to_owned(), self.place()))?;
+        Ok((hasher.finalize(), bytes))
+    }
+
     fn put_blocking(&self, bytes: &[u8]) -> Result<String, StoreError> {
         let hash = blake3::hash(bytes).to_hex().to_string();
         let path = self.root.join(&hash[..2]).join(&hash);
-        self.write(&path, bytes).map_err(|source| failed(&path, source))?;
+        self.write(&path, bytes).map_err(|source| StoreError::of_io(&path, source))?;
         Ok(hash)
     }
 
@@ -163,20 +174,10 @@ impl BlobFolder {
     }
 }
 
-fn failed(path: &Path, source: io::Error) -> StoreError {
-    let place = path.display().to_string();
-    match source.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            StoreError::NotWritable { place, source }
-        }
-        _ => StoreError::Failed { place, source: Box::new(source) },
-    }
-}
-
 fn missing_or_failed(error: io::Error, path: &Path, id: String, place: String) -> StoreError {
     match error.kind() {
         io::ErrorKind::NotFound => StoreError::NotFound { what: "blob", id, place },
-        _ => failed(path, error),
+        _ => StoreError::of_io(path, error),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Connections: one text of SQL for SQLite and PostgreSQL, and the few places where they differ.
 
 use crate::error::StoreError;
+use crate::marker::{self, Expected, SQLITE_FILE};
 use crate::url::StoreUrl;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
@@ -64,20 +65,22 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Connects, and brings the tables up to date.
-    pub(crate) async fn open(url: &StoreUrl) -> Result<Database, StoreError> {
+    /// Connects, checks that what was kept here is here, and brings the tables up to date.
+    pub(crate) async fn open(url: &StoreUrl, expected: Expected) -> Result<Database, StoreError> {
         sqlx::any::install_default_drivers();
         let (dialect, database) = match url {
-            StoreUrl::Folder(folder) => (Dialect::Sqlite, sqlite_url(&folder.join("store.sqlite"))),
+            StoreUrl::Folder(folder) => (Dialect::Sqlite, sqlite_url(&folder.join(SQLITE_FILE))),
             StoreUrl::Postgres { database, .. } => (Dialect::Postgres, database.clone()),
         };
         let place = url.to_string();
-        let failed = |source: sqlx::Error| failed(&place, source.into());
+        let failed = |source: sqlx::Error| failed(&place, source);
         let options = AnyConnectOptions::from_str(&database).map_err(failed)?.disable_statement_logging();
         let pool = |size: u32| {
             AnyPoolOptions::new()
                 .max_connections(size)
                 .acquire_timeout(BUSY)
+                .idle_timeout(None)
+                .max_lifetime(None)
                 .after_connect(move |connection, _| Box::pin(prepare(connection, dialect)))
                 .connect_lazy_with(options.clone())
         };
@@ -85,7 +88,15 @@ impl Database {
         let mut connection = AnyConnection::connect_with(&options).await.map_err(failed)?;
         prepare(&mut connection, dialect).await.map_err(failed)?;
         let database = Database { dialect, readers: pool(READERS), writer: pool(1), place: place.clone() };
+        if expected == Expected::Tables && !has_tables(&mut connection, dialect).await.map_err(failed)? {
+            return Err(marker::without_tables(url));
+        }
         database.migrate(&mut connection).await?;
+        // Connected from the start, and kept: SQLite needs some space on the disk for its first connection, and later there
+        // may be none.
+        for pool in [&database.readers, &database.writer] {
+            drop(pool.acquire().await.map_err(failed)?);
+        }
         connection.close().await.map_err(failed)?;
         Ok(database)
     }
@@ -93,9 +104,9 @@ impl Database {
     /// Opens the file of a folder for reading alone, and checks that its tables are the ones known here.
     pub(crate) async fn open_to_read(folder: &Path) -> Result<Database, StoreError> {
         sqlx::any::install_default_drivers();
-        let file = folder.join("store.sqlite");
+        let file = folder.join(SQLITE_FILE);
         let place = file.display().to_string();
-        let failed = |source: sqlx::Error| failed(&place, source.into());
+        let failed = |source: sqlx::Error| failed(&place, source);
         // Without its log the file is all there is, and SQLite need not make the files that go with one.
         let log = std::fs::metadata(folder.join("store.sqlite-wal")).map_or(0, |log| log.len());
         let mode = if log == 0 { "mode=ro&immutable=true" } else { "mode=ro" };
@@ -134,7 +145,10 @@ impl Database {
         match MIGRATIONS.run_direct(None, connection, false).await {
             Ok(()) => Ok(()),
             Err(MigrateError::VersionMissing(_)) => Err(self.newer(connection).await?),
-            Err(error) => Err(failed(&self.place, error.into())),
+            Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => {
+                Err(failed(&self.place, error))
+            }
+            Err(error) => Err(StoreError::Failed { place: format!("store {}", self.place), source: error.into() }),
         }
     }
 
@@ -152,7 +166,25 @@ impl Database {
 
     /// Opens a transaction that will write, waiting for the one that is open.
     pub(crate) async fn begin(&self) -> Result<Transaction<'static, sqlx::Any>, sqlx::Error> {
-        self.writer.begin_with(self.dialect.begin()).await
+        match self.writer.begin_with(self.dialect.begin()).await {
+            // A transaction that the database has undone by itself, as SQLite does on a full disk, leaves a connection that
+            // still counts as within one.
+            Err(sqlx::Error::InvalidSavePointStatement) => {
+                self.writer.acquire().await?.close().await?;
+                self.writer.begin_with(self.dialect.begin()).await
+            }
+            result => result,
+        }
+    }
+
+    /// What SQLite finds wrong in its file, at most 20 lines; empty where all is well, and of PostgreSQL always.
+    pub(crate) async fn integrity(&self) -> Result<Vec<String>, StoreError> {
+        if self.dialect == Dialect::Postgres {
+            return Ok(Vec::new());
+        }
+        let lines: Vec<String> =
+            sqlx::query_scalar("PRAGMA integrity_check(20)").fetch_all(self.readers()).await?;
+        Ok(lines.into_iter().filter(|line| line != "ok").collect())
     }
 
     /// Closes all connections; SQLite's log is folded into its file.
@@ -162,8 +194,41 @@ impl Database {
     }
 }
 
-fn failed(place: &str, source: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
-    StoreError::Failed { place: format!("store {place}"), source }
+/// Whether the store's tables were ever made.
+async fn has_tables(connection: &mut AnyConnection, dialect: Dialect) -> Result<bool, sqlx::Error> {
+    let question = match dialect {
+        Dialect::Sqlite => "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'",
+        Dialect::Postgres => {
+            "SELECT COUNT(*) FROM information_schema.tables \
+             WHERE table_name = '_sqlx_migrations' AND table_schema = ANY (current_schemas(false))"
+        }
+    };
+    let found: i64 = sqlx::query_scalar(question).fetch_one(connection).await?;
+    Ok(found > 0)
+}
+
+/// Of the store whose URL is `place`.
+fn failed(place: &str, source: sqlx::Error) -> StoreError {
+    of_sqlx(format!("store {place}"), source)
+}
+
+/// A full disk and a damaged database are told from all else by the database's own codes.
+fn of_sqlx(place: String, source: sqlx::Error) -> StoreError {
+    let code = match &source {
+        sqlx::Error::Database(error) => error.code().unwrap_or_default().into_owned(),
+        _ => String::new(),
+    };
+    // SQLite's codes are numbers, their lowest byte the class: 13 full, 11 corrupt, 26 not a database. PostgreSQL's have five
+    // characters.
+    let class = if code.len() == 5 { None } else { code.parse::<u32>().ok().map(|code| code & 0xff) };
+    match (class, &*code) {
+        // 4874: there is no room for the index of the log.
+        (Some(13), _) | (_, "4874" | "53100") => StoreError::Full { place, source: source.into() },
+        (Some(11 | 26), _) | (_, "XX001" | "XX002") => {
+            StoreError::Damaged { place, text: source.to_string() }
+        }
+        _ => StoreError::Failed { place, source: source.into() },
+    }
 }
 
 async fn prepare(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), sqlx::Error> {
@@ -203,7 +268,7 @@ fn sqlite_url(file: &Path) -> String {
 
 impl From<sqlx::Error> for StoreError {
     fn from(source: sqlx::Error) -> Self {
-        StoreError::Failed { place: "the store's database".into(), source: Box::new(source) }
+        of_sqlx("the store's database".into(), source)
     }
 }
 

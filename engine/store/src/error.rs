@@ -3,6 +3,8 @@
 use crate::lock::Holder;
 use crate::meaning::Difference;
 use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
 
 /// Why the store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +107,15 @@ pub enum StoreError {
     /// Misuse by the caller; nothing was written.
     #[error("{0}")]
     Invalid(String),
+    /// The disk of the store is full. What was committed is kept; nothing of this write was.
+    #[error("the disk of {place} is full")]
+    Full {
+        /// The store, its database, or a file of it.
+        place: String,
+        /// What the system or the database says.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The database or the folder failed. Trying again later may help.
     #[error("{place} failed")]
     Failed {
@@ -117,6 +128,20 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Of work on a file or folder.
+    pub(crate) fn of_io(path: &Path, source: io::Error) -> StoreError {
+        let place = path.display().to_string();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                StoreError::NotWritable { place, source }
+            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                StoreError::Full { place, source: Box::new(source) }
+            }
+            _ => StoreError::Failed { place, source: Box::new(source) },
+        }
+    }
+
     /// What a user can do about it, where there is something.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -133,6 +158,10 @@ impl StoreError {
             StoreError::Locked { place, .. } => {
                 Some(format!("`fuser {place}` says which; it may be stopped, and must go on or be ended"))
             }
+            StoreError::Full { .. } => Some("free some space there; the same command then goes on".into()),
+            StoreError::Damaged { .. } => Some(
+                "`espalier store check` says what is damaged; put a copy of the store back, or name another one with --store".into(),
+            ),
             StoreError::Ambiguous { .. } => Some("give more of the id".into()),
             StoreError::NotFound { what: "run", .. } => Some("`espalier list` shows the runs".into()),
             StoreError::NotFound { what: "store", .. } => {

@@ -9,11 +9,12 @@
 //! transaction. This crate never decides what happens to a rollout or a group: it keeps what the scheduler says, and
 //! refuses what contradicts itself. Only this crate names sqlx.
 //!
-//! Reading order: [`StoreUrl`] -> [`Store`] -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume` -> `query` ->
+//! Reading order: [`StoreUrl`] -> [`Store`] (what it says of itself: `marker`) -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume` -> `query` ->
 //! [`export`].
 
 mod alias;
 mod blobs;
+mod check;
 mod claim;
 mod database;
 mod error;
@@ -21,6 +22,7 @@ pub mod export;
 pub mod ids;
 mod keys;
 mod lock;
+mod marker;
 mod meaning;
 mod query;
 mod record;
@@ -32,10 +34,12 @@ mod words;
 mod write;
 
 pub use blobs::{BlobFolder, IssuedBlob, READ_BYTES_MAX, RolloutBlobs};
+pub use check::{Check, Damage};
 pub use claim::{Claim, RunSpec, Start};
 pub use error::StoreError;
 pub use keys::{ApiKey, Quotas};
 pub use lock::{Holder, LEASE_MS, RENEW_EVERY_MS};
+pub use marker::MARKER_FILE;
 pub use meaning::{Difference, differences};
 pub use query::{
     AttemptRow, Exclusion, GroupRow, LockRow, RolloutCounts, RunRow, RunTotals, SOLVED_REWARD, is_solved,

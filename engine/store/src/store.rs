@@ -3,6 +3,7 @@
 use crate::blobs::{BlobFolder, blocking};
 use crate::database::Database;
 use crate::error::StoreError;
+use crate::marker::{self, SQLITE_FILE};
 use crate::url::StoreUrl;
 use crate::write::{self, Job, Write};
 use std::fs::{self, File, TryLockError};
@@ -28,9 +29,11 @@ struct Inner {
 }
 
 impl Store {
-    /// Opens a store, making it where there is none. Needs a runtime: its writer is a task of its own.
+    /// Opens a store, making it where there is none. Needs a runtime: its writer is a task of its own. A store that lost its
+    /// database is not made anew.
     ///
-    /// Errors: [`StoreError::NotWritable`], [`StoreError::Newer`], [`StoreError::Failed`].
+    /// Errors: [`StoreError::NotWritable`], [`StoreError::Newer`], [`StoreError::Damaged`], [`StoreError::Full`],
+    /// [`StoreError::Failed`].
     pub async fn open(url: &StoreUrl) -> Result<Store, StoreError> {
         let (folder, blobs) = match url {
             StoreUrl::Folder(folder) => (folder.clone(), folder.join("blobs")),
@@ -42,7 +45,11 @@ impl Store {
         })
         .await?;
         let lock = lock_for_migration(&lock_folder).await?;
-        let database = Arc::new(Database::open(url).await?);
+        let here = url.clone();
+        let expected = blocking(move || marker::expect(&here)).await?;
+        let database = Arc::new(Database::open(url, expected).await?);
+        let here = url.clone();
+        blocking(move || marker::write(&here)).await?;
         drop(lock);
         let writer = write::spawn(Arc::clone(&database));
         Ok(Store { inner: Arc::new(Inner { url: url.clone(), database, blobs, writer }) })
@@ -52,10 +59,10 @@ impl Store {
     /// alone.
     pub async fn open_existing(url: &StoreUrl) -> Result<Store, StoreError> {
         if let StoreUrl::Folder(folder) = url {
-            let file = folder.join("store.sqlite");
-            if !file.exists() {
+            let nothing_kept = !folder.join(SQLITE_FILE).exists() && !marker::path(url).exists();
+            if nothing_kept {
                 let place = folder.display().to_string();
-                return Err(StoreError::NotFound { what: "store", id: "store.sqlite".into(), place });
+                return Err(StoreError::NotFound { what: "store", id: SQLITE_FILE.into(), place });
             }
         }
         match (Store::open(url).await, url) {
@@ -74,10 +81,12 @@ impl Store {
     /// Opens a folder that must hold a store, and changes nothing in it: every write fails. Of a run that an engine works
     /// on meanwhile, what is not in the database's own file yet is seen only where SQLite can read it beside that.
     pub async fn open_to_read(folder: &Path) -> Result<Store, StoreError> {
+        let url = StoreUrl::Folder(folder.to_owned());
+        let here = url.clone();
+        blocking(move || marker::expect(&here)).await?;
         let database = Arc::new(Database::open_to_read(folder).await?);
         let blobs = BlobFolder::to_read(&folder.join("blobs"));
         let writer = write::spawn(Arc::clone(&database));
-        let url = StoreUrl::Folder(folder.to_owned());
         Ok(Store { inner: Arc::new(Inner { url, database, blobs, writer }) })
     }
 
@@ -119,10 +128,9 @@ const LOCK_ASKED_EVERY: Duration = Duration::from_millis(50);
 /// Held by one process at a time while tables are made; the kernel lets go of it with the process.
 async fn lock_for_migration(folder: &Path) -> Result<File, StoreError> {
     let path = folder.join("migration.lock");
-    let not_writable =
-        |source: io::Error| StoreError::NotWritable { place: path.display().to_string(), source };
+    let failed = |source: io::Error| StoreError::of_io(&path, source);
     let file =
-        fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(not_writable)?;
+        fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
     let until = Instant::now() + LOCK_WITHIN;
     loop {
         match file.try_lock() {
@@ -131,7 +139,7 @@ async fn lock_for_migration(folder: &Path) -> Result<File, StoreError> {
             Err(TryLockError::WouldBlock) => {
                 return Err(StoreError::Locked { place: path.display().to_string(), waited: LOCK_WITHIN });
             }
-            Err(TryLockError::Error(error)) => return Err(not_writable(error)),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
     }
 }

@@ -111,8 +111,9 @@ impl From<StoreError> for Problem {
             StoreError::Newer { .. }
             | StoreError::NotWritable { .. }
             | StoreError::Locked { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::Full { .. }
             | StoreError::Failed { .. } => Exit::Unavailable,
-            StoreError::Damaged { .. } => Exit::Internal,
         };
         Problem::of(exit, &error).hint_if(error.hint())
     }

@@ -4,6 +4,7 @@
 
 mod backend;
 mod blobs;
+mod check;
 mod export;
 mod kill;
 mod lock;

@@ -188,14 +188,16 @@ async fn a_store_that_cannot_be_written_can_be_looked_at() {
     assert_eq!(opened.unwrap().runs().await.unwrap().len(), 1);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_process_that_holds_the_tables_for_ever_is_told_of() {
     let backend = Backend::sqlite();
     backend.open().await.close().await;
     let StoreUrl::Folder(folder) = &backend.url else { panic!("it is a folder") };
     let lock = std::fs::File::open(folder.join("migration.lock")).unwrap();
     lock.lock().unwrap();
+    tokio::time::pause();
     let error = Store::open(&backend.url).await.unwrap_err();
+    tokio::time::resume();
     let place = folder.join("migration.lock").display().to_string();
     assert_eq!(error.to_string(), format!("{place} has been held by another process for 30 s"));
     assert!(error.hint().unwrap().contains(&place));
@@ -213,4 +215,107 @@ async fn a_database_that_is_away_is_an_error_with_its_place() {
     assert_eq!(error.to_string(), "store postgres://me@127.0.0.1:1/none failed");
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("Connection refused"), "{cause}");
+}
+
+/// What became of a store's database, and what is said of it.
+#[tokio::test]
+async fn a_store_that_lost_its_database_is_refused_and_not_made_anew() {
+    type Harm = fn(&Path);
+    let empty: Harm = |file| std::fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap();
+    let gone: Harm = |file| std::fs::remove_file(file).unwrap();
+    let half: Harm = |file| std::fs::File::options().write(true).open(file).unwrap().set_len(8192).unwrap();
+    let noise: Harm = |file| std::fs::write(file, [0x55; 16384]).unwrap();
+    let anew: Harm = |file| {
+        // Another program's empty database in its place: valid, and without tables.
+        std::fs::remove_file(file).unwrap();
+        let status = std::process::Command::new("python3")
+            .args(["-c", "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA user_version = 7'); c.commit()"])
+            .arg(file)
+            .status();
+        assert!(status.unwrap().success());
+    };
+    for (what, harm, unmarked, said) in [
+        ("emptied", empty, false, "its database store.sqlite is empty"),
+        ("emptied, of an earlier engine", empty, true, "its database store.sqlite is empty, and its blobs are there"),
+        ("removed", gone, false, "its database store.sqlite is missing"),
+        ("removed, of an earlier engine", gone, true, "its database store.sqlite is missing, and its blobs are there"),
+        ("cut", half, false, "malformed"),
+        ("overwritten", noise, false, "file is not a database"),
+        ("another's", anew, false, "its database holds no tables"),
+    ] {
+        let backend = Backend::sqlite();
+        let store = backend.open().await;
+        played(&store).await;
+        store.close().await;
+        let StoreUrl::Folder(folder) = &backend.url else { panic!("it is a folder") };
+        if unmarked {
+            std::fs::remove_file(folder.join(espalier_store::MARKER_FILE)).unwrap();
+        }
+        harm(&folder.join("store.sqlite"));
+        let before = files(&folder.join("blobs"));
+        let before: Vec<_> = before.into_iter().map(|(path, length, _)| (path, length)).collect();
+        for error in [
+            Store::open(&backend.url).await.unwrap_err(),
+            Store::open_existing(&backend.url).await.err().unwrap_or(StoreError::Invalid("opened".into())),
+        ] {
+            assert!(matches!(error, StoreError::Damaged { .. } | StoreError::NotFound { .. }), "{what}: {error:?}");
+            if let StoreError::Damaged { text, .. } = &error {
+                assert!(text.contains(said), "{what}: {error}");
+                assert!(error.hint().unwrap().contains("store check"), "{what}");
+            }
+        }
+        let after: Vec<_> =
+            files(&folder.join("blobs")).into_iter().map(|(path, length, _)| (path, length)).collect();
+        assert_eq!(after, before, "{what}: the blobs stay as they were");
+        if folder.join("store.sqlite").exists() {
+            let length = std::fs::metadata(folder.join("store.sqlite")).unwrap().len();
+            assert!(length <= 16384, "{what}: no tables were made ({length} bytes)");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_of_an_earlier_engine_gets_its_marker_and_an_interrupted_making_goes_on() {
+    let backend = Backend::sqlite();
+    let store = backend.open().await;
+    played(&store).await;
+    store.close().await;
+    let StoreUrl::Folder(folder) = &backend.url else { panic!("it is a folder") };
+    let marker = folder.join(espalier_store::MARKER_FILE);
+    let text = std::fs::read_to_string(&marker).unwrap();
+    assert_eq!(text, "{\"kind\":\"espalier-store\",\"format\":1,\"database\":\"sqlite\"}\n");
+    std::fs::remove_file(&marker).unwrap();
+    backend.open().await.close().await;
+    assert_eq!(std::fs::read_to_string(&marker).unwrap(), text);
+    // An engine killed while it made the store leaves an empty file, and no blob.
+    let backend = Backend::sqlite();
+    let StoreUrl::Folder(folder) = &backend.url else { panic!("it is a folder") };
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(folder.join("store.sqlite"), "").unwrap();
+    backend.open().await.close().await;
+    // A marker of a later engine, and one that is none.
+    let marker = folder.join(espalier_store::MARKER_FILE);
+    std::fs::write(&marker, r#"{"kind":"espalier-store","format":9,"database":"sqlite"}"#).unwrap();
+    assert!(matches!(Store::open(&backend.url).await, Err(StoreError::Newer { found: 9, known: 1, .. })));
+    std::fs::write(&marker, "").unwrap();
+    assert!(matches!(Store::open(&backend.url).await, Err(StoreError::Damaged { .. })));
+}
+
+#[tokio::test]
+async fn a_postgres_database_without_tables_is_refused_where_the_blobs_know_better() {
+    let backend = Backend::postgres();
+    let StoreUrl::Postgres { database, blobs } = &backend.url else { return };
+    backend.open().await.close().await;
+    sqlx::any::install_default_drivers();
+    let mut connection = <sqlx::AnyConnection as sqlx::Connection>::connect(database).await.unwrap();
+    sqlx::raw_sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public").execute(&mut connection).await.unwrap();
+    let error = Store::open(&backend.url).await.unwrap_err();
+    let marker = blobs.join(espalier_store::MARKER_FILE);
+    assert_eq!(
+        error.to_string(),
+        format!("store {} is damaged: its database holds no tables, and {} says that it did", backend.url, marker.display())
+    );
+    // Whoever means it removes the marker.
+    std::fs::remove_file(&marker).unwrap();
+    backend.open().await.close().await;
 }

@@ -1,0 +1,160 @@
+//! `espalier store check`: whether what the rows name is there and whole. Reads all, changes nothing.
+
+use crate::blobs::blocking;
+use crate::error::StoreError;
+use crate::store::Store;
+use sqlx::Row;
+use std::collections::HashSet;
+use std::fmt;
+
+/// Findings that are kept; more are counted.
+const DAMAGE_MAX: usize = 1000;
+/// Rows of one query.
+const PAGE: i64 = 1000;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// Runs.
+    pub runs: u64,
+    /// Attempts at rollouts.
+    pub attempts: u64,
+    /// Different blobs that attempts name; each was read and hashed.
+    pub blobs: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// What is wrong, at most 1,000.
+    pub damage: Vec<Damage>,
+    /// Further findings.
+    pub more: u64,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// SQLite's own words about its file.
+    Database(String),
+    /// A blob that an attempt names.
+    Blob {
+        /// Its hash.
+        hash: String,
+        /// The first attempt, in order of ids, that names it.
+        attempt: String,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Damage::Database(words) => write!(f, "database: {words}"),
+            Damage::Blob { hash, attempt, what } => write!(f, "blob {hash} of {attempt} {what}"),
+        }
+    }
+}
+
+impl Check {
+    /// Nothing is wrong.
+    pub fn is_whole(&self) -> bool {
+        self.damage.is_empty() && self.more == 0
+    }
+
+    fn note(&mut self, damage: Damage) {
+        if self.damage.len() < DAMAGE_MAX {
+            self.damage.push(damage);
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+impl Store {
+    /// Reads the database and every blob that it names. Memory: 32 bytes for each blob.
+    pub async fn check(&self) -> Result<Check, StoreError> {
+        let mut check = Check::default();
+        for line in self.database().integrity().await? {
+            check.note(Damage::Database(line));
+        }
+        let readers = self.database().readers();
+        let runs: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM runs").fetch_one(readers).await?;
+        let attempts: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM attempts").fetch_one(readers).await?;
+        check.runs = runs.unsigned_abs();
+        check.attempts = attempts.unsigned_abs();
+
+        let mut seen: HashSet<[u8; 32]> = HashSet::new();
+        let mut after = String::new();
+        loop {
+            let rows = sqlx::query(
+                "SELECT traj_id, record FROM attempts WHERE record IS NOT NULL AND traj_id > $1 ORDER BY traj_id LIMIT $2",
+            )
+            .bind(&after)
+            .bind(PAGE)
+            .fetch_all(readers)
+            .await?;
+            for row in &rows {
+                after = row.try_get(0)?;
+                self.check_blob(row.try_get(1)?, &after, &mut seen, &mut check).await?;
+            }
+            if (rows.len() as i64) < PAGE {
+                break;
+            }
+        }
+        let (mut after, mut after_hash) = (String::new(), String::new());
+        loop {
+            let rows = sqlx::query(
+                "SELECT traj_id, hash FROM blobs WHERE traj_id > $1 OR (traj_id = $2 AND hash > $3) ORDER BY traj_id, hash LIMIT $4",
+            )
+            .bind(&after)
+            .bind(&after)
+            .bind(&after_hash)
+            .bind(PAGE)
+            .fetch_all(readers)
+            .await?;
+            for row in &rows {
+                after = row.try_get(0)?;
+                after_hash = row.try_get(1)?;
+                self.check_blob(after_hash.clone(), &after, &mut seen, &mut check).await?;
+            }
+            if (rows.len() as i64) < PAGE {
+                break;
+            }
+        }
+        Ok(check)
+    }
+
+    async fn check_blob(
+        &self,
+        hash: String,
+        attempt: &str,
+        seen: &mut HashSet<[u8; 32]>,
+        check: &mut Check,
+    ) -> Result<(), StoreError> {
+        let Ok(digest) = blake3::Hash::from_hex(&hash) else {
+            check.note(Damage::Blob { hash, attempt: attempt.to_owned(), what: "has no valid hash".into() });
+            return Ok(());
+        };
+        if !seen.insert(*digest.as_bytes()) {
+            return Ok(());
+        }
+        let blobs = self.blobs().clone();
+        let name = hash.clone();
+        check.blobs += 1;
+        let what = match blocking(move || blobs.hash_of(&name)).await {
+            Ok((found, bytes)) => {
+                check.bytes += bytes;
+                if found == digest {
+                    return Ok(());
+                }
+                format!("has {bytes} bytes that hash to {}", found.to_hex())
+            }
+            Err(StoreError::NotFound { .. }) => "is missing".to_owned(),
+            Err(error) => match std::error::Error::source(&error) {
+                Some(cause) => format!("cannot be read: {cause}"),
+                None => return Err(error),
+            },
+        };
+        check.note(Damage::Blob { hash, attempt: attempt.to_owned(), what });
+        Ok(())
+    }
+}
