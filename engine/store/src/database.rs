@@ -148,7 +148,9 @@ impl Database {
             Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => {
                 Err(failed(&self.place, error))
             }
-            Err(error) => Err(StoreError::Failed { place: format!("store {}", self.place), source: error.into() }),
+            Err(error) => {
+                Err(StoreError::Failed { place: format!("store {}", self.place), source: error.into() })
+            }
         }
     }
 

@@ -129,8 +129,7 @@ const LOCK_ASKED_EVERY: Duration = Duration::from_millis(50);
 async fn lock_for_migration(folder: &Path) -> Result<File, StoreError> {
     let path = folder.join("migration.lock");
     let failed = |source: io::Error| StoreError::of_io(&path, source);
-    let file =
-        fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
     let until = Instant::now() + LOCK_WITHIN;
     loop {
         match file.try_lock() {

@@ -2,12 +2,13 @@
 
 use super::whole::{Store, run, text};
 use espalier_tests::place::espalier;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::Child;
+use tokio::process::{Child, ChildStdout};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -22,13 +23,12 @@ async fn script(store: &Store, id: &str, script: &str) -> String {
 }
 
 /// A command at work, and the first line that it printed.
-async fn begin(store: &Store, id: &str, script: &str) -> (Child, BufReader<tokio::process::ChildStdout>) {
+async fn begin(store: &Store, id: &str, script: &str) -> (Child, BufReader<ChildStdout>) {
     let mut command = espalier(store.path());
     command.args(["sandbox", "exec", id, "--", "sh", "-c", script]).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    tokio::time::timeout(PATIENCE, out.read_line(&mut line)).await.expect("it prints").unwrap();
+    next_line(&mut out).await;
     (child, out)
 }
 
@@ -39,6 +39,24 @@ async fn code(mut child: Child) -> Option<i32> {
 fn send(child: &Child, signal: &str) {
     let id = child.id().unwrap().to_string();
     assert!(std::process::Command::new("kill").args([signal, &id]).status().unwrap().success());
+}
+
+/// Waits until nobody can put more into the pipe: its reader is slow, and whoever writes is held up.
+async fn full(out: &BufReader<ChildStdout>) {
+    const PIPE_BYTES: u64 = 65536;
+    let held_up = async {
+        // The last write need not fit whole.
+        while rustix::io::ioctl_fionread(out.get_ref().as_fd()).unwrap() + 4096 < PIPE_BYTES {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, held_up).await.expect("the pipe fills");
+}
+
+async fn next_line(out: &mut BufReader<ChildStdout>) -> String {
+    let mut line = String::new();
+    tokio::time::timeout(PATIENCE, out.read_line(&mut line)).await.expect("it prints").unwrap();
+    line
 }
 
 #[tokio::test]
@@ -55,17 +73,18 @@ async fn a_command_ends_with_whoever_reads_or_runs_it() {
     let (child, _out) = begin(&store, &id, "echo up; exec sleep 777").await;
     send(&child, "-INT");
     assert_eq!(code(child).await, Some(130));
-    let (child, _out) = begin(&store, &id, "trap '' INT; echo up; while :; do sleep 777; done").await;
+    let (child, mut out) =
+        begin(&store, &id, "trap 'echo heard' INT; echo up; while :; do sleep 0.05; done").await;
     send(&child, "-INT");
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(next_line(&mut out).await, "heard\n");
     send(&child, "-INT");
     assert_eq!(code(child).await, Some(137), "a second one kills");
     let (child, _out) = begin(&store, &id, "trap '' TERM; echo up; while :; do sleep 777; done").await;
     send(&child, "-TERM");
     assert_eq!(code(child).await, Some(137), "it is killed after a while");
     // Whoever reads nothing any more, and stays, keeps nobody from ending it.
-    let (child, _out) = begin(&store, &id, "yes").await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let (child, out) = begin(&store, &id, "yes").await;
+    full(&out).await;
     send(&child, "-TERM");
     assert_eq!(code(child).await, Some(125), "its end is behind what nobody reads");
     assert_eq!(script(&store, &id, running).await, "0\n");
@@ -78,7 +97,7 @@ async fn a_slow_reader_of_much_output_gets_it_all() {
     // The disk has no room for what was not read yet.
     script(&store, &id, "dd if=/dev/zero of=/root/fill bs=64k 2>/dev/null").await;
     let (child, mut out) = begin(&store, &id, "echo up; yes | head -c 30000000").await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    full(&out).await;
     let mut bytes = Vec::new();
     tokio::time::timeout(PATIENCE, out.read_to_end(&mut bytes)).await.expect("it ends").unwrap();
     assert_eq!((bytes.len(), code(child).await), (30_000_000, Some(0)));

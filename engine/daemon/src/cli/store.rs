@@ -58,6 +58,10 @@ async fn check(context: &mut Context) -> Result<Exit, Problem> {
     if check.more > 0 {
         context.out.line(&format!("and {} more", check.more))?;
     }
-    context.out.line(&if check.is_whole() { "all whole".to_owned() } else { format!("{damaged} damaged") })?;
+    context.out.line(&if check.is_whole() {
+        "all whole".to_owned()
+    } else {
+        format!("{damaged} damaged")
+    })?;
     Ok(exit)
 }

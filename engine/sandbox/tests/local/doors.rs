@@ -33,9 +33,12 @@ async fn a_way_out_is_carried_by_one_and_then_by_the_next() {
         panic!("two have it");
     };
     drop(gone);
-    let mut second = tokio::spawn(second);
-    let still = tokio::time::timeout(Duration::from_millis(300), &mut second).await;
-    assert!(still.is_err(), "it is not given back");
+    let second = tokio::spawn(second);
+    // Asked and answered behind it: had it been given to the second, that would be known by now.
+    for local in [&other, &place.local] {
+        local.list().await.unwrap();
+    }
+    assert!(!second.is_finished(), "it is not given back");
     drop(first);
     let second = tokio::time::timeout(PATIENCE, second).await.expect("its turn").unwrap().unwrap();
     drop(second);
@@ -72,15 +75,19 @@ async fn whoever_looks_into_a_sandbox_cuts_none_of_its_connections() {
     let place = Place::new();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    // Answers late.
+    // Begins its answers, and ends them when it is told to.
+    let (begun, mut begins) = tokio::sync::mpsc::channel(32);
+    let (end, ends) = tokio::sync::watch::channel(false);
     let server = tokio::spawn(async move {
         loop {
             let Ok((mut stream, _)) = listener.accept().await else { return };
+            let (begun, mut ends) = (begun.clone(), ends.clone());
             tokio::spawn(async move {
                 let mut heard = [0; 1024];
                 let _ = stream.read(&mut heard).await;
                 let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n").await;
-                tokio::time::sleep(Duration::from_millis(700)).await;
+                let _ = begun.send(()).await;
+                let _ = ends.wait_for(|end| *end).await;
                 let _ = stream.write_all(b"whole\n").await;
             });
         }
@@ -95,10 +102,22 @@ async fn whoever_looks_into_a_sandbox_cuts_none_of_its_connections() {
     let id = made.placed.id.clone();
     let sandbox = crate::support::Sandbox { placed: made.placed, agent: made.agent };
     let calls = format!(
-        "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do (exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://127.0.0.1:{port}/ HTTP/1.1\\r\\n\\r\\n' >&3; timeout 10 tail -n 1 <&3) & sleep 0.1; done; wait"
+        "for n in 1 2 3 4 5 6; do (exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://127.0.0.1:{port}/ HTTP/1.1\\r\\n\\r\\n' >&3; timeout 60 tail -n 1 <&3) & done; wait"
     );
+    let (first_stands, first_stood) = tokio::sync::oneshot::channel();
+    let mut first_stands = Some(first_stands);
     let looked = async {
         for number in 0..8 {
+            // Half of the connections stand at the first look; the other half is made while it is taken, and stands at the
+            // second.
+            if number < 2 {
+                for _ in 0..6 {
+                    tokio::time::timeout(PATIENCE, begins.recv()).await.expect("it connects").unwrap();
+                }
+            }
+            if let Some(first) = first_stands.take() {
+                let _ = first.send(());
+            }
             // A runtime of its own, as a command has: what it carried ends with it.
             let (folder, id) = (place.folder.clone(), id.clone());
             let looking = std::thread::spawn(move || {
@@ -109,14 +128,18 @@ async fn whoever_looks_into_a_sandbox_cuts_none_of_its_connections() {
                     let command = Sandboxes::new(Arc::new(local), &images, ImageOptions::default());
                     let client = format!("command-{number}");
                     command.attach(&id, &client, Duration::ZERO).await.unwrap();
-                    tokio::time::sleep(Duration::from_millis(100)).await;
                 });
             });
             tokio::task::spawn_blocking(|| looking.join().unwrap()).await.unwrap();
         }
+        end.send_replace(true);
     };
-    let ((text, _), ()) = tokio::join!(sandbox.run(&calls), looked);
-    assert_eq!(text, "whole\n".repeat(12));
+    let second_half = async {
+        first_stood.await.unwrap();
+        sandbox.run(&calls).await
+    };
+    let ((first, _), (second, _), ()) = tokio::join!(sandbox.run(&calls), second_half, looked);
+    assert_eq!(first + &second, "whole\n".repeat(12));
     engine.delete(&id).await.unwrap();
     server.abort();
 }

@@ -86,7 +86,12 @@ async fn a_killed_agent_is_reported_at_once_and_its_sandbox_removed() {
             agent.run(&agent.allot(), spec, espalier_agent_client::Excerpts::default()).await
         })
     };
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let at_work = async {
+        while sandbox.agent.list().await.unwrap().iter().all(|one| one.alive == 0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), at_work).await.expect("the command runs");
     kill(sandbox.placed.pid.unwrap());
     let told = tokio::time::timeout(Duration::from_secs(10), ended.recv()).await.unwrap().unwrap();
     assert_eq!(told.sandbox, "lost");

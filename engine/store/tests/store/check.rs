@@ -58,8 +58,10 @@ impl Disk {
     fn of(bytes: u64) -> Disk {
         let folder = tempfile::tempdir().unwrap();
         let size = format!("size={bytes}");
-        let status =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "espalier-test"]).arg(folder.path()).status();
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "espalier-test"])
+            .arg(folder.path())
+            .status();
         assert!(status.unwrap().success(), "mounting a tmpfs needs root");
         Disk(folder)
     }
@@ -85,9 +87,8 @@ async fn a_full_disk_is_named_and_the_store_goes_on_when_there_is_room() {
     let written = std::io::Write::write(&mut std::fs::File::create(&filler).unwrap(), &left).unwrap();
     assert!(written < left.len(), "the disk is small");
     left.clear();
-    let claim = async |name: &str| {
-        store.claim_run(&spec(name, 1), &stranger(1), Start::Resume, NOW).await.map(drop)
-    };
+    let claim =
+        async |name: &str| store.claim_run(&spec(name, 1), &stranger(1), Start::Resume, NOW).await.map(drop);
     for round in 0..3 {
         let error = claim("a").await.unwrap_err();
         assert!(matches!(error, StoreError::Full { .. }), "round {round}: {error:?}");

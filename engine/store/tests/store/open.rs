@@ -236,9 +236,19 @@ async fn a_store_that_lost_its_database_is_refused_and_not_made_anew() {
     };
     for (what, harm, unmarked, said) in [
         ("emptied", empty, false, "its database store.sqlite is empty"),
-        ("emptied, of an earlier engine", empty, true, "its database store.sqlite is empty, and its blobs are there"),
+        (
+            "emptied, of an earlier engine",
+            empty,
+            true,
+            "its database store.sqlite is empty, and its blobs are there",
+        ),
         ("removed", gone, false, "its database store.sqlite is missing"),
-        ("removed, of an earlier engine", gone, true, "its database store.sqlite is missing, and its blobs are there"),
+        (
+            "removed, of an earlier engine",
+            gone,
+            true,
+            "its database store.sqlite is missing, and its blobs are there",
+        ),
         ("cut", half, false, "malformed"),
         ("overwritten", noise, false, "file is not a database"),
         ("another's", anew, false, "its database holds no tables"),
@@ -258,7 +268,10 @@ async fn a_store_that_lost_its_database_is_refused_and_not_made_anew() {
             Store::open(&backend.url).await.unwrap_err(),
             Store::open_existing(&backend.url).await.err().unwrap_or(StoreError::Invalid("opened".into())),
         ] {
-            assert!(matches!(error, StoreError::Damaged { .. } | StoreError::NotFound { .. }), "{what}: {error:?}");
+            assert!(
+                matches!(error, StoreError::Damaged { .. } | StoreError::NotFound { .. }),
+                "{what}: {error:?}"
+            );
             if let StoreError::Damaged { text, .. } = &error {
                 assert!(text.contains(said), "{what}: {error}");
                 assert!(error.hint().unwrap().contains("store check"), "{what}");
@@ -313,7 +326,11 @@ async fn a_postgres_database_without_tables_is_refused_where_the_blobs_know_bett
     let marker = blobs.join(espalier_store::MARKER_FILE);
     assert_eq!(
         error.to_string(),
-        format!("store {} is damaged: its database holds no tables, and {} says that it did", backend.url, marker.display())
+        format!(
+            "store {} is damaged: its database holds no tables, and {} says that it did",
+            backend.url,
+            marker.display()
+        )
     );
     // Whoever means it removes the marker.
     std::fs::remove_file(&marker).unwrap();
