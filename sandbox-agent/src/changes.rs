@@ -120,7 +120,7 @@ impl Finding {
                 self.removed = Some(path.to_vec());
             }
         }
-        self.end.content_bytes += size;
+        self.end.content_bytes = self.end.content_bytes.saturating_add(size);
         self.list.put(&Entry { path: path.to_vec(), kind: action as u32, ..Entry::default() })
     }
 
@@ -139,7 +139,9 @@ impl Finding {
             }
             let known = old.take_if(|entry| entry.path == new.path);
             let wanted = is_below(&new.path, below);
-            let size = if new.is_file() { new.size } else { 0 };
+            // What is sent of it: holes are not.
+            let exists = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+            let size = if new.is_file() { new.size.min(exists) } else { 0 };
             match &known {
                 None if wanted => self.add(Action::Added, &new.path, size).map_err(failed)?,
                 Some(known) if wanted && known.differs(&new) => {

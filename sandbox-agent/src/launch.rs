@@ -124,8 +124,8 @@ impl Launcher {
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
         let pid = cloned.map_err(|errno| (Stage::Clone, errno))?;
-        if killed {
-            return Err((Stage::Program, Errno::TIMEDOUT));
+        if let Some(why) = killed {
+            return Err((Stage::Program, why));
         }
         // SAFETY: as above; the child has executed its program or is gone.
         let report = unsafe { self.report.read_volatile() };
@@ -332,6 +332,9 @@ pub fn explain(stage: Stage, errno: Errno, program: &[u8], folder: Option<&CStr>
         }
         Stage::Program if errno == Errno::TIMEDOUT => {
             format!("program `{program}`: its process was stopped from inside the sandbox before it began")
+        }
+        Stage::Program if errno == Errno::TIME => {
+            format!("program `{program}`: its process did not begin, for as long as the agent waits")
         }
         Stage::Program => format!("program `{program}`: {errno}"),
     };

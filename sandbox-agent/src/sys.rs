@@ -172,6 +172,17 @@ pub fn kill_by_descriptor(descriptor: i32) {
     }
 }
 
+/// Whether a signal has stopped a child; it stays as it is, and is not waited for.
+pub fn is_stopped(descriptor: i32) -> bool {
+    let Ok(descriptor) = libc::id_t::try_from(descriptor) else { return false };
+    let options = libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: zeros are a `siginfo_t` that says nothing, and the call writes no more than one.
+    unsafe {
+        let mut told: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_PIDFD, descriptor, &raw mut told, options) == 0 && told.si_pid() != 0
+    }
+}
+
 /// Ends this process and all its threads at once.
 pub fn leave(code: u8) -> ! {
     // SAFETY: ends the process.

@@ -40,7 +40,22 @@ pub fn reason_of(status: &Status) -> Option<Reason> {
     Some(Reason::from_str_name(&name.to_ascii_uppercase()).unwrap_or(Reason::Unspecified))
 }
 
-/// A refusal as a status: the nearest gRPC code, the reason in metadata.
+/// Bytes of a refusal's message at its begin and at its end: it travels as a header, each byte of it as three at worst, and a
+/// connection takes 16 KiB of headers.
+const REFUSAL_BYTES_MAX: (usize, usize) = (1536, 512);
+
+/// A message without its middle, where it is long: a part of it may be a caller's.
+fn shortened(message: String) -> String {
+    let (head, tail) = REFUSAL_BYTES_MAX;
+    if message.len() <= head + tail {
+        return message;
+    }
+    let end = message.floor_char_boundary(head);
+    let start = message.ceil_char_boundary(message.len() - tail);
+    format!("{}[...]{}", &message[..end], &message[start..])
+}
+
+/// A refusal as a status: the nearest gRPC code, the reason in metadata. A long message loses its middle.
 pub fn refusal(reason: Reason, message: impl Into<String>) -> Status {
     use tonic::Code;
     let code = match reason {
@@ -55,7 +70,7 @@ pub fn refusal(reason: Reason, message: impl Into<String>) -> Status {
         Reason::Ending => Code::Unavailable,
         Reason::Unsupported => Code::Unimplemented,
     };
-    let mut status = Status::new(code, message);
+    let mut status = Status::new(code, shortened(message.into()));
     if let Ok(name) = reason_name(reason).parse() {
         status.metadata_mut().insert(REASON_KEY, name);
     }
@@ -65,6 +80,16 @@ pub fn refusal(reason: Reason, message: impl Into<String>) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_fits_into_a_header() {
+        let said = |text: &str| refusal(Reason::Invalid, text).message().to_owned();
+        assert_eq!(said("no such file"), "no such file");
+        let path = "/\u{202e}".repeat(20_000);
+        let short = said(&format!("folder `{path}`: file name too long"));
+        assert!(short.starts_with("folder `/") && short.ends_with(": file name too long"), "{short}");
+        assert!(short.contains("[...]") && short.len() <= 2048 + "[...]".len());
+    }
 
     #[test]
     fn reasons_travel_as_names() {

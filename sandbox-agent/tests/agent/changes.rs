@@ -149,6 +149,11 @@ async fn bounds_holes_and_times() {
     let end = agent.changes_into(ChangesRequest::default(), &file).await.unwrap();
     assert_eq!((end.added, end.changed, end.removed), (1, 1, 0));
     assert!(std::fs::metadata(&file).unwrap().len() < 1 << 20);
+    // What counts is what exists of a file, whatever size it says.
+    sparse.set_len(1 << 40).unwrap();
+    let request = ChangesRequest { bytes_max: 64 << 10, ..ChangesRequest::default() };
+    let end = agent.changes_into(request, &file).await.unwrap();
+    assert!(end.content_bytes < 64 << 10, "{}", end.content_bytes);
     let names = ChangesRequest { names_only: true, bytes_max: 1, ..ChangesRequest::default() };
     agent.changes_into(names, &file).await.unwrap();
     let elsewhere = ChangesRequest { root: "/usr".into(), ..ChangesRequest::default() };
