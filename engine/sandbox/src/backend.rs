@@ -72,10 +72,6 @@ pub struct Placed {
     pub labels: BTreeMap<String, String>,
     /// Seconds since 1970.
     pub created_s: u64,
-    /// What it was made of.
-    pub root: Root,
-    /// Of every command.
-    pub environment: Vec<(String, String)>,
     /// Its process 1 as this machine sees it; `None` elsewhere.
     pub pid: Option<u32>,
 }
@@ -105,8 +101,6 @@ pub struct Checkpoint {
     pub sandbox: String,
     /// What lies below it; starts further sandboxes.
     pub root: Root,
-    /// Of that sandbox.
-    pub environment: Vec<(String, String)>,
     /// Of that sandbox.
     pub labels: BTreeMap<String, String>,
     /// Seconds since 1970.
@@ -142,8 +136,8 @@ pub struct Ended {
     pub how: String,
 }
 
-/// Makes, finds and ends sandboxes. Every call is bounded in time; dropping one leaves no half-made sandbox behind for longer
-/// than its lease.
+/// Makes, finds and ends sandboxes. Every call is bounded in time. Dropping one that changes something leaves it to chance whether it
+/// is carried out, but never half of it: whoever drops a creation deletes by its id, which holds in whatever order both arrive.
 #[async_trait]
 pub trait Backend: Send + Sync {
     /// What it promises of every sandbox, each with the remedy where it cannot. The words are those of `require`.
@@ -154,12 +148,23 @@ pub trait Backend: Send + Sync {
     async fn delete(&self, id: &str) -> Result<(), SandboxError>;
     /// All that are there, also those that an engine before this one made.
     async fn list(&self) -> Result<Vec<Placed>, SandboxError>;
+    /// One of them; `None`: it is not there.
+    async fn find(&self, id: &str) -> Result<Option<Placed>, SandboxError>;
+    /// Adds, replaces or, by `None`, removes labels.
+    async fn relabel(&self, id: &str, labels: BTreeMap<String, Option<String>>) -> Result<(), SandboxError>;
     /// Adds or replaces labels.
-    async fn label(&self, id: &str, labels: BTreeMap<String, String>) -> Result<(), SandboxError>;
+    async fn label(&self, id: &str, labels: BTreeMap<String, String>) -> Result<(), SandboxError> {
+        self.relabel(id, labels.into_iter().map(|(name, value)| (name, Some(value))).collect()).await
+    }
     /// Keeps the file system of a sandbox, which is stopped meanwhile; its processes are not kept.
     async fn checkpoint(&self, id: &str, checkpoint: &str) -> Result<Checkpoint, SandboxError>;
     /// All checkpoints.
     async fn checkpoints(&self) -> Result<Vec<Checkpoint>, SandboxError>;
+    /// One of them, and the environment of commands that its sandbox had; `None`: it is not there.
+    async fn find_checkpoint(
+        &self,
+        id: &str,
+    ) -> Result<Option<(Checkpoint, Vec<(String, String)>)>, SandboxError>;
     /// Forgets a checkpoint.
     async fn delete_checkpoint(&self, id: &str) -> Result<(), SandboxError>;
     /// The way out of a sandbox that was ordered with [`Reach::Proxy`]. One at a time carries it, of all engines.

@@ -2,7 +2,9 @@
 //! engine's side: it finds or starts the keeper, asks it, and hears from it which sandboxes have ended.
 
 mod door;
+mod frame;
 pub mod keeper;
+mod line;
 mod wire;
 
 use crate::backend::{Address, Backend, Checkpoint, Door, Ended, Order, Placed, Reach, Root};
@@ -10,24 +12,25 @@ use crate::error::SandboxError;
 use crate::image::Upper;
 use async_trait::async_trait;
 use espalier_agent_client::Secret;
+use line::{Greeted, Line, LineError};
 use rustix::fs::{CWD, Mode, OFlags};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::net::unix::OwnedWriteHalf;
-use tokio::sync::{broadcast, oneshot};
-use wire::{Answer, Refusal, RefusalKind, Request, Said, VERSION, What};
+use tokio::sync::broadcast;
+use wire::{Answer, Page, Refusal, RefusalKind, VERSION, What};
 
 /// From starting a keeper to its first answer. The first makes the pool of disks.
 const START_MAX: Duration = Duration::from_secs(30);
-/// For every request; longer than anything the keeper waits for.
+/// For every request, waiting for its turn included; longer than anything the keeper waits for.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// For finding a keeper, also where others look for it already.
+const CONNECT_MAX: Duration = Duration::from_secs(120);
 /// Writing out before a checkpoint.
 const FLUSH_MAX: Duration = Duration::from_secs(20);
 /// Sandboxes that ended and that nobody has heard of yet.
@@ -55,32 +58,16 @@ struct Shared {
     config: Config,
     /// The folder, open: paths through it are short enough for sockets.
     folder: OwnedFd,
-    line: tokio::sync::Mutex<Option<Greeted>>,
+    /// Held while one looks for a keeper; all others wait for what is found.
+    open: tokio::sync::Mutex<Option<Arc<Open>>>,
     ended: broadcast::Sender<Ended>,
 }
 
 /// A connection to a keeper that has said who it is and what it can: that does not change while it lives.
 #[derive(Debug)]
-struct Greeted {
+struct Open {
     line: Line,
     hello: wire::Hello,
-}
-
-/// A connection to the keeper.
-#[derive(Debug)]
-struct Line {
-    write: OwnedWriteHalf,
-    waiting: Waiting,
-    next: u64,
-    reader: tokio::task::AbortHandle,
-}
-
-type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Result<Answer, Refusal>>>>>>;
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        self.reader.abort();
-    }
 }
 
 impl Local {
@@ -99,8 +86,8 @@ impl Local {
         let folder =
             rustix::fs::openat(CWD, &config.folder, flags, Mode::empty()).map_err(|error| failed(&error))?;
         let (ended, _) = broadcast::channel(ENDED_MAX);
-        let line = tokio::sync::Mutex::new(None);
-        Ok(Local { shared: Arc::new(Shared { config, folder, line, ended }) })
+        let open = tokio::sync::Mutex::new(None);
+        Ok(Local { shared: Arc::new(Shared { config, folder, open, ended }) })
     }
 
     /// A path below the folder that fits into a socket's address.
@@ -110,42 +97,67 @@ impl Local {
     }
 
     async fn ask(&self, what: What) -> Result<Answer, SandboxError> {
-        let receiver = {
-            let mut open = self.shared.line.lock().await;
-            match self.greeted(&mut open).await?.line.send(what).await {
-                Ok(receiver) => receiver,
-                Err(error) => {
-                    *open = None;
-                    return Err(SandboxError::Unavailable(format!("the keeper of sandboxes: {error}")));
-                }
-            }
-        };
-        match tokio::time::timeout(ANSWER_MAX, receiver).await {
+        let open = self.keeper().await?;
+        match tokio::time::timeout(ANSWER_MAX, open.line.ask(what)).await {
             Err(_) => Err(SandboxError::Unavailable(format!(
                 "the keeper of sandboxes did not answer in {} s",
                 ANSWER_MAX.as_secs()
             ))),
-            Ok(Err(_)) => Err(SandboxError::Unavailable("the keeper of sandboxes was killed".to_owned())),
+            Ok(Err(LineError::TooLong(error))) => Err(SandboxError::Rejected(format!(
+                "what the sandbox is to have is too long for its keeper: {error}"
+            ))),
+            Ok(Err(error @ LineError::Cut)) => Err(SandboxError::Unavailable(error.to_string())),
             Ok(Ok(answer)) => answer.map_err(refused),
         }
     }
 
     /// The connection there is, or a new one where it is cut.
-    async fn greeted<'a>(&self, open: &'a mut Option<Greeted>) -> Result<&'a mut Greeted, SandboxError> {
-        if open.as_ref().is_none_or(|open| open.line.is_cut()) {
-            *open = Some(self.connect().await?);
+    async fn keeper(&self) -> Result<Arc<Open>, SandboxError> {
+        let found = tokio::time::timeout(CONNECT_MAX, async {
+            let mut open = self.shared.open.lock().await;
+            if let Some(open) = open.as_ref().filter(|open| !open.line.is_cut()) {
+                return Ok(Arc::clone(open));
+            }
+            *open = None;
+            let found = Arc::new(self.connect().await?);
+            *open = Some(Arc::clone(&found));
+            Ok(found)
+        });
+        found.await.unwrap_or_else(|_| {
+            let waited = CONNECT_MAX.as_secs();
+            Err(SandboxError::Unavailable(format!("the keeper of sandboxes was not found in {waited} s")))
+        })
+    }
+
+    /// All entries of a list, page by page.
+    async fn pages<T>(
+        &self,
+        ask: impl Fn(String) -> What,
+        page: impl Fn(Answer) -> Option<Page<T>>,
+        id: impl Fn(&T) -> &str,
+    ) -> Result<Vec<T>, SandboxError> {
+        let (mut all, mut after) = (Vec::new(), String::new());
+        loop {
+            let Page { entries, more } = page(self.ask(ask(after.clone())).await?).ok_or_else(strange)?;
+            let last = entries.last().map(|entry| id(entry).to_owned());
+            all.extend(entries);
+            match last {
+                Some(last) if more && last > after => after = last,
+                _ => return Ok(all),
+            }
         }
-        Ok(open.as_mut().expect("was just made"))
     }
 
     /// Finds a keeper or starts one.
-    async fn connect(&self) -> Result<Greeted, SandboxError> {
+    async fn connect(&self) -> Result<Open, SandboxError> {
         let socket = self.short("keeper.sock");
         let deadline = tokio::time::Instant::now() + START_MAX;
         let mut child: Option<tokio::process::Child> = None;
         loop {
-            if let Ok(stream) = UnixStream::connect(&socket).await {
-                return self.greet(stream).await;
+            if let Ok(stream) = UnixStream::connect(&socket).await
+                && let Some(open) = self.greet(stream).await?
+            {
+                return Ok(open);
             }
             match &mut child {
                 None => child = Some(self.start()?),
@@ -201,40 +213,36 @@ impl Local {
         words.to_owned()
     }
 
-    async fn greet(&self, stream: UnixStream) -> Result<Greeted, SandboxError> {
-        let mut line = Line::new(stream, self.shared.ended.clone());
+    /// `None`: it has gone meanwhile.
+    async fn greet(&self, stream: UnixStream) -> Result<Option<Open>, SandboxError> {
+        let greeted = tokio::time::timeout(ANSWER_MAX, Line::greet(stream, self.shared.ended.clone())).await;
         let unheard = |error: &dyn std::fmt::Display| {
-            SandboxError::Unavailable(format!("the keeper of sandboxes: {error}"))
+            Err(SandboxError::Unavailable(format!("the keeper of sandboxes: {error}")))
         };
-        let receiver = line.send(What::Hello).await.map_err(|error| unheard(&error))?;
-        match tokio::time::timeout(ANSWER_MAX, receiver).await {
-            Ok(Ok(Ok(Answer::Hello(hello)))) if hello.version == VERSION => Ok(Greeted { line, hello }),
-            Ok(Ok(Ok(Answer::Hello(hello)))) => Err(SandboxError::Refused {
+        match greeted {
+            Ok(Ok(Greeted::Same(line, hello))) => Ok(Some(Open { line, hello })),
+            Ok(Ok(Greeted::Other { version, pid })) => Err(SandboxError::Refused {
                 requirement: format!(
-                    "use the keeper that runs (process {}): it is of version {}, this engine of {VERSION}; it ends with its sandboxes",
-                    hello.pid, hello.version
+                    "use the keeper of sandboxes that runs (process {pid}): it speaks version {version}, this engine version {VERSION}; \
+                     it ends after its last sandbox and engine, or by `kill {pid}`: sandboxes go on, and the next keeper takes them over"
                 ),
             }),
-            Ok(Ok(Err(refusal))) => Err(refused(refusal)),
-            Ok(Ok(Ok(_))) => Err(unheard(&"an answer to another question")),
-            Ok(Err(_)) => Err(unheard(&"it hung up")),
-            Err(_) => Err(unheard(&format!("no answer in {} s", ANSWER_MAX.as_secs()))),
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::Other => unheard(&error),
+            Ok(Err(_)) => Ok(None),
+            Err(_) => unheard(&format!("no answer in {} s", ANSWER_MAX.as_secs())),
         }
     }
 
-    fn placed(&self, record: wire::Record) -> Placed {
-        let wire::Record { order, created_s, pid, .. } = record;
+    fn placed(&self, listed: wire::Listed) -> Placed {
         Placed {
             address: Address {
-                socket: self.short(&format!("sandboxes/{}.sock", order.id)),
-                secret: Secret::new(order.secret.into_bytes()),
+                socket: self.short(&format!("sandboxes/{}.sock", listed.id)),
+                secret: Secret::new(listed.secret.into_bytes()),
             },
-            id: order.id,
-            labels: order.labels,
-            created_s,
-            root: root_of(order.root.overlays, order.root.checkpoint, order.root.holds),
-            environment: order.environment,
-            pid: Some(pid),
+            id: listed.id,
+            labels: listed.labels,
+            created_s: listed.created_s,
+            pid: Some(listed.pid),
         }
     }
 
@@ -254,8 +262,7 @@ impl Local {
     }
 
     async fn hello(&self) -> Result<wire::Hello, SandboxError> {
-        let mut open = self.shared.line.lock().await;
-        Ok(self.greeted(&mut open).await?.hello.clone())
+        Ok(self.keeper().await?.hello.clone())
     }
 }
 
@@ -275,68 +282,8 @@ fn refused(refusal: Refusal) -> SandboxError {
     }
 }
 
-fn strange(answer: &Answer) -> SandboxError {
-    SandboxError::Unavailable(format!("the keeper of sandboxes answered another question: {answer:?}"))
-}
-
-impl Line {
-    fn new(stream: UnixStream, ended: broadcast::Sender<Ended>) -> Line {
-        let (read, write) = stream.into_split();
-        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
-        // Owned by the line, and ended with it; when the keeper goes, all who wait are told by their sender's end.
-        let reader = tokio::spawn(hear(BufReader::new(read), Arc::clone(&waiting), ended)).abort_handle();
-        Line { write, waiting, next: 0, reader }
-    }
-
-    fn is_cut(&self) -> bool {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_none()
-    }
-
-    async fn send(&mut self, what: What) -> std::io::Result<oneshot::Receiver<Result<Answer, Refusal>>> {
-        self.next += 1;
-        let number = self.next;
-        let (sender, receiver) = oneshot::channel();
-        match self.waiting.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            Some(waiting) => waiting.insert(number, sender),
-            None => return Err(std::io::Error::other("it has gone")),
-        };
-        let mut text = serde_json::to_vec(&Request { number, what })?;
-        text.push(b'\n');
-        self.write.write_all(&text).await?;
-        Ok(receiver)
-    }
-}
-
-async fn hear(
-    mut read: BufReader<tokio::net::unix::OwnedReadHalf>,
-    waiting: Waiting,
-    ended: broadcast::Sender<Ended>,
-) {
-    let mut line = String::new();
-    loop {
-        line.clear();
-        if !matches!(read.read_line(&mut line).await, Ok(count) if count > 0) {
-            break;
-        }
-        match serde_json::from_str(&line) {
-            Ok(Said::Answer { number, answer }) => {
-                let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(sender) = waiting.as_mut().and_then(|waiting| waiting.remove(&number)) {
-                    // Whoever asked may have gone.
-                    let _ = sender.send(answer);
-                }
-            }
-            Ok(Said::Ended { sandbox, how }) => {
-                let _ = ended.send(Ended { sandbox, how });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the keeper of sandboxes said something strange");
-                break;
-            }
-        }
-    }
-    // Every waiting sender is dropped here.
-    waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+fn strange() -> SandboxError {
+    SandboxError::Unavailable("the keeper of sandboxes answered another question".to_owned())
 }
 
 #[async_trait]
@@ -376,12 +323,12 @@ impl Backend for Local {
             },
             lease_ms: u64::try_from(order.lease.as_millis()).unwrap_or(u64::MAX),
             secret: secret(),
-            environment: order.environment.clone(),
+            environment: Some(wire::Environment::of(&order.environment)),
             labels: order.labels.clone(),
         };
         match self.ask(What::Create(Box::new(order))).await? {
             Answer::Sandbox(record) => Ok(self.placed(*record)),
-            other => Err(strange(&other)),
+            _ => Err(strange()),
         }
     }
 
@@ -390,13 +337,22 @@ impl Backend for Local {
     }
 
     async fn list(&self) -> Result<Vec<Placed>, SandboxError> {
-        match self.ask(What::List).await? {
-            Answer::Sandboxes(records) => Ok(records.into_iter().map(|record| self.placed(record)).collect()),
-            other => Err(strange(&other)),
+        let page = |answer| match answer {
+            Answer::Sandboxes(page) => Some(page),
+            _ => None,
+        };
+        let all = self.pages(|after| What::List { after }, page, |listed: &wire::Listed| &listed.id).await?;
+        Ok(all.into_iter().map(|listed| self.placed(listed)).collect())
+    }
+
+    async fn find(&self, id: &str) -> Result<Option<Placed>, SandboxError> {
+        match self.ask(What::Find(id.to_owned())).await? {
+            Answer::Found(found) => Ok(found.map(|listed| self.placed(*listed))),
+            _ => Err(strange()),
         }
     }
 
-    async fn label(&self, id: &str, labels: BTreeMap<String, String>) -> Result<(), SandboxError> {
+    async fn relabel(&self, id: &str, labels: BTreeMap<String, Option<String>>) -> Result<(), SandboxError> {
         self.ask(What::Label { sandbox: id.to_owned(), labels }).await.map(drop)
     }
 
@@ -405,18 +361,30 @@ impl Backend for Local {
         let keeper = self.hello().await?.pid;
         self.flush(keeper, id).await;
         match self.ask(what).await? {
-            Answer::Checkpoint(made) => Ok(checkpoint_of(made, keeper)),
-            other => Err(strange(&other)),
+            Answer::Checkpoint(made) => Ok(checkpoint_of(*made, keeper).0),
+            _ => Err(strange()),
         }
     }
 
     async fn checkpoints(&self) -> Result<Vec<Checkpoint>, SandboxError> {
         let keeper = self.hello().await?.pid;
-        match self.ask(What::Checkpoints).await? {
-            Answer::Checkpoints(made) => {
-                Ok(made.into_iter().map(|made| checkpoint_of(made, keeper)).collect())
-            }
-            other => Err(strange(&other)),
+        let page = |answer| match answer {
+            Answer::Checkpoints(page) => Some(page),
+            _ => None,
+        };
+        let ask = |after| What::Checkpoints { after };
+        let all = self.pages(ask, page, |made: &wire::Checkpoint| &made.id).await?;
+        Ok(all.into_iter().map(|made| checkpoint_of(made, keeper).0).collect())
+    }
+
+    async fn find_checkpoint(
+        &self,
+        id: &str,
+    ) -> Result<Option<(Checkpoint, Vec<(String, String)>)>, SandboxError> {
+        let keeper = self.hello().await?.pid;
+        match self.ask(What::FindCheckpoint(id.to_owned())).await? {
+            Answer::FoundCheckpoint(found) => Ok(found.map(|made| checkpoint_of(*made, keeper))),
+            _ => Err(strange()),
         }
     }
 
@@ -435,12 +403,13 @@ impl Backend for Local {
     }
 }
 
-fn checkpoint_of(made: wire::Checkpoint, keeper: u32) -> Checkpoint {
+/// A checkpoint, and its environment where the keeper told that.
+fn checkpoint_of(made: wire::Checkpoint, keeper: u32) -> (Checkpoint, Vec<(String, String)>) {
     // The pool is mounted where the keeper alone sees it.
     let below = made.folder.strip_prefix("/").unwrap_or(&made.folder);
     let folder = Path::new("/proc").join(keeper.to_string()).join("root").join(below);
     let uppers = made.overlays.iter().enumerate();
-    Checkpoint {
+    let checkpoint = Checkpoint {
         uppers: uppers
             .map(|(number, overlay)| Upper {
                 at: overlay.at.clone(),
@@ -450,11 +419,11 @@ fn checkpoint_of(made: wire::Checkpoint, keeper: u32) -> Checkpoint {
         root: root_of(made.overlays, Some(made.id.clone()), made.holds),
         id: made.id,
         sandbox: made.sandbox,
-        environment: made.environment,
         labels: made.labels,
         created_s: made.created_s,
         frozen: Duration::from_millis(made.frozen_ms),
-    }
+    };
+    (checkpoint, made.environment.unwrap_or_default().variables())
 }
 
 /// 256 random bits, as a text.

@@ -19,7 +19,7 @@ use espalier_core::limits::SizeText;
 use espalier_core::sandbox::{Network, SandboxSpec, check_environment, check_lease};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -39,8 +39,10 @@ const DIGEST: &str = "espalier.image-digest";
 const PROXY_PORT: u16 = 3128;
 /// The set-up of a sandbox, each of its texts.
 const SETUP_MAX: Duration = Duration::from_secs(600);
-/// Ends of sandboxes that are deleted when nobody waits for them.
-const FAREWELL_MAX: Duration = Duration::from_secs(60);
+/// Ends of what is deleted when nobody waits for it, repeated where the backend is out of reach.
+const DELETE_MAX: Duration = Duration::from_secs(60);
+/// Between two tries of that, at first and at most.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// What an image without PATH gets.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -55,16 +57,19 @@ pub struct Purpose {
     pub require: Vec<String>,
     /// Who speaks to its agent; a name that no other client has.
     pub client: String,
+    /// Whether its image may be fetched with this user's credentials for registries.
+    pub registry_credentials: bool,
 }
 
 impl Purpose {
-    /// A lease of 60 s, nothing required.
+    /// A lease of 60 s, nothing required, with this user's credentials.
     pub fn new(client: impl Into<String>) -> Purpose {
         Purpose {
             labels: BTreeMap::new(),
             lease: Duration::from_secs(60),
             require: Vec::new(),
             client: client.into(),
+            registry_credentials: true,
         }
     }
 }
@@ -99,8 +104,10 @@ struct Shared {
     ways: Mutex<HashMap<String, AbortHandle>>,
     /// What they share.
     proxies: proxy::Shared,
-    warm: warm::Pools,
-    /// Sandboxes that are being ended because nobody holds them any more.
+    warm: Mutex<warm::Pools<Sandbox>>,
+    /// Sandboxes that are being made to be kept ready.
+    filling: Mutex<JoinSet<()>>,
+    /// Sandboxes and checkpoints that are being deleted because nobody holds them any more.
     leaving: Mutex<JoinSet<()>>,
 }
 
@@ -115,7 +122,8 @@ impl Sandboxes {
             images: Mutex::default(),
             ways: Mutex::default(),
             proxies: proxy::Shared::default(),
-            warm: warm::Pools::default(),
+            warm: Mutex::default(),
+            filling: Mutex::default(),
             leaving: Mutex::default(),
         });
         let service = Sandboxes { shared };
@@ -129,52 +137,27 @@ impl Sandboxes {
         &self.shared.backend
     }
 
-    /// Makes a sandbox, or takes a warm one of the same spec; files and set-up are done.
+    /// Makes a sandbox; files and set-up are done.
     pub async fn create(&self, spec: &SandboxSpec, purpose: &Purpose) -> Result<Sandbox, SandboxError> {
-        if let Some(warm) = self.shared.warm.take(spec, purpose) {
-            let placed = warm.placed.clone();
-            let relabelled = self.shared.backend.label(&placed.id, purpose.labels.clone()).await;
-            // One that has ended meanwhile is simply not taken.
-            if relabelled.is_ok()
-                && let Ok(sandbox) = self.speak(placed, &purpose.client, purpose.lease).await
-            {
-                self.refill(spec, purpose);
-                return Ok(sandbox);
-            }
-        }
-        let made = self.make(spec, purpose).await?;
-        self.refill(spec, purpose);
-        Ok(made)
-    }
-
-    /// Keeps up to this many sandboxes of a spec ready, from its first use on; 0 ends it.
-    pub fn keep_warm(&self, spec: &SandboxSpec, count: usize) {
-        self.shared.warm.bound(spec, count);
-    }
-
-    fn refill(&self, spec: &SandboxSpec, purpose: &Purpose) {
-        let wanted = self.shared.warm.wanted(spec, purpose);
-        for _ in 0..wanted {
-            let (service, spec, purpose) = (self.clone(), spec.clone(), purpose.clone());
-            // Ends with its one sandbox; a failure is told by the next create that makes its own.
-            self.shared.runtime.spawn(async move {
-                let nobody = Purpose {
-                    labels: BTreeMap::from([("espalier.warm".to_owned(), "yes".to_owned())]),
-                    client: format!("warm-{}", random_id()),
-                    ..purpose.clone()
-                };
-                let made = service.make(&spec, &nobody).await;
-                if let Some(unwanted) = service.shared.warm.put(&spec, &purpose, made) {
-                    service.end(&unwanted.placed.id).await;
-                }
-            });
-        }
+        self.make(spec, purpose).await
     }
 
     async fn make(&self, spec: &SandboxSpec, purpose: &Purpose) -> Result<Sandbox, SandboxError> {
+        self.create_and_tell(spec, purpose, || ()).await
+    }
+
+    /// Makes a sandbox, never a warm one, and calls `placed` when it is there: before its files and its set-up, which may take long
+    /// and are its own affair.
+    pub async fn create_and_tell(
+        &self,
+        spec: &SandboxSpec,
+        purpose: &Purpose,
+        placed: impl FnOnce() + Send,
+    ) -> Result<Sandbox, SandboxError> {
         spec.check()?;
         check_lease(purpose.lease)?;
-        let base = self.shared.bases.of(&spec.image, &*self.shared.backend).await?;
+        let base =
+            self.shared.bases.of(&spec.image, purpose.registry_credentials, &*self.shared.backend).await?;
         let workdir = spec.workdir.clone().unwrap_or_else(|| base.workdir.clone());
         let user = spec.user.clone().or_else(|| base.user.clone());
         let mut environment: BTreeMap<String, String> = base.environment.iter().cloned().collect();
@@ -216,14 +199,15 @@ impl Sandboxes {
             require: purpose.require.clone(),
         };
         // From here on a sandbox may be there: it goes with this, unless all went well.
-        let farewell = Farewell { service: self.clone(), id: Some(order.id.clone()) };
+        let on_drop = self.delete_on_drop(Target::Sandbox(order.id.clone()));
         if let Some(image) = base.image {
             self.images().insert(order.id.clone(), image);
         }
-        let placed = self.shared.backend.create(&order).await?;
-        let sandbox = self.speak(placed, &purpose.client, purpose.lease).await?;
+        let there = self.shared.backend.create(&order).await?;
+        let sandbox = self.speak(there, &purpose.client, purpose.lease).await?;
+        placed();
         self.set_up(&sandbox, spec, &base.entrypoint).await?;
-        farewell.forget();
+        on_drop.forget();
         Ok(sandbox)
     }
 
@@ -273,11 +257,11 @@ impl Sandboxes {
         Ok(())
     }
 
-    fn images(&self) -> std::sync::MutexGuard<'_, HashMap<String, Image>> {
+    fn images(&self) -> MutexGuard<'_, HashMap<String, Image>> {
         self.shared.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ways(&self) -> std::sync::MutexGuard<'_, HashMap<String, AbortHandle>> {
+    fn ways(&self) -> MutexGuard<'_, HashMap<String, AbortHandle>> {
         self.shared.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -393,8 +377,7 @@ impl Sandboxes {
 
     /// A sandbox that is there already, also of an engine before this one.
     pub async fn attach(&self, id: &str, client: &str, lease: Duration) -> Result<Sandbox, SandboxError> {
-        let placed = self.list().await?.into_iter().find(|placed| placed.id == id);
-        let placed = placed.ok_or_else(|| unknown(id))?;
+        let placed = self.shared.backend.find(id).await?.ok_or_else(|| unknown(id))?;
         self.speak(placed, client, lease).await
     }
 
@@ -420,9 +403,9 @@ impl Sandboxes {
         if let Some(way) = self.ways().remove(id) {
             way.abort();
         }
-        let deleted = self.shared.backend.delete(id).await;
-        self.images().remove(id);
-        deleted
+        // Its layers are kept until it is gone.
+        let _image = self.images().remove(id);
+        self.shared.backend.delete(id).await
     }
 
     /// Ends all that bear these labels, as what an engine left that was killed; says how many.
@@ -436,19 +419,40 @@ impl Sandboxes {
         Ok(found.len())
     }
 
-    /// Ends it, whatever happens to whoever asks.
-    async fn end(&self, id: &str) {
-        let ended = tokio::time::timeout(FAREWELL_MAX, self.delete(id)).await;
+    /// Deletes it, and tries again while the backend is out of reach.
+    async fn end(&self, target: &Target) {
+        let delete = async {
+            let mut pause = RETRY_AFTER.0;
+            loop {
+                let deleted = match target {
+                    Target::Sandbox(id) => self.delete(id).await,
+                    Target::Checkpoint(id) => match self.delete_checkpoint(id).await {
+                        // It was never made.
+                        Err(SandboxError::Rejected(_)) => Ok(()),
+                        deleted => deleted,
+                    },
+                };
+                match deleted {
+                    Err(SandboxError::Unavailable(_)) => tokio::time::sleep(pause).await,
+                    deleted => return deleted,
+                }
+                pause = (pause * 2).min(RETRY_AFTER.1);
+            }
+        };
+        let ended = tokio::time::timeout(DELETE_MAX, delete).await;
         if !matches!(ended, Ok(Ok(()))) {
-            tracing::warn!(sandbox = %id, "the sandbox could not be ended; it ends with its lease");
+            tracing::warn!(?target, "it could not be deleted; a sandbox ends with its lease");
         }
     }
 
-    /// Ends what is kept warm, and waits for those that are being ended.
+    /// Ends what is kept warm, and waits for what is being deleted.
     pub async fn close(&self) {
-        for warm in self.shared.warm.close() {
-            self.end(&warm.placed.id).await;
-        }
+        let surplus = self.warm().bound(0);
+        let mut filling =
+            std::mem::take(&mut *self.shared.filling.lock().unwrap_or_else(PoisonError::into_inner));
+        // What they have begun is deleted.
+        filling.shutdown().await;
+        surplus.iter().for_each(|sandbox| drop(self.hold(sandbox)));
         let mut leaving =
             std::mem::take(&mut *self.shared.leaving.lock().unwrap_or_else(PoisonError::into_inner));
         // Each is bounded.
@@ -457,7 +461,11 @@ impl Sandboxes {
 
     /// What ends the sandbox when it is dropped.
     pub fn hold(&self, sandbox: &Sandbox) -> Hold {
-        Hold(Farewell { service: self.clone(), id: Some(sandbox.placed.id.clone()) })
+        Hold(self.delete_on_drop(Target::Sandbox(sandbox.placed.id.clone())))
+    }
+
+    fn delete_on_drop(&self, target: Target) -> DeleteOnDrop {
+        DeleteOnDrop { service: self.clone(), target: Some(target) }
     }
 
     /// Sandboxes that start from a checkpoint, without files or set-up of their own.
@@ -509,7 +517,7 @@ pub fn random_id() -> String {
 }
 
 /// Ends a sandbox when dropped.
-pub struct Hold(Farewell);
+pub struct Hold(DeleteOnDrop);
 
 impl Hold {
     /// The sandbox stays.
@@ -518,26 +526,33 @@ impl Hold {
     }
 }
 
-struct Farewell {
-    service: Sandboxes,
-    id: Option<String>,
+/// What may be there, and is nobody's.
+#[derive(Clone, Debug)]
+enum Target {
+    Sandbox(String),
+    Checkpoint(String),
 }
 
-impl Farewell {
+struct DeleteOnDrop {
+    service: Sandboxes,
+    target: Option<Target>,
+}
+
+impl DeleteOnDrop {
     fn forget(mut self) {
-        self.id = None;
+        self.target = None;
     }
 }
 
-impl Drop for Farewell {
+impl Drop for DeleteOnDrop {
     fn drop(&mut self) {
-        let Some(id) = self.id.take() else { return };
+        let Some(target) = self.target.take() else { return };
         let service = self.service.clone();
         // Bounded, and waited for by `close`; where the runtime has ended, the lease does it.
         let runtime = self.service.shared.runtime.clone();
         let mut leaving = self.service.shared.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         while leaving.try_join_next().is_some() {}
-        leaving.spawn_on(async move { service.end(&id).await }, &runtime);
+        leaving.spawn_on(async move { service.end(&target).await }, &runtime);
     }
 }
 
@@ -556,6 +571,7 @@ async fn forget_ended(shared: std::sync::Weak<Shared>, mut ended: tokio::sync::b
             way.abort();
         }
         shared.images.lock().unwrap_or_else(PoisonError::into_inner).remove(&ended.sandbox);
-        shared.warm.forget(&ended.sandbox);
+        let mut warm = shared.warm.lock().unwrap_or_else(PoisonError::into_inner);
+        warm.forget(|sandbox| sandbox.placed.id == ended.sandbox);
     }
 }

@@ -1,7 +1,9 @@
 //! A sandbox's way out, borrowed from the keeper over a connection of its own: it is given back when that closes, also when this
 //! process is killed.
 
-use super::wire::{Answer, Request, Said, What};
+use super::frame::{self, Heard};
+use super::line::{self, Version};
+use super::wire::{Answer, REQUEST_BYTES_MAX, Refusal, Request, Said, What};
 use super::{ANSWER_MAX, keeper, refused};
 use crate::backend::{Door, LentDoor};
 use crate::error::SandboxError;
@@ -14,63 +16,92 @@ use tokio::net::UnixStream;
 /// Asks; returns when it is known whether somebody else has it.
 pub(super) async fn ask(socket: PathBuf, id: &str) -> Result<Door, SandboxError> {
     let failed = |error: &dyn std::fmt::Display| unavailable(id, error);
-    let mut stream = UnixStream::connect(socket).await.map_err(|error| failed(&error))?;
-    let request = Request { number: 1, what: What::Door(id.to_owned()) };
-    let mut text = serde_json::to_vec(&request).map_err(|error| failed(&error))?;
-    text.push(b'\n');
-    stream.write_all(&text).await.map_err(|error| failed(&error))?;
-    let heard = tokio::time::timeout(ANSWER_MAX, hear(&stream)).await;
-    let late = || failed(&format!("no answer in {} s", ANSWER_MAX.as_secs()));
-    match heard.map_err(|_| late())?.map_err(|error| failed(&error))? {
-        (_, Some(door)) => Ok(Door::Lent(lent(stream, door))),
-        (text, None) => match answer(&text) {
-            Some(Ok(Answer::Later)) => {
-                let id = id.to_owned();
-                // As long as others carry it: bounded by whoever waits.
-                Ok(Door::Later(Box::pin(async move {
-                    match hear(&stream).await {
-                        Ok((_, Some(door))) => Ok(lent(stream, door)),
-                        Ok((text, None)) => Err(match answer(&text) {
-                            Some(Err(refusal)) => refused(refusal),
-                            _ => unavailable(&id, &"the keeper has gone"),
-                        }),
-                        Err(error) => Err(unavailable(&id, &error)),
+    // Dropped at any point, the connection closes, and with it goes what was asked.
+    let asked = tokio::time::timeout(ANSWER_MAX, async {
+        let mut stream = UnixStream::connect(socket).await?;
+        let mut text = line::hello()?;
+        let request = Request { number: 2, what: What::Door(id.to_owned()) };
+        text.extend(frame::frame(&request, REQUEST_BYTES_MAX).map_err(io::Error::other)?);
+        stream.write_all(&text).await?;
+        let mut asked = Asked { stream, heard: Heard::default(), passed: None };
+        asked.greet().await?;
+        let answer = asked.hear().await?;
+        io::Result::Ok((asked, answer))
+    });
+    let late = |_| failed(&format!("no answer in {} s", ANSWER_MAX.as_secs()));
+    let (mut asked, answer) = asked.await.map_err(late)?.map_err(|error| failed(&error))?;
+    match answer {
+        Ok(Answer::Later) => {
+            let id = id.to_owned();
+            // As long as others carry it: bounded by whoever waits.
+            Ok(Door::Later(Box::pin(async move {
+                let answer = asked.hear().await.map_err(|error| unavailable(&id, &error))?;
+                asked.lent(&id, answer)
+            })))
+        }
+        answer => asked.lent(id, answer).map(Door::Lent),
+    }
+}
+
+/// A connection on which the door was asked for.
+struct Asked {
+    stream: UnixStream,
+    heard: Heard,
+    /// What has come with the bytes so far.
+    passed: Option<OwnedFd>,
+}
+
+impl Asked {
+    async fn greet(&mut self) -> io::Result<()> {
+        loop {
+            if let Some(text) = self.heard.line().map_err(io::Error::other)? {
+                return match line::read_hello(text)? {
+                    Version::Same(_) => Ok(()),
+                    Version::Other { version, .. } => {
+                        Err(io::Error::other(format!("the keeper speaks version {version} now")))
                     }
-                })))
+                };
             }
-            Some(Err(refusal)) => Err(refused(refusal)),
-            _ => Err(failed(&"the keeper answered another question")),
-        },
+            self.more().await?;
+        }
+    }
+
+    /// The next answer; the socket comes with it.
+    async fn hear(&mut self) -> io::Result<Result<Answer, Refusal>> {
+        loop {
+            if let Some(text) = self.heard.frame().map_err(io::Error::other)? {
+                // Whoever has a door hears of nothing else.
+                if let Said::Answer { answer, .. } = serde_json::from_slice(text)? {
+                    return Ok(answer);
+                }
+            } else {
+                self.more().await?;
+            }
+        }
+    }
+
+    async fn more(&mut self) -> io::Result<()> {
+        let receive = || keeper::receive(self.stream.as_fd());
+        let (text, mut passed) = self.stream.async_io(Interest::READABLE, receive).await?;
+        if text.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the keeper has gone"));
+        }
+        self.heard.push(&text);
+        self.passed = passed.pop().or_else(|| self.passed.take());
+        Ok(())
+    }
+
+    fn lent(self, id: &str, answer: Result<Answer, Refusal>) -> Result<LentDoor, SandboxError> {
+        match (answer, self.passed) {
+            (Ok(Answer::Done), Some(door)) => {
+                Ok(LentDoor { listener: door.into(), held: Box::new(self.stream) })
+            }
+            (Err(refusal), _) => Err(refused(refusal)),
+            _ => Err(unavailable(id, &"the keeper answered another question")),
+        }
     }
 }
 
 fn unavailable(id: &str, error: &dyn std::fmt::Display) -> SandboxError {
     SandboxError::Unavailable(format!("the way out of sandbox {id}: {error}"))
-}
-
-fn lent(stream: UnixStream, door: OwnedFd) -> LentDoor {
-    LentDoor { listener: door.into(), held: Box::new(stream) }
-}
-
-/// One message: its text, and the socket where it brought one.
-async fn hear(stream: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
-    let mut whole = Vec::new();
-    loop {
-        let receive = || keeper::receive(stream.as_fd());
-        let (text, mut passed) = stream.async_io(Interest::READABLE, receive).await?;
-        if text.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        whole.extend(text);
-        if whole.ends_with(b"\n") || !passed.is_empty() {
-            return Ok((whole, passed.pop()));
-        }
-    }
-}
-
-fn answer(text: &[u8]) -> Option<Result<Answer, super::Refusal>> {
-    match serde_json::from_slice(text).ok()? {
-        Said::Answer { answer, .. } => Some(answer),
-        Said::Ended { .. } => None,
-    }
 }

@@ -19,12 +19,10 @@ mod yard;
 use crate::local::wire::{Answer, Hello, Refusal, RefusalKind, Request, Said, VERSION, What};
 use doors::Doors;
 use home::Home;
-use line::Line;
+use line::{Line, Wish};
 use rustix::event::epoll;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::collections::HashMap;
-use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -145,9 +143,9 @@ impl Keeper {
         self.door
             .set_nonblocking(true)
             .map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))?;
-        watch(&self.events, self.door.as_fd(), DOOR, false)?;
+        watch(&self.events, self.door.as_fd(), DOOR)?;
         for (token, descriptor) in self.yard.watched() {
-            watch(&self.events, descriptor, token, false)?;
+            watch(&self.events, descriptor, token)?;
         }
         loop {
             if !self.yard.is_empty() || !self.lines.is_empty() {
@@ -165,12 +163,12 @@ impl Keeper {
             let mut happened = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
             let happened = match epoll::wait(&self.events, &mut happened, timeout.as_ref()) {
                 Err(rustix::io::Errno::INTR) => continue,
-                other => other?.0.iter().map(|event| (event.data.u64(), event.flags)).collect::<Vec<_>>(),
+                other => other?.0.iter().map(|event| event.data.u64()).collect::<Vec<_>>(),
             };
-            for (token, flags) in happened {
+            for token in happened {
                 match token {
                     DOOR => self.admit(),
-                    LINES.. => self.listen(token, flags),
+                    LINES.. => self.listen(token),
                     _ => {
                         let notices = self.yard.happened(token);
                         self.tell(notices);
@@ -179,7 +177,32 @@ impl Keeper {
             }
             let notices = self.yard.tick();
             self.tell(notices);
+            self.forget_lines();
             self.lend_doors();
+            self.watch_lines();
+        }
+    }
+
+    /// Connections that are over. What was begun for them, and is not done, is undone.
+    fn forget_lines(&mut self) {
+        let over = self.lines.extract_if(|_, line| line.is_over());
+        for token in over.map(|(token, _)| token).collect::<Vec<_>>() {
+            // Closing has taken it out of the set.
+            self.yard.abandon(token);
+        }
+    }
+
+    /// A connection is read while its engine takes its answers, and written to while there are some.
+    fn watch_lines(&mut self) {
+        for (token, line) in &mut self.lines {
+            let interest = line.interest();
+            if interest != line.watched {
+                let data = epoll::EventData::new_u64(*token);
+                match epoll::modify(&self.events, &line.stream, data, interest) {
+                    Ok(()) => line.watched = interest,
+                    Err(error) => eprintln!("epoll: {error}"),
+                }
+            }
         }
     }
 
@@ -188,58 +211,68 @@ impl Keeper {
             let Ok(line) = Line::new(stream) else { continue };
             let token = self.next_line;
             self.next_line += 1;
-            if watch(&self.events, line.stream.as_fd(), token, true).is_ok() {
+            if watch(&self.events, line.stream.as_fd(), token).is_ok() {
                 self.lines.insert(token, line);
             }
         }
     }
 
-    fn listen(&mut self, token: u64, flags: epoll::EventFlags) {
-        let Some(line) = self.lines.get_mut(&token) else { return };
-        if flags.contains(epoll::EventFlags::OUT) && line.is_behind() && !line.go_on() {
-            self.lines.remove(&token);
-            return;
+    fn listen(&mut self, token: u64) {
+        if let Some(line) = self.lines.get_mut(&token) {
+            line.go_on();
         }
-        let Some(requests) = line.hear() else {
-            // Closing takes it out of the set.
-            self.lines.remove(&token);
-            return;
-        };
-        for Request { number, what } in requests {
-            let asker = Asker { line: token, number };
-            let notices = self.serve(asker, what);
+        while let Some(wish) = self.lines.get_mut(&token).and_then(Line::wish) {
+            let notices = match wish {
+                Wish::Request(Request { number, what }) => self.serve(Asker { line: token, number }, what),
+                Wish::Unreadable(number, refusal) => {
+                    vec![Notice::Answer(Asker { line: token, number }, Err(refusal))]
+                }
+                Wish::Hello(number) => {
+                    let said = Said::Answer { number, answer: Ok(Answer::Hello(self.hello())) };
+                    if let Some(line) = self.lines.get_mut(&token) {
+                        line.greet(&said);
+                    }
+                    continue;
+                }
+            };
             self.tell(notices);
         }
     }
 
+    fn hello(&self) -> Hello {
+        Hello { version: VERSION, pid: std::process::id(), abilities: self.yard.abilities() }
+    }
+
     fn serve(&mut self, asker: Asker, what: What) -> Vec<Notice> {
         let answer = match what {
-            What::Hello => {
-                let abilities = self.yard.abilities();
-                Ok(Answer::Hello(Hello { version: VERSION, pid: std::process::id(), abilities }))
-            }
+            What::Hello => Ok(Answer::Hello(self.hello())),
             What::Create(order) => {
                 let watched = match self.yard.create(*order, asker) {
                     Ok(watched) => watched,
                     Err(refusal) => return vec![Notice::Answer(asker, Err(refusal))],
                 };
                 for (token, descriptor) in watched {
-                    if let Err(error) = watch(&self.events, descriptor, token, false) {
+                    if let Err(error) = watch(&self.events, descriptor, token) {
                         eprintln!("epoll: {error}");
                     }
                 }
                 return Vec::new();
             }
             What::Delete(id) => return self.yard.delete(&id, asker),
-            What::List => Ok(Answer::Sandboxes(self.yard.records())),
+            What::List { after } => Ok(Answer::Sandboxes(self.yard.list(&after))),
+            What::Find(id) => Ok(Answer::Found(self.yard.find(&id).map(Box::new))),
             What::Checkpoint { sandbox, checkpoint } => {
-                self.yard.checkpoint(&sandbox, &checkpoint).map(Answer::Checkpoint)
+                self.yard.checkpoint(&sandbox, &checkpoint).map(|made| Answer::Checkpoint(Box::new(made)))
             }
-            What::Checkpoints => Ok(Answer::Checkpoints(self.yard.checkpoints())),
+            What::Checkpoints { after } => Ok(Answer::Checkpoints(self.yard.checkpoints(&after))),
+            What::FindCheckpoint(id) => {
+                self.yard.find_checkpoint(&id).map(|found| Answer::FoundCheckpoint(found.map(Box::new)))
+            }
             What::DeleteCheckpoint(id) => self.yard.delete_checkpoint(&id).map(|()| Answer::Done),
             What::Label { sandbox, labels } => self.yard.label(&sandbox, labels).map(|()| Answer::Done),
             What::Door(id) => {
                 // The owner of a connection that is gone does not stand in the way.
+                self.forget_lines();
                 self.lend_doors();
                 if !self.doors.ask(&id, asker) {
                     return vec![Notice::Answer(asker, Ok(Answer::Later))];
@@ -268,17 +301,7 @@ impl Keeper {
             return;
         };
         let said = Said::Answer { number: asker.number, answer: Ok(Answer::Done) };
-        let text = serde_json::to_string(&said).unwrap_or_default() + "\n";
-        let passed = [door.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(&passed));
-        let _ = rustix::net::sendmsg(
-            &line.stream,
-            &[IoSlice::new(text.as_bytes())],
-            &mut control,
-            SendFlags::NOSIGNAL,
-        );
+        line.pass(&said, door.as_fd());
     }
 
     fn tell(&mut self, notices: Vec<Notice>) {
@@ -286,17 +309,18 @@ impl Keeper {
             match notice {
                 Notice::Answer(asker, answer) => {
                     let said = Said::Answer { number: asker.number, answer };
-                    if let Some(line) = self.lines.get_mut(&asker.line)
-                        && !line.say(&said)
-                    {
-                        self.lines.remove(&asker.line);
+                    if let Some(line) = self.lines.get_mut(&asker.line) {
+                        line.say(&said);
                     }
                 }
                 Notice::Ended { sandbox, how } => {
                     let said = Said::Ended { sandbox, how };
                     // Who holds a door hears of nothing else there.
-                    let doors = &self.doors;
-                    self.lines.retain(|token, line| doors.is_asked_by(*token) || line.say(&said));
+                    for (token, line) in &mut self.lines {
+                        if !self.doors.is_asked_by(*token) {
+                            line.say(&said);
+                        }
+                    }
                 }
             }
         }
@@ -308,15 +332,6 @@ pub(super) fn receive(line: BorrowedFd<'_>) -> std::io::Result<(Vec<u8>, Vec<Own
     Ok(birth::receive(line, rustix::net::RecvFlags::empty())?)
 }
 
-fn watch(
-    events: &OwnedFd,
-    descriptor: BorrowedFd<'_>,
-    token: u64,
-    both_ways: bool,
-) -> rustix::io::Result<()> {
-    let mut flags = epoll::EventFlags::IN;
-    if both_ways {
-        flags |= epoll::EventFlags::OUT | epoll::EventFlags::ET;
-    }
-    epoll::add(events, descriptor, epoll::EventData::new_u64(token), flags)
+fn watch(events: &OwnedFd, descriptor: BorrowedFd<'_>, token: u64) -> rustix::io::Result<()> {
+    epoll::add(events, descriptor, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
 }

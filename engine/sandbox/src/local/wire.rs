@@ -1,11 +1,25 @@
-//! What engine and keeper say to each other: one JSON text a line over a Unix socket. Plain data, known to both.
+//! What engine and keeper say to each other: JSON texts over a Unix socket. Plain data, known to both.
+//!
+//! A connection begins with one line from each side, [`What::Hello`] and [`Answer::Hello`], which every version writes in the same
+//! way: so versions that differ find that out. After it come frames, see [`super::frame`].
+//!
+//! Sizes: a record is at most [`RECORD_BYTES_MAX`] and a page of records little more, the environment of a sandbox travels alone;
+//! so nothing that a sandbox was ordered with makes an answer longer than a frame.
 
-use serde::{Deserialize, Serialize};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Spoken by this version; a keeper of another one is refused, and ends with its sandboxes.
-pub(crate) const VERSION: u32 = 2;
+/// Spoken by this version; a keeper of another one is refused.
+pub(crate) const VERSION: u32 = 3;
+/// Longest record of a sandbox or checkpoint, encoded and without its environment: labels, and the paths of its root.
+pub(crate) const RECORD_BYTES_MAX: usize = 2 << 20;
+/// Longest request, encoded: a record and an environment.
+pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
+/// A page of a list ends with the record that goes beyond this.
+pub(crate) const PAGE_BYTES: usize = 1 << 20;
 
 /// From the engine. Answers carry the same number and may come in another order.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,8 +40,13 @@ pub(crate) enum What {
     Create(Box<Order>),
     /// End a sandbox; answered when nothing of it is left. One that is not there is fine.
     Delete(String),
-    /// All there are.
-    List,
+    /// The sandboxes with ids after this one, by id; a page of them.
+    List {
+        /// The last of the page before; empty for the first.
+        after: String,
+    },
+    /// One sandbox.
+    Find(String),
     /// Keep the file system of a sandbox, stopped meanwhile, under a new id.
     Checkpoint {
         /// Whose.
@@ -35,16 +54,21 @@ pub(crate) enum What {
         /// The new id.
         checkpoint: String,
     },
-    /// All checkpoints with their sizes.
-    Checkpoints,
+    /// The checkpoints with ids after this one, by id; a page of them, without their environments.
+    Checkpoints {
+        /// The last of the page before; empty for the first.
+        after: String,
+    },
+    /// One checkpoint, with its environment.
+    FindCheckpoint(String),
     /// Forget a checkpoint.
     DeleteCheckpoint(String),
-    /// Add or replace labels.
+    /// Add, replace or remove labels.
     Label {
         /// Whose.
         sandbox: String,
-        /// What to set.
-        labels: BTreeMap<String, String>,
+        /// What to set; `None` removes.
+        labels: BTreeMap<String, Option<String>>,
     },
     /// The socket that an allow-listed sandbox's proxy listens on: passed with the answer. It is lent to one connection, until
     /// that is closed; whoever asks meanwhile hears [`Answer::Later`], and has a second answer when their turn comes.
@@ -82,13 +106,83 @@ pub(crate) enum Answer {
     /// Somebody else has it; an answer of the same number follows when they have given it back.
     Later,
     /// A sandbox that takes calls.
-    Sandbox(Box<Record>),
-    /// All sandboxes.
-    Sandboxes(Vec<Record>),
+    Sandbox(Box<Listed>),
+    /// Sandboxes that take calls.
+    Sandboxes(Page<Listed>),
+    /// One that takes calls, if there is one of that id.
+    Found(Option<Box<Listed>>),
     /// A checkpoint that was made.
-    Checkpoint(Checkpoint),
-    /// All checkpoints.
-    Checkpoints(Vec<Checkpoint>),
+    Checkpoint(Box<Checkpoint>),
+    /// Checkpoints.
+    Checkpoints(Page<Checkpoint>),
+    /// One, if there is one of that id.
+    FoundCheckpoint(Option<Box<Checkpoint>>),
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Page<T> {
+    /// By id.
+    pub entries: Vec<T>,
+    /// Whether there are others after the last.
+    pub more: bool,
+}
+
+/// A sandbox as lists show it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    /// Its id.
+    pub id: String,
+    /// Known to the engine and its agent; hex.
+    pub secret: String,
+    /// For those who look for it.
+    pub labels: BTreeMap<String, String>,
+    /// Seconds since 1970.
+    pub created_s: u64,
+    /// Its process 1 as seen from outside.
+    pub pid: u32,
+}
+
+/// Variables of every command, in the form of `/proc/PID/environ`: that form neither grows by what is in them nor can be misread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Environment(pub Vec<u8>);
+
+impl Environment {
+    /// Names hold no `=`, and nothing holds a NUL: see `check_environment` of the core.
+    pub(crate) fn of(variables: &[(String, String)]) -> Environment {
+        Environment(
+            variables.iter().flat_map(|(name, value)| format!("{name}={value}\0").into_bytes()).collect(),
+        )
+    }
+
+    /// What is no text, or has no `=`, is left out.
+    pub(crate) fn variables(&self) -> Vec<(String, String)> {
+        let texts = self.0.split(|byte| *byte == 0).filter_map(|text| std::str::from_utf8(text).ok());
+        let pairs = texts.filter_map(|text| text.split_once('='));
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+}
+
+impl Serialize for Environment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&BASE64.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Environment {
+    /// Also from pairs: records of version 2 have them.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Environment, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Text(String),
+            Pairs(Vec<(String, String)>),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Text(text) => BASE64.decode(text).map(Environment).map_err(serde::de::Error::custom),
+            Written::Pairs(variables) => Ok(Environment::of(&variables)),
+        }
+    }
 }
 
 /// What a keeper is and can do.
@@ -155,8 +249,9 @@ pub(crate) struct Order {
     pub lease_ms: u64,
     /// Known to the engine and its agent; hex.
     pub secret: String,
-    /// Of every command.
-    pub environment: Vec<(String, String)>,
+    /// Of every command. In requests; what is written down has it in a file of its own, but for version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Environment>,
     /// For those who look for it.
     pub labels: BTreeMap<String, String>,
 }
@@ -239,8 +334,10 @@ pub(crate) struct Checkpoint {
     pub overlays: Vec<Overlay>,
     /// Files to lock, shared, while it is there.
     pub holds: Vec<PathBuf>,
-    /// Of that sandbox: environment of commands.
-    pub environment: Vec<(String, String)>,
+    /// Of that sandbox: environment of commands. In answers about one checkpoint; what is written down has it in a file of its own,
+    /// but for version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Environment>,
     /// Of that sandbox.
     pub labels: BTreeMap<String, String>,
     /// Seconds since 1970.

@@ -55,17 +55,23 @@ impl Bases {
     }
 
     /// The image of this name, fetched and unpacked where it was not.
-    pub(super) async fn of(&self, image: &str, backend: &dyn Backend) -> Result<Base, SandboxError> {
+    /// Without `credentials` only what registries give to anybody.
+    pub(super) async fn of(
+        &self,
+        image: &str,
+        credentials: bool,
+        backend: &dyn Backend,
+    ) -> Result<Base, SandboxError> {
         match Source::parse(image)? {
             Source::Host => self.host().await,
             Source::Checkpoint(id) => checkpoint(&id, backend).await,
-            source => self.unpacked(&source).await,
+            source => self.unpacked(&source, credentials).await,
         }
     }
 
-    async fn unpacked(&self, source: &Source) -> Result<Base, SandboxError> {
+    async fn unpacked(&self, source: &Source, credentials: bool) -> Result<Base, SandboxError> {
         let (progress, _) = watch::channel(Progress::default());
-        let image = self.store()?.get(source, &progress).await?;
+        let image = self.store()?.get_with(source, credentials, &progress).await?;
         image.has_places(&PLACES)?;
         let config = image.config();
         // The keeper of the sandbox locks the same file: sandboxes may outlive this process.
@@ -142,8 +148,7 @@ pub(super) fn no_checkpoint(id: &str) -> SandboxError {
 }
 
 async fn checkpoint(id: &str, backend: &dyn Backend) -> Result<Base, SandboxError> {
-    let kept = backend.checkpoints().await?.into_iter().find(|kept| kept.id == id);
-    let kept = kept.ok_or_else(|| no_checkpoint(id))?;
+    let (kept, environment) = backend.find_checkpoint(id).await?.ok_or_else(|| no_checkpoint(id))?;
     let label = |name: &str| kept.labels.get(name).cloned();
     let mut labels = BTreeMap::from([("espalier.checkpoint".to_owned(), id.to_owned())]);
     labels.extend(label(super::DIGEST).map(|digest| (super::DIGEST.to_owned(), digest)));
@@ -153,7 +158,7 @@ async fn checkpoint(id: &str, backend: &dyn Backend) -> Result<Base, SandboxErro
         entrypoint: label(super::ENTRYPOINT)
             .and_then(|text| serde_json::from_str(&text).ok())
             .unwrap_or_default(),
-        environment: kept.environment.clone(),
+        environment,
         labels,
         root: kept.root,
         image: None,

@@ -1,97 +1,87 @@
-//! Sandboxes that are ready before they are asked for, each pool with a bound.
+//! Sandboxes that are ready before they are asked for.
 
-use super::{Purpose, Sandbox};
+mod pools;
+
+use super::{Purpose, Sandbox, Sandboxes, random_id};
 use crate::error::SandboxError;
 use espalier_core::sandbox::SandboxSpec;
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use pools::Wanted;
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
 
-/// Pools by what their sandboxes are like.
-#[derive(Default)]
-pub(super) struct Pools(Mutex<HashMap<String, Pool>>);
+pub(super) use pools::{Kind, Pools};
 
-#[derive(Default)]
-struct Pool {
-    bound: usize,
-    /// Being made.
-    coming: usize,
-    ready: VecDeque<Sandbox>,
-}
+/// Label of a sandbox that is kept ready.
+const WARM: &str = "espalier.warm";
 
-/// All that makes one sandbox like another: spec, lease, promises.
-fn key(spec: &SandboxSpec, purpose: Option<&Purpose>) -> String {
-    let spec = serde_json::to_string(spec).unwrap_or_default();
-    match purpose {
-        None => spec,
-        Some(Purpose { lease, require, .. }) => format!("{spec} {} {}", lease.as_millis(), require.join(",")),
-    }
-}
-
-impl Pools {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Pool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Sandboxes {
+    /// As [`Sandboxes::create`], or takes one that is kept ready; afterwards another of its kind is made ready, see [`Sandboxes::keep_warm`].
+    pub async fn create_warm(&self, spec: &SandboxSpec, purpose: &Purpose) -> Result<Sandbox, SandboxError> {
+        let kind = Kind::of(spec, purpose);
+        let ready = self.warm().take(&kind);
+        let sandbox = match ready {
+            Some(ready) => match self.take_over(ready, purpose).await {
+                Ok(sandbox) => sandbox,
+                // One that has ended meanwhile is simply not taken.
+                Err(_) => self.make(spec, purpose).await?,
+            },
+            None => self.make(spec, purpose).await?,
+        };
+        self.refill(kind, spec, purpose);
+        Ok(sandbox)
     }
 
-    /// How many to keep of a spec, whatever they are made for.
-    pub(super) fn bound(&self, spec: &SandboxSpec, count: usize) {
-        self.lock().entry(key(spec, None)).or_default().bound = count;
+    /// Keeps up to this many sandboxes ready, of all kinds together; those of the kind that was used least recently go first. 0
+    /// ends it.
+    pub fn keep_warm(&self, count: usize) {
+        let surplus = self.warm().bound(count);
+        surplus.iter().for_each(|sandbox| drop(self.hold(sandbox)));
     }
 
-    /// One that is ready.
-    pub(super) fn take(&self, spec: &SandboxSpec, purpose: &Purpose) -> Option<Sandbox> {
-        self.lock().get_mut(&key(spec, Some(purpose)))?.ready.pop_front()
+    /// How many are kept ready, without those that are being made.
+    pub fn warm_ready(&self) -> usize {
+        self.warm().ready()
     }
 
-    /// How many are to be made now; they count as coming from here on.
-    pub(super) fn wanted(&self, spec: &SandboxSpec, purpose: &Purpose) -> usize {
-        let mut pools = self.lock();
-        let bound = pools.get(&key(spec, None)).map_or(0, |pool| pool.bound);
-        if bound == 0 {
-            return 0;
+    pub(super) fn warm(&self) -> MutexGuard<'_, Pools<Sandbox>> {
+        self.shared.warm.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that was kept ready becomes its user's own, or is ended.
+    async fn take_over(&self, ready: Sandbox, purpose: &Purpose) -> Result<Sandbox, SandboxError> {
+        let on_drop = self.hold(&ready);
+        let mut labels: BTreeMap<String, Option<String>> =
+            purpose.labels.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+        labels.insert(WARM.to_owned(), None);
+        self.shared.backend.relabel(&ready.placed.id, labels).await?;
+        let sandbox = self.speak(ready.placed.clone(), &purpose.client, purpose.lease).await?;
+        on_drop.release();
+        Ok(sandbox)
+    }
+
+    fn refill(&self, kind: Kind, spec: &SandboxSpec, purpose: &Purpose) {
+        let Wanted { make, surplus } = self.warm().wanted(&kind);
+        surplus.iter().for_each(|sandbox| drop(self.hold(sandbox)));
+        if !make {
+            return;
         }
-        let pool = pools.entry(key(spec, Some(purpose))).or_default();
-        let wanted = bound.saturating_sub(pool.ready.len() + pool.coming);
-        pool.coming += wanted;
-        wanted
-    }
-
-    /// One that has been made, or could not be. Given back: nobody wants it any more.
-    pub(super) fn put(
-        &self,
-        spec: &SandboxSpec,
-        purpose: &Purpose,
-        made: Result<Sandbox, SandboxError>,
-    ) -> Option<Sandbox> {
-        let mut pools = self.lock();
-        let bound = pools.get(&key(spec, None)).map_or(0, |pool| pool.bound);
-        let pool = pools.entry(key(spec, Some(purpose))).or_default();
-        pool.coming = pool.coming.saturating_sub(1);
-        match made {
-            Ok(sandbox) if pool.ready.len() < bound => {
-                pool.ready.push_back(sandbox);
-                None
-            }
-            Ok(sandbox) => Some(sandbox),
-            Err(error) => {
+        let (service, spec) = (self.clone(), spec.clone());
+        let nobody = Purpose {
+            labels: BTreeMap::from([(WARM.to_owned(), "yes".to_owned())]),
+            client: format!("warm-{}", random_id()),
+            ..purpose.clone()
+        };
+        let mut filling = self.shared.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        while filling.try_join_next().is_some() {}
+        // Ends with its one sandbox; a failure is told by the next create that makes its own. Ended by `close`.
+        let fill = async move {
+            let made = service.make(&spec, &nobody).await;
+            if let Err(error) = &made {
                 tracing::debug!(%error, "no warm sandbox");
-                None
             }
-        }
-    }
-
-    /// No more are wanted; those that are ready.
-    pub(super) fn close(&self) -> Vec<Sandbox> {
-        let mut pools = self.lock();
-        for pool in pools.values_mut() {
-            pool.bound = 0;
-        }
-        pools.values_mut().flat_map(|pool| std::mem::take(&mut pool.ready)).collect()
-    }
-
-    /// One has ended by itself.
-    pub(super) fn forget(&self, id: &str) {
-        for pool in self.lock().values_mut() {
-            pool.ready.retain(|sandbox| sandbox.placed.id != id);
-        }
+            let unwanted = service.warm().put(kind, made.ok());
+            unwanted.iter().for_each(|sandbox| drop(service.hold(sandbox)));
+        };
+        filling.spawn_on(fill, &self.shared.runtime);
     }
 }

@@ -3,7 +3,7 @@
 use crate::support::{Leftovers, Place, Sandbox, order, wait_until};
 use espalier_core::sandbox::SandboxSpec;
 use espalier_sandbox::backend::{Backend, Order};
-use espalier_sandbox::image::{Draft, ImageConfig, Rights, Upper, write_layout};
+use espalier_sandbox::image::{Draft, ImageConfig, Rights, Stop, Upper, write_layout};
 use espalier_sandbox::service::{Purpose, Sandboxes};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -84,14 +84,14 @@ async fn what_was_changed_on_one_machine_goes_over_the_programs_of_another() {
     assert_eq!(origin.run(change).await, (String::new(), 0));
     let kept = ours.checkpoint(&origin.placed.id).await.unwrap();
     let archive = here.folder.join("work.tar");
-    ours.export(&kept.id, &archive).await.unwrap();
+    ours.export(&kept.id, &archive, &Stop::default()).await.unwrap();
     let fork = create(&theirs, &format!("oci-archive:{}", archive.display())).await;
     let (text, _) = fork
         .run("cat /root/made; stat -c %u /root/made; ls /usr/bin/yes; new; ls -d /srv/a; ls /usr/share/doc | wc -l; ls /usr/bin/env")
         .await;
     let expect = "made\n33\nls: cannot access '/usr/bin/yes': No such file or directory\nnew\n/srv/a\n0\n/usr/bin/env\n";
     assert_eq!(text, expect);
-    let error = ours.export("nothing", &archive).await.unwrap_err().to_string();
+    let error = ours.export("nothing", &archive, &Stop::default()).await.unwrap_err().to_string();
     assert_eq!(error, "checkpoint is \"nothing\", wanted is one of `espalier sandbox list --checkpoints`");
     ours.delete(&origin.placed.id).await.unwrap();
     ours.delete_checkpoint(&kept.id).await.unwrap();
@@ -140,7 +140,7 @@ async fn a_checkpoint_keeps_the_image_below_it_and_goes_with_it_into_an_archive(
     assert_eq!(fork.run("cat /srv/more").await.0, "more\n");
     ours.delete(&fork.placed.id).await.unwrap();
     let archive = folder.path().join("work.tar");
-    let written = ours.export(&kept.id, &archive).await.unwrap();
+    let written = ours.export(&kept.id, &archive, &Stop::default()).await.unwrap();
     assert_eq!(written.layers.len(), 2);
     ours.delete_checkpoint(&kept.id).await.unwrap();
     drop(ours);

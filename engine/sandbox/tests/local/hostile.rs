@@ -2,7 +2,7 @@
 
 use crate::support::{Place, Sandbox, found_by_the_next, keeper_pid, keepers, kill, order, wait_until};
 use espalier_agent_client::wire::{CommandSpec, outcome::Outcome};
-use espalier_agent_client::{Excerpts, command};
+use espalier_agent_client::{Excerpts, Id, command};
 use espalier_sandbox::backend::Backend;
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,28 +21,54 @@ async fn outcome(sandbox: &Sandbox, spec: CommandSpec) -> Outcome {
 async fn whoever_stops_every_process_does_not_stop_the_agent() {
     let place = Place::new();
     let sandbox = place.host("stopped").await;
+    let id = sandbox.agent.allot();
+    let sleeper = command::within(command::script("echo began; sleep 100000"), Duration::from_secs(5));
+    sandbox.agent.start(&id, sleeper).await.unwrap();
+    until_output(&sandbox, &id).await;
+    // Its own shell among them.
+    let stop = python("import os, signal\nos.kill(-1, signal.SIGSTOP)\nprint('stopped', flush=True)");
+    sandbox_started(&sandbox, &stop).await;
+    // It answers, starts what is new, and ends what was stopped when its time is over.
+    assert_eq!(sandbox.run("echo alive").await, ("alive\n".to_owned(), 0));
+    let mut follow = sandbox.agent.attach(&id, espalier_agent_client::Offsets::default(), false);
+    let ended = loop {
+        match follow.next().await.unwrap() {
+            Some(espalier_agent_client::Event::Ended(ended)) => break ended,
+            Some(_) => {}
+            None => panic!("it has no end"),
+        }
+    };
+    let outcome = ended.outcome.unwrap().outcome.unwrap();
+    assert!(matches!(outcome, Outcome::TimedOut(_)), "{outcome:?}");
+}
+
+/// Commands that are tried until one was stopped before it began; more than one or two are hardly ever needed.
+const TRIES: u32 = 100;
+
+#[tokio::test]
+async fn a_command_that_is_stopped_before_it_began_is_told_as_such() {
+    let place = Place::new();
+    let sandbox = place.host("stopping").await;
+    // It stops whatever comes, from before the first command until it is ended itself.
     let stop = python(
-        "import os, signal, time\nend = time.monotonic() + 9\nwhile time.monotonic() < end:\n  try: os.kill(-1, signal.SIGSTOP)\n  except OSError: pass",
+        "import os, signal\nprint('stops', flush=True)\nwhile True:\n  try: os.kill(-1, signal.SIGSTOP)\n  except OSError: pass",
     );
-    sandbox.agent.start(&sandbox.agent.allot(), command::script(stop)).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let mut stopped_early = 0;
-    for _ in 0..3 {
+    let id = sandbox.agent.allot();
+    sandbox.agent.start(&id, command::script(stop)).await.unwrap();
+    until_output(&sandbox, &id).await;
+    let mut unstarted = None;
+    for _ in 0..TRIES {
         let spec = command::within(command::script("true"), Duration::from_millis(500));
-        // It never began, or was stopped later, or was quicker.
-        match outcome(&sandbox, spec).await {
-            Outcome::Unstarted(unstarted) => {
-                let text = "its process was stopped from inside the sandbox before it began";
-                assert!(unstarted.message.ends_with(text), "{}", unstarted.message);
-                stopped_early += 1;
-            }
-            Outcome::TimedOut(_) | Outcome::ExitCode(0) => {}
-            other => panic!("{other:?}"),
+        if let Outcome::Unstarted(told) = outcome(&sandbox, spec).await {
+            unstarted = Some(told.message);
+            break;
         }
     }
-    eprintln!("{stopped_early} of 3 were stopped before they began");
-    tokio::time::sleep(Duration::from_secs(9)).await;
-    assert_eq!(sandbox.run("echo alive").await.0, "alive\n");
+    let message = unstarted.expect("none of them was stopped before it began");
+    let text = "its process was stopped from inside the sandbox before it began";
+    assert!(message.ends_with(text), "{message}");
+    sandbox.agent.signal(&sandbox.agent.allot(), &id, 9, true).await.unwrap();
+    assert_eq!(sandbox.run("echo alive").await, ("alive\n".to_owned(), 0));
 }
 
 #[tokio::test]
@@ -94,13 +120,18 @@ async fn what_the_kernel_counts_by_user_is_counted_for_each_sandbox_alone() {
 async fn sandbox_started(sandbox: &Sandbox, script: &str) {
     let id = sandbox.agent.allot();
     sandbox.agent.start(&id, command::script(script.to_owned())).await.unwrap();
-    let mut follow = sandbox.agent.attach(&id, espalier_agent_client::Offsets::default(), false);
+    until_output(sandbox, &id).await;
+}
+
+/// Waits for the first output of a command.
+async fn until_output(sandbox: &Sandbox, id: &Id) {
+    let mut follow = sandbox.agent.attach(id, espalier_agent_client::Offsets::default(), false);
     while let Some(event) = follow.next().await.unwrap() {
         if matches!(event, espalier_agent_client::Event::Output { .. }) {
             return;
         }
     }
-    panic!("it ended: {script}");
+    panic!("it ended without a word");
 }
 
 #[tokio::test]

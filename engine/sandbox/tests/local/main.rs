@@ -5,6 +5,8 @@
 mod attacks;
 mod bounds;
 mod checkpoints;
+mod contents;
+mod cuts;
 mod doors;
 mod faults;
 mod hostile;
@@ -14,3 +16,4 @@ mod refused;
 mod support;
 mod timeouts;
 mod user;
+mod versions;

@@ -238,6 +238,37 @@ pub(crate) async fn found_by_the_next(place: &Place, count: usize) -> Vec<Placed
     listed
 }
 
+/// A future that is dropped after so many polls: `None` then.
+pub(crate) struct Polls<F> {
+    left: usize,
+    inner: std::pin::Pin<Box<F>>,
+}
+
+impl<F: Future> Polls<F> {
+    pub(crate) fn at_most(left: usize, inner: F) -> Polls<F> {
+        Polls { left, inner: Box::pin(inner) }
+    }
+}
+
+impl<F: Future> Future for Polls<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Self::Output> {
+        if self.left == 0 {
+            return std::task::Poll::Ready(None);
+        }
+        self.left -= 1;
+        match self.inner.as_mut().poll(context) {
+            // The last poll has been: nothing wakes this any more but itself.
+            std::task::Poll::Pending if self.left == 0 => std::task::Poll::Ready(None),
+            other => other.map(Some),
+        }
+    }
+}
+
 pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
@@ -257,7 +288,9 @@ pub(crate) async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 impl Drop for Place {
     fn drop(&mut self) {
         // Sandboxes that a failed test left, then the keeper: it removes what they leave.
-        for id in std::fs::read_dir(self.folder.join("sandboxes")).into_iter().flatten().flatten() {
+        let files = std::fs::read_dir(self.folder.join("sandboxes")).into_iter().flatten().flatten();
+        // Tests put other things there as well.
+        for id in files.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())) {
             let record = std::fs::read_to_string(id.path()).unwrap_or_default();
             if let Some(pid) = serde_json::from_str::<serde_json::Value>(&record)
                 .ok()

@@ -56,6 +56,8 @@ pub(super) struct Means<'a> {
     pub lent: super::cgroups::Lent,
     /// Whether rlimits stand in for control groups that are not there.
     pub rlimits: bool,
+    /// Of every command.
+    pub environment: &'a [(String, String)],
 }
 
 /// A sandbox that is being born.
@@ -328,7 +330,7 @@ fn become_ready(order: &Order, means: Means<'_>, spill: OwnedFd, say: &OwnedFd) 
     let program = rustix::io::fcntl_dupfd_cloexec(means.agent, 10)?;
     let text = |text: String| CString::new(text).map_err(|_| Errno::INVAL);
     let arguments: Result<Vec<CString>, Errno> = arguments.into_iter().map(text).collect();
-    let environment = order.environment.iter().map(|(name, value)| text(format!("{name}={value}")));
+    let environment = means.environment.iter().map(|(name, value)| text(format!("{name}={value}")));
     let environment: Result<Vec<CString>, Errno> = environment.collect();
     Ok((program, arguments?, environment?))
 }

@@ -1,7 +1,9 @@
 //! The sandboxes of a keeper: born, running, ending, gone. Everything that a sandbox has outside of its namespaces is named here
 //! and removed here.
 
+mod gone;
 mod kept;
+mod listed;
 mod machine;
 
 use super::birth::{self, Born, IDS, Means};
@@ -10,8 +12,11 @@ use super::home::{self, Home};
 use super::pool::Pool;
 use super::{Asker, promises};
 use crate::local::wire::{
-    Abilities, Answer, Bounds, Checkpoint, Order, PROXY_PORT, Reach, Record, Refusal, RefusalKind,
+    Abilities, Answer, Bounds, Checkpoint, Environment, Order, PROXY_PORT, Reach, Record, Refusal,
+    RefusalKind,
 };
+use espalier_core::sandbox::check_environment;
+use gone::Gone;
 use machine::{group_name, hold, own_mounts, wait};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -50,7 +55,7 @@ pub(super) struct Yard {
     pool: Option<Pool>,
     pool_fault: String,
     hierarchies: Hierarchies,
-    sandboxes: HashMap<String, Sandbox>,
+    sandboxes: BTreeMap<String, Sandbox>,
     checkpoints: BTreeMap<String, Checkpoint>,
     /// Locks on what lies below checkpoints.
     checkpoint_holds: BTreeMap<String, Vec<OwnedFd>>,
@@ -59,6 +64,8 @@ pub(super) struct Yard {
     next_token: u64,
     /// What could not be removed yet.
     leftovers: Vec<String>,
+    /// What was deleted before it was there.
+    gone: Gone,
     boot: String,
     looked_below: Instant,
 }
@@ -121,12 +128,13 @@ impl Yard {
             pool,
             pool_fault,
             hierarchies,
-            sandboxes: HashMap::new(),
+            sandboxes: BTreeMap::new(),
             checkpoints,
             checkpoint_holds,
             tokens: HashMap::new(),
             next_token: 0,
             leftovers: Vec::new(),
+            gone: Gone::default(),
             boot: home::boot(),
             looked_below: Instant::now(),
         };
@@ -175,12 +183,15 @@ impl Yard {
     fn sweep(&mut self) {
         let strays = self.hierarchies.ids().into_iter().chain(self.pool.iter().flat_map(Pool::names));
         for id in strays.collect::<Vec<_>>() {
-            let kept = id.strip_prefix("checkpoint-").is_some_and(|id| self.checkpoints.contains_key(id));
+            let kept = id.strip_prefix(home::CHECKPOINT).is_some_and(|id| self.checkpoints.contains_key(id));
             if !kept && !self.sandboxes.contains_key(&id) && !self.leftovers.contains(&id) {
                 self.leftovers.push(id);
             }
         }
         self.tidy();
+        let Yard { home, sandboxes, leftovers, checkpoints, .. } = self;
+        let is_sandbox = |id: &str| sandboxes.contains_key(id) || leftovers.iter().any(|left| left == id);
+        home.sweep(is_sandbox, |id| checkpoints.contains_key(id));
     }
 
     fn token(&mut self, id: &str) -> u64 {
@@ -212,12 +223,6 @@ impl Yard {
         self.sandboxes.values().map(|sandbox| (sandbox.token, sandbox.process.as_fd())).collect()
     }
 
-    /// All there are, but those that are ending.
-    pub(super) fn records(&self) -> Vec<Record> {
-        let here = self.sandboxes.values().filter(|sandbox| matches!(sandbox.state, State::Running));
-        here.map(|sandbox| sandbox.record.clone()).collect()
-    }
-
     /// The socket of a sandbox's proxy. That of a sandbox which another keeper made went with it: there is a new one then, unless
     /// whoever had the old one still has it.
     pub(super) fn door(&mut self, id: &str) -> Option<&OwnedFd> {
@@ -228,19 +233,15 @@ impl Yard {
         sandbox.door.as_ref()
     }
 
-    /// All checkpoints.
-    pub(super) fn checkpoints(&self) -> Vec<Checkpoint> {
-        self.checkpoints.values().cloned().collect()
-    }
-
     /// Begins a sandbox; what is to be watched for it.
     pub(super) fn create(
         &mut self,
-        order: Order,
+        mut order: Order,
         asker: Asker,
     ) -> Result<Vec<(u64, BorrowedFd<'_>)>, Refusal> {
         let id = order.id.clone();
-        self.check(&order)?;
+        let environment = order.environment.take().unwrap_or_default();
+        self.check(&order, &environment)?;
         let ids_from = if is_root() { Some(self.free_ids()?) } else { None };
         let mut record = Record {
             order,
@@ -251,9 +252,12 @@ impl Yard {
             boot: self.boot.clone(),
         };
         // Before anything is made: what is made and not written down would be nobody's.
-        let written = self.home.write_record(&record);
-        written.map_err(|error| self.refuse("its record", &error))?;
-        match self.begin(&mut record) {
+        let written = self.home.write_environment(&id, &environment);
+        if let Err(error) = written.and_then(|()| self.home.write_record(&record)) {
+            self.home.forget(&id);
+            return Err(self.refuse("its record", &error));
+        }
+        match self.begin(&mut record, &environment) {
             Ok(born) => {
                 let token = self.token(&id);
                 let Born { descriptor: process, word, line, .. } = born;
@@ -280,7 +284,7 @@ impl Yard {
         }
     }
 
-    fn check(&self, order: &Order) -> Result<(), Refusal> {
+    fn check(&self, order: &Order, environment: &Environment) -> Result<(), Refusal> {
         let invalid = |text: String| Err(Refusal::new(RefusalKind::Invalid, text));
         let id = &order.id;
         if !home::is_id(id) {
@@ -292,6 +296,15 @@ impl Yard {
         if self.sandboxes.contains_key(id) || self.leftovers.contains(id) {
             return invalid(format!("sandbox id {id:?} is in use"));
         }
+        if self.gone.contains(id) {
+            return Err(Refusal::new(
+                RefusalKind::Failed,
+                format!("sandbox {id} was deleted before it was made"),
+            ));
+        }
+        let variables = environment.variables();
+        check_environment(variables.iter().map(|(name, value)| (name, value)))
+            .or_else(|error| invalid(error.to_string()))?;
         if self.sandboxes.len() >= SANDBOXES_MAX {
             return Err(Refusal::new(
                 RefusalKind::Unable,
@@ -328,14 +341,14 @@ impl Yard {
         free.ok_or_else(|| Refusal::new(RefusalKind::Unable, "give it user ids: every range is taken"))
     }
 
-    fn begin(&self, record: &mut Record) -> Result<Born, Refusal> {
+    fn begin(&self, record: &mut Record, environment: &Environment) -> Result<Born, Refusal> {
         let order = &record.order;
         let Bounds { cpu, memory, processes_max, disk, .. } = order.bounds;
         let ids_from = (record.ids_from != 0).then_some(record.ids_from);
         let (mut made_disk, mut lent) = (None, super::cgroups::Lent::default());
         if let (Some(pool), Some(_)) = (&self.pool, ids_from) {
             let made = match &order.root.checkpoint {
-                Some(checkpoint) => pool.copy(&format!("checkpoint-{checkpoint}"), &order.id, disk),
+                Some(checkpoint) => pool.copy(&home::checkpoint_name(checkpoint), &order.id, disk),
                 None => pool.make(&order.id, disk),
             };
             made_disk = Some(made.map_err(|error| self.refuse_errno("its disk", error))?);
@@ -355,6 +368,7 @@ impl Yard {
             listener,
             lent,
             rlimits: !self.hierarchies.can("memory"),
+            environment: &environment.variables(),
         };
         let born = birth::bear(order, means).map_err(|text| Refusal::new(RefusalKind::Failed, text))?;
         record.pid = born.pid;
@@ -364,6 +378,9 @@ impl Yard {
     }
 
     fn refuse(&self, what: &str, error: &std::io::Error) -> Refusal {
+        if error.kind() == std::io::ErrorKind::FileTooLarge {
+            return Refusal::new(RefusalKind::Invalid, format!("{what}: {error}"));
+        }
         match Errno::from_io_error(error) {
             Some(errno) => self.refuse_errno(what, errno),
             None => Refusal::failed(what, error),
@@ -400,8 +417,11 @@ impl Yard {
             sandbox.door = passed.ok().and_then(|(_, mut passed)| passed.pop());
         }
         sandbox.state = State::Running;
-        let record = sandbox.record.clone();
-        vec![Notice::Answer(asker, Ok(Answer::Sandbox(Box::new(record))))]
+        let listed = sandbox.listed();
+        listed
+            .into_iter()
+            .map(|listed| Notice::Answer(asker, Ok(Answer::Sandbox(Box::new(listed)))))
+            .collect()
     }
 
     fn fail(&mut self, id: &str, asker: Asker, text: String) -> Vec<Notice> {
@@ -440,6 +460,9 @@ impl Yard {
     /// Ends a sandbox; the answer comes when nothing is left.
     pub(super) fn delete(&mut self, id: &str, asker: Asker) -> Vec<Notice> {
         let Some(sandbox) = self.sandboxes.get_mut(id) else {
+            if !self.leftovers.iter().any(|left| left == id) {
+                self.gone.add(id);
+            }
             return vec![Notice::Answer(asker, Ok(Answer::Done))];
         };
         let mut notices = Vec::new();
@@ -458,12 +481,14 @@ impl Yard {
         notices
     }
 
-    /// Sets labels.
-    pub(super) fn label(&mut self, id: &str, labels: BTreeMap<String, String>) -> Result<(), Refusal> {
-        let sandbox = self.sandboxes.get_mut(id).ok_or_else(|| unknown(id))?;
-        sandbox.record.order.labels.extend(labels);
-        let record = sandbox.record.clone();
-        self.home.write_record(&record).map_err(|error| self.refuse("its record", &error))
+    /// Ends what was begun for a connection that is closed: nobody will hear that it is there.
+    pub(super) fn abandon(&mut self, line: u64) {
+        for sandbox in self.sandboxes.values_mut() {
+            if matches!(&sandbox.state, State::Born { asker, .. } if asker.line == line) {
+                sandbox.state = State::Ending { askers: Vec::new() };
+                let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
+            }
+        }
     }
 
     /// What has waited too long, and what could not be removed.

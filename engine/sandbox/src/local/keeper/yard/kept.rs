@@ -1,14 +1,16 @@
 //! Checkpoints of a keeper's sandboxes: made, and forgotten.
 
+use super::listed::page;
 use super::machine::hold;
 use super::{State, Yard, unknown};
-use crate::local::keeper::home;
-use crate::local::wire::{Checkpoint, Refusal, RefusalKind};
+use crate::local::keeper::home::{self, checkpoint_name};
+use crate::local::wire::{Checkpoint, Page, Refusal, RefusalKind};
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
 /// How long commands may take to stop for a checkpoint.
 const FREEZE_MAX: Duration = Duration::from_secs(2);
+
 impl Yard {
     /// Keeps the file system of a sandbox as it is now.
     pub(in super::super) fn checkpoint(&mut self, id: &str, checkpoint: &str) -> Result<Checkpoint, Refusal> {
@@ -22,6 +24,12 @@ impl Yard {
                 format!("checkpoint id {checkpoint:?} is in use or no id"),
             ));
         }
+        if self.gone.contains(&checkpoint_name(checkpoint)) {
+            return Err(Refusal::new(
+                RefusalKind::Failed,
+                format!("checkpoint {checkpoint} was deleted before it was made"),
+            ));
+        }
         let Some(pool) = &self.pool else {
             return Err(Refusal::new(RefusalKind::Unable, format!("keep checkpoints: {}", self.pool_fault)));
         };
@@ -30,7 +38,7 @@ impl Yard {
         groups.freeze(true).map_err(|error| {
             Refusal::new(RefusalKind::Unable, format!("stop a sandbox for a checkpoint: {error}"))
         })?;
-        let name = format!("checkpoint-{checkpoint}");
+        let name = checkpoint_name(checkpoint);
         let mut copied = Err(Errno::AGAIN);
         while began.elapsed() < FREEZE_MAX {
             if groups.is_frozen() {
@@ -49,21 +57,26 @@ impl Yard {
             return Err(Refusal::new(RefusalKind::Failed, text));
         }
         copied.map_err(|error| self.refuse_errno("its copy", error))?;
-        thawed.map_err(|error| self.refuse("letting it go on", &error))?;
+        if let Err(error) = thawed {
+            self.forget_checkpoint(checkpoint);
+            return Err(self.refuse("letting it go on", &error));
+        }
         let order = &sandbox.record.order;
         let made = Checkpoint {
             id: checkpoint.to_owned(),
             sandbox: id.to_owned(),
             overlays: order.root.overlays.clone(),
             holds: order.root.holds.clone(),
-            environment: order.environment.clone(),
+            environment: None,
             labels: order.labels.clone(),
             created_s: home::now_s(),
             frozen_ms,
             folder: pool.folder.join(&name),
         };
-        let written = self.home.write_checkpoint(&made);
-        written.map_err(|error| self.refuse("its record", &error))?;
+        if let Err(error) = self.home.write_checkpoint(&made) {
+            self.forget_checkpoint(checkpoint);
+            return Err(self.refuse("its record", &error));
+        }
         self.checkpoint_holds.insert(checkpoint.to_owned(), hold(&made.holds));
         self.checkpoints.insert(checkpoint.to_owned(), made.clone());
         Ok(made)
@@ -72,13 +85,32 @@ impl Yard {
     /// Forgets a checkpoint; sandboxes made from it keep what they have.
     pub(in super::super) fn delete_checkpoint(&mut self, id: &str) -> Result<(), Refusal> {
         if self.checkpoints.remove(id).is_none() {
+            self.gone.add(&checkpoint_name(id));
             return Err(Refusal::new(RefusalKind::Unknown, format!("there is no checkpoint {id:?}")));
         }
         self.checkpoint_holds.remove(id);
-        let _ = std::fs::remove_file(self.home.checkpoint(id));
-        self.leftovers.push(format!("checkpoint-{id}"));
-        self.tidy();
+        self.forget_checkpoint(id);
         Ok(())
+    }
+
+    fn forget_checkpoint(&mut self, id: &str) {
+        self.home.forget_checkpoint(id);
+        self.leftovers.push(checkpoint_name(id));
+        self.tidy();
+    }
+
+    /// A page of checkpoints, without their environments.
+    pub(in super::super) fn checkpoints(&self, after: &str) -> Page<Checkpoint> {
+        page(after, &self.checkpoints, |made| Some(made.clone()))
+    }
+
+    /// One, with its environment.
+    pub(in super::super) fn find_checkpoint(&self, id: &str) -> Result<Option<Checkpoint>, Refusal> {
+        let Some(made) = self.checkpoints.get(id) else { return Ok(None) };
+        let environment = self.home.checkpoint_environment(id);
+        let environment = environment
+            .map_err(|error| Refusal::failed(format!("the environment of checkpoint {id}"), error))?;
+        Ok(Some(Checkpoint { environment: Some(environment), ..made.clone() }))
     }
 }
 
