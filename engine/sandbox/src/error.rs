@@ -30,6 +30,12 @@ pub enum SandboxError {
     /// Infrastructure failed: a registry is out of reach, the disk is full. Another try may work.
     #[error("{0}")]
     Unavailable(String),
+    /// The program that runs inside sandboxes is not there. It has to be built, or named.
+    #[error("no static espalier-agent in {}", places.join(", "))]
+    NoAgent {
+        /// Where was looked.
+        places: Vec<String>,
+    },
     /// This machine cannot hold what was asked of it. Another machine may.
     #[error("this machine cannot {requirement}")]
     Refused {

@@ -3,11 +3,13 @@
 //! checked. Nothing else leads out: the sandbox has no interface but its own loopback.
 
 mod allow;
+mod guard;
 mod names;
 mod request;
 mod speak;
 
 pub use allow::{Allowed, Verdict};
+pub(crate) use guard::{Guard, Hosts, Ways};
 pub use names::Shared;
 
 use names::Lookups;
@@ -82,7 +84,7 @@ async fn carry(sandbox: &str, mut client: TcpStream, allowed: &Allowed, lookups:
     }
     // Each ends when both sides have, or the sandbox is gone.
     if let Tongue::Plain(body) = tongue {
-        let _ = one_request(&mut client, &mut peer, body, rest).await;
+        let _ = one_request(&mut client, &mut peer, body, rest, u64::MAX).await;
     } else if peer.write_all(&rest).await.is_ok() {
         let _ = tokio::io::copy_bidirectional(&mut client, &mut peer).await;
     }
@@ -94,9 +96,11 @@ async fn one_request(
     peer: &mut TcpStream,
     body: speak::Body,
     rest: Vec<u8>,
+    answer_bytes_max: u64,
 ) -> std::io::Result<()> {
     let (from_client, mut to_client) = client.split();
-    let (mut from_peer, mut to_peer) = peer.split();
+    let (from_peer, mut to_peer) = peer.split();
+    let mut from_peer = from_peer.take(answer_bytes_max);
     let mut heard = BufReader::new(std::io::Cursor::new(rest).chain(from_client));
     let ask = async {
         request::carry(body, &mut heard, &mut to_peer).await?;
@@ -160,10 +164,7 @@ async fn reach(host: &str, port: u16, allowed: &Allowed, lookups: &Lookups) -> R
                 last = forbidden(format!("{host}:{port} is not in the sandbox's allow-list"));
             }
             Verdict::Inner => {
-                last = forbidden(format!(
-                    "{host}:{port} is {}, a private or local address: those are reached only where the allow-list names them as addresses",
-                    address.ip()
-                ));
+                last = forbidden(allowed.inner(host, address));
             }
         }
     }

@@ -158,9 +158,10 @@ impl RolloutSandboxes {
                 Some(more) => Failure::Unavailable(format!("sandbox {name}: {error}; {more}")),
                 None => Failure::Invalid(format!("sandbox {name}: {error}")),
             },
-            SandboxError::Unavailable(_) | SandboxError::Refused { .. } | SandboxError::Lost(_) => {
-                Failure::Unavailable(format!("sandbox {name}: {error}"))
-            }
+            SandboxError::Unavailable(_)
+            | SandboxError::NoAgent { .. }
+            | SandboxError::Refused { .. }
+            | SandboxError::Lost(_) => Failure::Unavailable(format!("sandbox {name}: {error}")),
         }
     }
 }

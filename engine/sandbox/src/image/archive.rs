@@ -1,11 +1,14 @@
 //! OCI layouts on this machine: a folder, or a tar of one. Nothing is unpacked of the tar; blobs are read where they lie.
 
+use crate::image::folders::{self, Found};
 use crate::image::manifest::TAG;
 use crate::image::{Digest, ImageError};
 use oci_client::manifest::{ImageIndexEntry, OciImageIndex};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +19,13 @@ const MEMBERS_MAX: usize = 100_000;
 #[derive(Debug)]
 pub(crate) enum Layout {
     Folder(PathBuf),
-    Archive { path: PathBuf, file: File, members: HashMap<String, (u64, u64)> },
+    /// Below whose folder no link is followed. With its name.
+    Given(PathBuf, OwnedFd),
+    Archive {
+        path: PathBuf,
+        file: File,
+        members: HashMap<String, (u64, u64)>,
+    },
 }
 
 /// Bytes within a file.
@@ -30,7 +39,7 @@ pub(crate) struct Part {
 impl Part {
     /// From its first byte.
     pub(crate) fn reader(&self) -> PartReader<'_> {
-        PartReader { file: &self.file, offset: self.offset, left: self.size }
+        PartReader::new(&self.file, self.offset, self.size)
     }
 }
 
@@ -39,6 +48,12 @@ pub(crate) struct PartReader<'a> {
     file: &'a File,
     offset: u64,
     left: u64,
+}
+
+impl PartReader<'_> {
+    pub(crate) fn new(file: &File, offset: u64, left: u64) -> PartReader<'_> {
+        PartReader { file, offset, left }
+    }
 }
 
 impl Read for PartReader<'_> {
@@ -52,6 +67,20 @@ impl Read for PartReader<'_> {
 }
 
 impl Layout {
+    /// Opens a folder or an archive of those that are given to strangers; of what is elsewhere nothing is told. Blocks.
+    pub(crate) fn open_given(
+        folders: &[PathBuf],
+        path: &Path,
+        archive: bool,
+        image: &str,
+    ) -> Result<Layout, ImageError> {
+        match folders::find(folders, path) {
+            Some(Found::Folder(folder)) if !archive => Ok(Layout::Given(path.to_path_buf(), folder)),
+            Some(Found::File(file)) if archive => Layout::archive(path, file),
+            _ => Err(ImageError::NotGiven { image: image.to_owned() }),
+        }
+    }
+
     /// Opens a folder or an archive. Blocks.
     pub(crate) fn open(path: &Path, archive: bool, image: &str) -> Result<Layout, ImageError> {
         let unknown = |said: String| ImageError::Unknown {
@@ -70,10 +99,15 @@ impl Layout {
             }
             return Ok(Layout::Folder(path.to_path_buf()));
         }
-        let mut file = File::open(path).map_err(opened)?;
+        let file = File::open(path).map_err(opened)?;
         if file.metadata().map_err(opened)?.is_dir() {
             return Err(unknown("a folder, not an archive".to_owned()));
         }
+        Layout::archive(path, file)
+    }
+
+    fn archive(path: &Path, mut file: File) -> Result<Layout, ImageError> {
+        let opened = |error: io::Error| ImageError::store("opening", path, error);
         let mut magic = [0; 4];
         let count = file.read_at(&mut magic, 0).map_err(opened)?;
         if magic.starts_with(b"\x1f\x8b") || magic == *b"\x28\xb5\x2f\xfd" || count < 4 {
@@ -86,7 +120,7 @@ impl Layout {
     /// Folder or file.
     pub(crate) fn path(&self) -> &Path {
         match self {
-            Layout::Folder(path) | Layout::Archive { path, .. } => path,
+            Layout::Folder(path) | Layout::Given(path, _) | Layout::Archive { path, .. } => path,
         }
     }
 
@@ -156,6 +190,14 @@ impl Layout {
                 let size = file.metadata().map_err(failed(&path))?.len();
                 Ok(Some(Part { file, offset: 0, size }))
             }
+            Layout::Given(path, folder) => {
+                let file = match folders::open_file(folder, Path::new(name)) {
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(None),
+                    file => file.map_err(|error| failed(path)(error.into()))?,
+                };
+                let size = file.metadata().map_err(failed(path))?.len();
+                Ok(Some(Part { file, offset: 0, size }))
+            }
             Layout::Archive { path, file, members } => {
                 let Some((offset, size)) = members.get(name).copied() else { return Ok(None) };
                 Ok(Some(Part { file: file.try_clone().map_err(failed(path))?, offset, size }))
@@ -186,14 +228,14 @@ fn members(file: &mut File, path: &Path) -> Result<HashMap<String, (u64, u64)>, 
         file.seek(SeekFrom::End(0)).and_then(|length| file.rewind().map(|()| length)).map_err(bad)?;
     let mut archive = tar::Archive::new(&*file);
     let mut members = HashMap::new();
-    for entry in archive.entries_with_seek().map_err(bad)? {
+    for (number, entry) in archive.entries_with_seek().map_err(bad)?.enumerate() {
         let entry = entry.map_err(bad)?;
         let (offset, size) = (entry.raw_file_position(), entry.size());
+        if offset.checked_add(size).is_none_or(|end| end > length) || number >= MEMBERS_MAX {
+            return Err(ImageError::bad(path.display().to_string(), "it is cut off, or holds too much"));
+        }
         if !entry.header().entry_type().is_file() {
             continue;
-        }
-        if offset.checked_add(size).is_none_or(|end| end > length) || members.len() >= MEMBERS_MAX {
-            return Err(ImageError::bad(path.display().to_string(), "it is cut off, or holds too much"));
         }
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         members.insert(name.trim_start_matches("./").to_owned(), (offset, size));

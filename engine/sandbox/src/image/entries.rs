@@ -2,13 +2,12 @@
 //! memory. What an entry may do to a folder is decided in `unpack`.
 
 use crate::image::fault::Fault;
+use crate::image::sparse::{PIECES_MAX, Pieces};
 use std::io::Read;
 
 const BLOCK: usize = 512;
 /// Most bytes of one extended header or long name.
 const EXTENDED_MAX: u64 = 1 << 20;
-/// Most pieces of a sparse file.
-const PIECES_MAX: usize = 1 << 18;
 
 /// One member of the archive.
 #[derive(Debug)]
@@ -45,9 +44,6 @@ pub(crate) struct Mtime {
     pub(crate) seconds: i64,
     pub(crate) nanos: u32,
 }
-
-/// Offsets in a file, and lengths.
-type Pieces = Vec<(u64, u64)>;
 
 /// Names and values of extended attributes.
 pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;

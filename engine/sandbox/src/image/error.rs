@@ -1,5 +1,6 @@
 //! Why there is no image, told apart by what the caller can do.
 
+use crate::image::Stop;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,20 @@ pub enum ImageError {
         place: String,
         /// What was answered.
         said: String,
+    },
+    /// A stranger names what is in no folder that is given to strangers; whether it is anywhere else is not told. Reject the task.
+    #[error("no image {image} in the folders whose images are given")]
+    NotGiven {
+        /// The image.
+        image: String,
+    },
+    /// A stranger names a registry, or is led to an address, that strangers are not let through to. Reject the task.
+    #[error("image {image} is not fetched: {why}")]
+    NotReachable {
+        /// The image.
+        image: String,
+        /// Which address, and why not.
+        why: String,
     },
     /// The place wants other credentials than it was given. Reject the task.
     #[error("image {image} is refused by {place} {credentials}: {said}")]
@@ -103,6 +118,12 @@ pub enum ImageError {
         /// What is wrong.
         why: String,
     },
+    /// Whoever asked for it has stopped it; nothing of it is left.
+    #[error("writing {path} was stopped")]
+    Stopped {
+        /// What was written.
+        path: PathBuf,
+    },
     /// Somebody uses the image. Try again when they are done.
     #[error("image {image} is in use")]
     InUse {
@@ -141,8 +162,9 @@ impl ImageError {
             E::BadName { .. } | E::Unknown { .. } | E::Denied { .. } | E::NoPlatform { .. } => {
                 Remedy::RejectTask
             }
+            E::NotGiven { .. } | E::NotReachable { .. } => Remedy::RejectTask,
             E::BadContent { .. } | E::TooLarge { .. } => Remedy::RejectTask,
-            E::Unreachable { .. } | E::TimedOut { .. } | E::InUse { .. } => Remedy::Retry,
+            E::Unreachable { .. } | E::TimedOut { .. } | E::InUse { .. } | E::Stopped { .. } => Remedy::Retry,
             E::DiskFull { .. } | E::Credentials { .. } | E::Store { .. } => Remedy::Stop,
         }
     }
@@ -154,6 +176,12 @@ impl ImageError {
                 "write host, NAME:TAG, HOST/NAME@DIGEST, oci:FOLDER[:TAG], oci-archive:FILE[:TAG] or checkpoint:ID".to_owned()
             }
             ImageError::Unknown { .. } => "check name and tag; a private image needs credentials".to_owned(),
+            ImageError::NotGiven { .. } => {
+                "`espalier serve --image-folder FOLDER` gives the images of a folder".to_owned()
+            }
+            ImageError::NotReachable { .. } => {
+                "`espalier serve --registry HOST:PORT` opens a registry of a private network".to_owned()
+            }
             ImageError::Denied { place, .. } => {
                 format!("log in with `docker login {place}` or `podman login {place}`")
             }
@@ -167,7 +195,10 @@ impl ImageError {
                 format!("make room on the file system of {}, or bound the image store", path.display())
             }
             ImageError::InUse { .. } => "delete the sandboxes and checkpoints made from it first".to_owned(),
-            ImageError::BadContent { .. } | ImageError::Credentials { .. } | ImageError::Store { .. } => return None,
+            ImageError::BadContent { .. }
+            | ImageError::Credentials { .. }
+            | ImageError::Stopped { .. }
+            | ImageError::Store { .. } => return None,
         };
         Some(hint)
     }
@@ -176,6 +207,9 @@ impl ImageError {
     pub(crate) fn store(doing: &'static str, path: &Path, source: impl Into<io::Error>) -> ImageError {
         let source = source.into();
         let path = path.to_path_buf();
+        if Stop::is_of(&source) {
+            return ImageError::Stopped { path };
+        }
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 ImageError::DiskFull { path, source }

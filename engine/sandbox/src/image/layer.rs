@@ -1,14 +1,16 @@
 //! An overlay's upper folder as a layer that every tool reads: the other way round of `unpack`.
 
+use crate::image::archive::PartReader;
 use crate::image::digest::Hasher;
-use crate::image::unpack::{Rights, whiteout, xattrs};
-use crate::image::{Digest, ImageError};
+use crate::image::sparse;
+use crate::image::unpack::{LAYER_BYTES_MAX, Rights, whiteout, xattrs};
+use crate::image::{Digest, ImageError, Stop};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
-use std::io::{self, Write};
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -45,16 +47,27 @@ impl Upper {
 }
 
 /// Writes what an overlay's upper folder (or an unpacked layer) holds as a gzipped tar. Whiteouts and opaque folders become
-/// marks, in either form; hard links stay, times are whole nanoseconds. With [`Rights::User`] every file is root's, as the
+/// marks, in either form; hard links stay, holes of files stay holes, times are whole nanoseconds. With [`Rights::User`] every file is root's, as the
 /// sandbox saw it. The same folder gives the same bytes. Blocks.
 pub fn export(upper: &Upper, rights: Rights, out: impl Write) -> Result<ExportedLayer, ImageError> {
+    export_until(&Stop::default(), upper, rights, out)
+}
+
+/// The same until it is stopped.
+pub(crate) fn export_until(
+    stop: &Stop,
+    upper: &Upper,
+    rights: Rights,
+    out: impl Write,
+) -> Result<ExportedLayer, ImageError> {
     let Upper { at, folder: upper } = upper;
     let out = HashWrite::new(out);
     let tar = HashWrite::new(GzEncoder::new(out, Compression::new(4)));
     let mut export = Export {
-        tar: tar::Builder::new(tar),
+        tar: tar::Builder::new(stop.watch(tar)),
         root: upper.clone(),
         rights,
+        stop,
         links: HashMap::new(),
         entries: 0,
         skipped: 0,
@@ -63,7 +76,7 @@ pub fn export(upper: &Upper, rights: Rights, out: impl Write) -> Result<Exported
     export.folder(upper, at.strip_prefix("/").unwrap_or(at), &stat)?;
     let failed = |error| ImageError::store("writing the layer of", upper, error);
     let Export { tar, entries, skipped, .. } = export;
-    let tar = tar.into_inner().map_err(failed)?;
+    let tar = tar.into_inner().map_err(failed)?.into_inner();
     let (gzip, diff_id, _) = tar.finish();
     let out = gzip.finish().map_err(failed)?;
     let (mut out, digest, size) = out.finish();
@@ -71,17 +84,24 @@ pub fn export(upper: &Upper, rights: Rights, out: impl Write) -> Result<Exported
     Ok(ExportedLayer { digest, diff_id, size, entries, skipped })
 }
 
-struct Export<W: Write> {
+/// Names and values of an extended header.
+type Records = Vec<(String, Vec<u8>)>;
+
+/// Longest file that is written, holes included: what readers take.
+const FILE_BYTES_MAX: u64 = LAYER_BYTES_MAX;
+
+struct Export<'a, W: Write> {
     tar: tar::Builder<W>,
     root: PathBuf,
     rights: Rights,
+    stop: &'a Stop,
     /// Where a file with several names was first seen.
     links: HashMap<(u64, u64), PathBuf>,
     entries: u64,
     skipped: u64,
 }
 
-impl<W: Write> Export<W> {
+impl<W: Write> Export<'_, W> {
     /// `name` is that within the layer.
     fn folder(&mut self, path: &Path, name: &Path, stat: &Metadata) -> Result<(), ImageError> {
         let failed = |error| ImageError::store("reading", path, error);
@@ -111,6 +131,7 @@ impl<W: Write> Export<W> {
 
     fn any(&mut self, path: &Path, name: &Path, last: &OsStr) -> Result<(), ImageError> {
         let failed = |error| ImageError::store("reading", path, error);
+        self.stop.check().map_err(failed)?;
         let stat = path.symlink_metadata().map_err(failed)?;
         let kind = stat.file_type();
         let raw = rustix::fs::lstat(path).map_err(|error| failed(error.into()))?;
@@ -174,14 +195,44 @@ impl<W: Write> Export<W> {
         attributes: &[(Vec<u8>, Vec<u8>)],
     ) -> Result<(), ImageError> {
         let failed = |error| ImageError::store("reading", path, error);
-        let mut header = self.header(stat, tar::EntryType::Regular);
-        header.set_size(stat.len());
-        self.extended(path, stat, attributes)?;
-        let file = std::fs::File::open(path).map_err(failed)?;
-        let mut bytes = io::Read::take(file, stat.len());
+        let size = stat.len();
+        if size > FILE_BYTES_MAX {
+            let why = format!(
+                "it is {size} bytes long, and a file of a layer at most {FILE_BYTES_MAX}; delete or shorten it before the checkpoint"
+            );
+            return Err(self.refused(path, &why));
+        }
+        let mut records = self.records(path, stat, attributes)?;
+        let file = File::open(path).map_err(failed)?;
+        // One less: a hole at the end takes one.
+        let most = sparse::PIECES_MAX - 1;
+        let pieces = sparse::pieces(&file, size, most).map_err(failed)?;
+        let pieces =
+            pieces.ok_or_else(|| self.refused(path, &format!("its data lies in more than {most} pieces")))?;
         self.entries += 1;
-        self.tar.append_data(&mut header, name, &mut bytes).map_err(failed)?;
-        if bytes.limit() > 0 {
+        let left = if sparse::is_sparse(&pieces, size) {
+            let (data, length) = sparse::data(&file, &pieces, size);
+            let mut own = |key: &str, value: &[u8]| records.push((key.to_owned(), value.to_vec()));
+            own("GNU.sparse.major", b"1");
+            own("GNU.sparse.minor", b"0");
+            own("GNU.sparse.name", name.as_os_str().as_bytes());
+            own("GNU.sparse.realsize", size.to_string().as_bytes());
+            self.pax(&records)?;
+            // GNU tar takes the form for its older one in a header of GNU's.
+            let mut header = self.header_of(tar::Header::new_ustar(), stat, tar::EntryType::Regular);
+            header.set_size(length);
+            let mut data = data.take(length);
+            self.tar.append_data(&mut header, sparse_name(name), &mut data).map_err(failed)?;
+            data.limit()
+        } else {
+            self.pax(&records)?;
+            let mut header = self.header(stat, tar::EntryType::Regular);
+            header.set_size(size);
+            let mut data = PartReader::new(&file, 0, size).take(size);
+            self.tar.append_data(&mut header, name, &mut data).map_err(failed)?;
+            data.limit()
+        };
+        if left > 0 {
             return Err(self.refused(path, "it became shorter while it was read"));
         }
         Ok(())
@@ -205,7 +256,8 @@ impl<W: Write> Export<W> {
         attributes: &[(Vec<u8>, Vec<u8>)],
         link: Option<&Path>,
     ) -> Result<(), ImageError> {
-        self.extended(name, stat, attributes)?;
+        let records = self.records(name, stat, attributes)?;
+        self.pax(&records)?;
         self.entries += 1;
         let done = match link {
             Some(target) => self.tar.append_link(header, name, target),
@@ -215,7 +267,10 @@ impl<W: Write> Export<W> {
     }
 
     fn header(&self, stat: &Metadata, kind: tar::EntryType) -> tar::Header {
-        let mut header = tar::Header::new_gnu();
+        self.header_of(tar::Header::new_gnu(), stat, kind)
+    }
+
+    fn header_of(&self, mut header: tar::Header, stat: &Metadata, kind: tar::EntryType) -> tar::Header {
         header.set_entry_type(kind);
         header.set_size(0);
         header.set_mode(stat.mode() & 0o7777);
@@ -230,13 +285,13 @@ impl<W: Write> Export<W> {
     }
 
     /// What does not fit into a header: parts of a second, and attributes but the overlay's own.
-    fn extended(
-        &mut self,
+    fn records(
+        &self,
         path: &Path,
         stat: &Metadata,
         attributes: &[(Vec<u8>, Vec<u8>)],
-    ) -> Result<(), ImageError> {
-        let mut records: Vec<(String, Vec<u8>)> = Vec::new();
+    ) -> Result<Records, ImageError> {
+        let mut records = Records::new();
         if stat.mtime_nsec() != 0 || stat.mtime() < 0 {
             records.push(("mtime".to_owned(), decimal(stat.mtime(), stat.mtime_nsec()).into_bytes()));
         }
@@ -259,6 +314,11 @@ impl<W: Write> Export<W> {
                 None => {}
             }
         }
+        Ok(records)
+    }
+
+    /// The header in front of an entry that says so; of two only the later would count.
+    fn pax(&mut self, records: &Records) -> Result<(), ImageError> {
         if records.is_empty() {
             return Ok(());
         }
@@ -276,6 +336,13 @@ impl<W: Write> Export<W> {
     fn writing(&self, error: io::Error) -> ImageError {
         ImageError::store("writing the layer of", &self.root, error)
     }
+}
+
+/// What stands in the header of a sparse file, for those who do not know the form; never longer than that has room for.
+fn sparse_name(name: &Path) -> PathBuf {
+    let last = name.file_name().unwrap_or_default().as_bytes();
+    let fits = last.len() <= 64 && last.is_ascii();
+    Path::new("GNUSparseFile.0").join(if fits { OsStr::from_bytes(last) } else { OsStr::new("file") })
 }
 
 /// Seconds as pax writes them: what is before 1970 counts down.

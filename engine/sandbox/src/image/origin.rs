@@ -30,6 +30,14 @@ pub(crate) struct LayerFile {
 }
 
 impl Origin {
+    /// Whether what it gives was not given for credentials.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        match self {
+            Origin::Registry(registry) => registry.is_anonymous(),
+            Origin::Layout(..) => true,
+        }
+    }
+
     /// Finds the manifest for this platform and its configuration.
     pub(crate) async fn resolve(
         &self,

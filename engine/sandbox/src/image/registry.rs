@@ -3,17 +3,22 @@
 //! Every wait has a bound, every fault that may pass is tried again a bounded number of times, and nothing is believed
 //! before its digest is right.
 
+mod session;
+
 use crate::image::credentials::Credentials;
 use crate::image::digest::Hasher;
 use crate::image::manifest::MANIFEST_BYTES_MAX;
 use crate::image::origin::blocking;
 use crate::image::{Digest, ImageError};
+use crate::proxy::{Allowed, Shared};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use oci_client::client::{BlobResponse, ClientConfig, ClientProtocol, SizedStream};
+use oci_client::client::{BlobResponse, SizedStream};
 use oci_client::errors::{DigestError, OciDistributionError, OciErrorCode};
 use oci_client::manifest::{self as media, OciDescriptor};
-use oci_client::{Client, Reference, RegistryOperation};
+use oci_client::secrets::RegistryAuth;
+use oci_client::{Reference, RegistryOperation};
+use session::{Session, Sessions};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -71,9 +76,12 @@ impl Waits {
 }
 
 pub(crate) struct Registry {
-    client: Client,
+    sessions: Sessions,
     image: Reference,
-    credentials: Credentials,
+    /// Which credentials are shown, for messages.
+    shown: String,
+    /// Whether none are.
+    anonymous: bool,
     waits: Waits,
 }
 
@@ -85,30 +93,29 @@ enum Fate {
 }
 
 impl Registry {
-    /// Plain HTTP only where it stays on this machine, or where it was asked for by the registry's name.
+    /// Plain HTTP only where it stays on this machine, or where it was asked for by the registry's name. For strangers it connects
+    /// only to addresses that they may reach.
     pub(crate) async fn open(
         image: &Reference,
         files: &[PathBuf],
         plain_http: &[String],
         waits: Waits,
+        strangers: Option<&Allowed>,
+        all: &Shared,
     ) -> Result<Registry, ImageError> {
-        let credentials = Credentials::find(files, image).await?;
+        let Credentials { auth, shown } = Credentials::find(files, image).await?;
         let place = image.resolve_registry();
         let plain =
             loopback(place) || plain_http.iter().any(|name| name == place || name == image.registry());
-        let config = ClientConfig {
-            protocol: if plain { ClientProtocol::Http } else { ClientProtocol::Https },
-            connect_timeout: Some(waits.connect),
-            read_timeout: Some(waits.idle),
-            user_agent: concat!("espalier/", env!("CARGO_PKG_VERSION")),
-            ..ClientConfig::default()
-        };
-        let client = Client::try_from(config).map_err(|error| ImageError::Credentials {
-            registry: place.to_owned(),
-            place: "client".to_owned(),
-            why: chain(&error),
-        })?;
-        Ok(Registry { client, image: image.clone(), credentials, waits })
+        let anonymous = auth == RegistryAuth::Anonymous;
+        let sessions = Sessions::new(image, auth, plain, waits, strangers, all).await?;
+        sessions.check()?;
+        Ok(Registry { sessions, image: image.clone(), shown, anonymous, waits })
+    }
+
+    /// Whether anybody may have what it gives.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.anonymous
     }
 
     /// The image's manifest or index, or that of the digest in the same repository.
@@ -121,11 +128,12 @@ impl Registry {
         let wanted = reference.clone();
         let bytes = self
             .tried(&what, || {
-                let (client, auth, wanted) = (&self.client, &self.credentials.auth, wanted.clone());
+                let wanted = wanted.clone();
                 let pull = async move {
+                    let Session { small: client, auth, .. } = self.sessions.get().await?;
                     // Said first by itself, since a fault of it is lost within other calls.
-                    client.auth(&wanted, auth, RegistryOperation::Pull).await?;
-                    client.pull_manifest_raw(&wanted, auth, &ACCEPTED).await.map(|(bytes, _)| bytes)
+                    client.auth(&wanted, &auth, RegistryOperation::Pull).await?;
+                    client.pull_manifest_raw(&wanted, &auth, &ACCEPTED).await.map(|(bytes, _)| bytes)
                 };
                 pull.boxed()
             })
@@ -151,7 +159,8 @@ impl Registry {
             .tried(what, || {
                 let descriptor = descriptor.clone();
                 let pull = async move {
-                    let mut stream = self.client.pull_blob_stream(&self.image, &descriptor).await?;
+                    let client = self.sessions.get().await?.large;
+                    let mut stream = client.pull_blob_stream(&self.image, &descriptor).await?;
                     let mut bytes = Vec::new();
                     while let Some(piece) = stream.stream.next().await {
                         bytes.extend_from_slice(&piece.map_err(OciDistributionError::IoError)?);
@@ -201,7 +210,10 @@ impl Registry {
                 (mixed, restarted) = (false, true);
                 continue;
             }
-            let answer = self.client.pull_blob_stream_partial(&self.image, &descriptor, before, None);
+            let answer = async {
+                let client = self.sessions.get().await?.large;
+                client.pull_blob_stream_partial(&self.image, &descriptor, before, None).await
+            };
             let said = match tokio::time::timeout(self.waits.request, answer).await {
                 Err(_) => self.late(),
                 Ok(Ok(answer)) => {
@@ -275,12 +287,17 @@ impl Registry {
     fn fate(&self, error: OciDistributionError, what: &str) -> Fate {
         use OciDistributionError as E;
         let image = self.image.to_string();
+        match self.sessions.take_refusal() {
+            Some((true, why)) => return Fate::Final(ImageError::NotReachable { image, why }),
+            Some((false, why)) => return Fate::Again(why),
+            None => {}
+        }
         let place = self.image.registry().to_owned();
         let unknown = |said: String| {
             Fate::Final(ImageError::Unknown { image: image.clone(), place: place.clone(), said })
         };
         let denied = |said: String| {
-            let credentials = self.credentials.shown.clone();
+            let credentials = self.shown.clone();
             Fate::Final(ImageError::Denied { image: image.clone(), place: place.clone(), credentials, said })
         };
         match error {

@@ -20,6 +20,8 @@ use crate::image::origin::{Origin, blocking};
 use crate::image::registry::{Registry, Waits};
 use crate::image::unpack::{LayerBounds, Report, Rights};
 use crate::image::{Digest, ImageError, Platform, Source};
+use crate::proxy::{self, Allowed};
+use espalier_core::sandbox::Rule;
 use folder::{Folder, lock_store};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -60,6 +62,17 @@ pub struct ImageOptions {
     pub waits: Waits,
     /// What files are unpacked as; default is tried out in the store's folder.
     pub rights: Option<Rights>,
+    /// Where strangers name the images: what they may name. Default: nothing is held back, as for whoever runs this process.
+    pub strangers: Option<Strangers>,
+}
+
+/// What strangers may name images of.
+#[derive(Clone, Debug, Default)]
+pub struct Strangers {
+    /// Layouts and archives in these folders, from the root.
+    pub folders: Vec<PathBuf>,
+    /// Registries that are let through to though their addresses are private or local. All at the world's addresses are.
+    pub registries: Vec<Rule>,
 }
 
 impl Default for ImageOptions {
@@ -74,6 +87,7 @@ impl Default for ImageOptions {
             bounds: LayerBounds::default(),
             waits: Waits::default(),
             rights: None,
+            strangers: None,
         }
     }
 }
@@ -164,6 +178,9 @@ struct Name {
     name: String,
     platform: String,
     digest: Digest,
+    /// Whether it was given to somebody without credentials: then anybody may have it.
+    #[serde(default)]
+    anonymous: bool,
 }
 
 /// Somebody who wants an image to stay though no process uses it.
@@ -186,6 +203,8 @@ struct Shared {
     rights: Rights,
     /// Layers at once.
     slots: Semaphore,
+    /// What the connections of pulls that are checked share.
+    connections: proxy::Shared,
     /// Images that somebody in this process uses: a cache, which steers nothing.
     alive: Mutex<HashMap<Digest, Weak<Inner>>>,
 }
@@ -201,7 +220,8 @@ impl ImageStore {
         };
         folder.try_hiding()?;
         let slots = Semaphore::new(options.parallel.clamp(1, 64));
-        let shared = Shared { folder, rights, slots, options, alive: Mutex::default() };
+        let connections = proxy::Shared::default();
+        let shared = Shared { folder, rights, slots, connections, options, alive: Mutex::default() };
         Ok(ImageStore { shared: Arc::new(shared) })
     }
 
@@ -217,6 +237,16 @@ impl ImageStore {
         source: &Source,
         progress: &watch::Sender<Progress>,
     ) -> Result<Image, ImageError> {
+        self.get_with(source, true, progress).await
+    }
+
+    /// The same; without `credentials` only what registries give to anybody.
+    pub async fn get_with(
+        &self,
+        source: &Source,
+        credentials: bool,
+        progress: &watch::Sender<Progress>,
+    ) -> Result<Image, ImageError> {
         let name = source.to_string();
         let total = self.shared.options.waits.total;
         let origin = match source {
@@ -228,7 +258,7 @@ impl ImageStore {
             }
             other => other,
         };
-        match tokio::time::timeout(total, self.find_or_fetch(origin, &name, progress)).await {
+        match tokio::time::timeout(total, self.find_or_fetch(origin, &name, credentials, progress)).await {
             Ok(result) => result,
             Err(_) => {
                 let state = progress.borrow().to_string();
@@ -265,27 +295,36 @@ impl ImageStore {
         &self,
         source: &Source,
         name: &str,
+        credentials: bool,
         progress: &watch::Sender<Progress>,
     ) -> Result<Image, ImageError> {
         let options = &self.shared.options;
+        let strangers = options.strangers.as_ref();
         if let Source::Registry(reference) = source
             && (reference.digest().is_some() || options.pull == Pull::Missing)
-            && let Some(image) = self.known(name).await?
+            && let Some(image) = self.known(name, credentials).await?
         {
             progress.send_modify(|progress| progress.phase = Phase::Done);
             return Ok(image);
         }
         let origin = match source {
             Source::Registry(reference) => {
-                let registry =
-                    Registry::open(reference, &options.credentials, &options.plain_http, options.waits)
-                        .await?;
+                let files: &[PathBuf] = if credentials { &options.credentials } else { &[] };
+                let allowed = strangers.map(|strangers| Allowed::world_and(strangers.registries.clone()));
+                let (plain_http, waits) = (&options.plain_http, options.waits);
+                let (allowed, all) = (allowed.as_ref(), &self.shared.connections);
+                let registry = Registry::open(reference, files, plain_http, waits, allowed, all).await?;
                 Origin::Registry(Box::new(registry))
             }
             Source::Layout { folder: path, tag } | Source::Archive { file: path, tag } => {
                 let (path, image) = (path.clone(), name.to_owned());
                 let archive = matches!(source, Source::Archive { .. });
-                let layout = blocking(move || Layout::open(&path, archive, &image)).await?;
+                let folders = strangers.map(|strangers| strangers.folders.clone());
+                let layout = blocking(move || match folders {
+                    Some(folders) => Layout::open_given(&folders, &path, archive, &image),
+                    None => Layout::open(&path, archive, &image),
+                });
+                let layout = layout.await?;
                 Origin::Layout(Arc::new(layout), tag.clone())
             }
             Source::Host | Source::Checkpoint(_) => unreachable!("refused by get"),
@@ -299,6 +338,7 @@ impl ImageStore {
             name: name.to_owned(),
             platform: options.platform.to_string(),
             digest: record.digest.clone(),
+            anonymous: origin.is_anonymous(),
         };
         blocking(move || shared.folder.write_name(&written)).await?;
         let image = self.image(record, layers, held);
@@ -311,16 +351,16 @@ impl ImageStore {
         Ok(image)
     }
 
-    /// What the name meant, if all of it is there.
-    async fn known(&self, name: &str) -> Result<Option<Image>, ImageError> {
+    /// What the name meant, if all of it is there. Without credentials what was given for some has to be asked for again.
+    async fn known(&self, name: &str, credentials: bool) -> Result<Option<Image>, ImageError> {
         let shared = self.shared.clone();
         let (name, platform) = (name.to_owned(), self.shared.options.platform.to_string());
         let global = lock_store(&self.shared.folder.global(), false).await?;
         let found = blocking(move || {
             let _global = global;
             match shared.folder.read_name(&name, &platform)? {
-                Some(name) => shared.there(&name.digest),
-                None => Ok(None),
+                Some(name) if credentials || name.anonymous => shared.there(&name.digest),
+                _ => Ok(None),
             }
         });
         found.await

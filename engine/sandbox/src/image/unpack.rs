@@ -49,6 +49,9 @@ impl Rights {
     }
 }
 
+/// Bytes of a layer's tar, and of a single file with its holes.
+pub(crate) const LAYER_BYTES_MAX: u64 = 64 << 30;
+
 /// What a layer may hold at most.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerBounds {
@@ -60,7 +63,7 @@ pub struct LayerBounds {
 
 impl Default for LayerBounds {
     fn default() -> LayerBounds {
-        LayerBounds { bytes_max: 64 << 30, entries_max: 2_000_000 }
+        LayerBounds { bytes_max: LAYER_BYTES_MAX, entries_max: 2_000_000 }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Images for others: a layout folder or an archive of layers, alone or above an image of the store.
 
-use crate::image::layer::{ExportedLayer, Upper, export};
+use crate::image::layer::{ExportedLayer, Upper, export_until};
 use crate::image::manifest::{ImageConfig, TAG};
-use crate::image::{Digest, Image, ImageError, Platform, Rights};
+use crate::image::{Digest, Image, ImageError, Platform, Rights, Stop};
 use oci_client::manifest as media;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -40,20 +40,21 @@ pub fn write_layout(folder: &Path, draft: &Draft<'_>) -> Result<Written, ImageEr
     }
     let parent = parent(folder);
     let tmp = Tmp(parent.join(format!(".{}.{}.tmp", name(folder), std::process::id())));
-    let written = Layout { folder: &tmp.0 }.write(draft)?;
+    let written = Layout { folder: &tmp.0, stop: &Stop::default() }.write(draft)?;
     std::fs::rename(&tmp.0, folder).map_err(|error| ImageError::store("making", folder, error))?;
     Ok(written)
 }
 
-/// The same as one file, an OCI archive. It replaces what is there by that name, when it is whole. Blocks.
-pub fn write_archive(file: &Path, draft: &Draft<'_>) -> Result<Written, ImageError> {
+/// The same as one file, an OCI archive. It replaces what is there by that name, when it is whole; stopped before that, it leaves
+/// nothing. Blocks.
+pub fn write_archive(file: &Path, draft: &Draft<'_>, stop: &Stop) -> Result<Written, ImageError> {
     let failed = |error: io::Error| ImageError::store("writing", file, error);
     let parent = parent(file);
     let tmp = Tmp(parent.join(format!(".{}.{}.tmp", name(file), std::process::id())));
-    let written = Layout { folder: &tmp.0 }.write(draft)?;
+    let written = Layout { folder: &tmp.0, stop }.write(draft)?;
     let archive = Tmp(tmp.0.with_extension("tar"));
     let pack = || -> io::Result<()> {
-        let mut tar = tar::Builder::new(BufWriter::new(File::create(&archive.0)?));
+        let mut tar = tar::Builder::new(BufWriter::new(stop.watch(File::create(&archive.0)?)));
         tar.mode(tar::HeaderMode::Deterministic);
         for name in ["oci-layout", "index.json", "blobs/sha256"] {
             let path = tmp.0.join(name);
@@ -68,7 +69,7 @@ pub fn write_archive(file: &Path, draft: &Draft<'_>) -> Result<Written, ImageErr
             }
         }
         let file = tar.into_inner()?.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()
+        file.into_inner().sync_all()
     };
     pack().map_err(failed)?;
     std::fs::rename(&archive.0, file).map_err(failed)?;
@@ -95,6 +96,7 @@ impl Drop for Tmp {
 
 struct Layout<'a> {
     folder: &'a Path,
+    stop: &'a Stop,
 }
 
 impl Layout<'_> {
@@ -155,7 +157,7 @@ impl Layout<'_> {
         let tmp = blobs.join("layer");
         let failed = |error| ImageError::store("writing", &tmp, error);
         let mut file = BufWriter::new(File::create(&tmp).map_err(failed)?);
-        let layer = export(upper, rights, &mut file)?;
+        let layer = export_until(self.stop, upper, rights, &mut file)?;
         file.into_inner()
             .map_err(io::IntoInnerError::into_error)
             .and_then(|file| file.sync_all())

@@ -3,10 +3,23 @@
 use espalier_core::sandbox::{Peer, Rule, SpecError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The rules of one sandbox.
+/// The rules of one sandbox, or of whoever else connects for strangers.
 #[derive(Clone, Debug, Default)]
 pub struct Allowed {
     rules: Vec<Rule>,
+    others: Others,
+}
+
+/// What no rule speaks of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Others {
+    /// Is not let through.
+    #[default]
+    None,
+    /// The world's addresses are.
+    World,
+    /// All are.
+    Any,
 }
 
 /// What is to be done with an address.
@@ -23,12 +36,38 @@ pub enum Verdict {
 impl Allowed {
     /// Reads `HOST:PORT` rules, see [`Rule::parse`].
     pub fn parse(rules: &[String]) -> Result<Allowed, SpecError> {
-        Ok(Allowed { rules: rules.iter().map(|rule| Rule::parse(rule)).collect::<Result<_, _>>()? })
+        let rules = rules.iter().map(|rule| Rule::parse(rule)).collect::<Result<_, _>>()?;
+        Ok(Allowed { rules, others: Others::None })
+    }
+
+    /// The world's addresses by whatever name, and of inner ones those that a rule speaks of: a name that a rule has is wherever it
+    /// is found, but for metadata services.
+    pub(crate) fn world_and(rules: Vec<Rule>) -> Allowed {
+        Allowed { rules, others: Others::World }
+    }
+
+    /// Everything.
+    pub(crate) fn any() -> Allowed {
+        Allowed { rules: Vec::new(), others: Others::Any }
+    }
+
+    /// Why an inner address is not reached, in words.
+    pub(super) fn inner(&self, host: &str, address: SocketAddr) -> String {
+        let port = address.port();
+        match self.others {
+            // Strangers are not told where a name leads.
+            Others::World => format!("{host}:{port} is a private or local address, which was not opened"),
+            _ => format!(
+                "{host}:{port} is {}, a private or local address: those are reached only where the allow-list names them as addresses",
+                address.ip()
+            ),
+        }
     }
 
     /// Whether the name server may be asked: a name that no rule allows is not even looked up.
     pub fn may_look_up(&self, name: &str, port: u16) -> bool {
-        self.rules.iter().any(|rule| rule.port == port && names(&rule.peer, name))
+        self.others != Others::None
+            || self.rules.iter().any(|rule| rule.port == port && names(&rule.peer, name))
     }
 
     /// Of an address, and the name that led to it, if one did. A rule for addresses lets those through, whoever asks by whatever
@@ -45,7 +84,13 @@ impl Allowed {
         };
         let by_name = name.is_some_and(|name| rules().any(|rule| names(&rule.peer, name)));
         match () {
+            () if self.others == Others::Any => Verdict::Allowed,
             () if ip.is_unspecified() => Verdict::Inner,
+            () if self.others == Others::World => match () {
+                () if is_of_the_world(ip) || ranges().any(|range| range.names_inner(ip)) => Verdict::Allowed,
+                () if by_name && !METADATA.contains(&ip) && !ip.is_multicast() => Verdict::Allowed,
+                () => Verdict::Inner,
+            },
             () if ranges().any(|range| is_of_the_world(ip) || range.names_inner(ip)) => Verdict::Allowed,
             () if by_name && is_of_the_world(ip) => Verdict::Allowed,
             () if by_name || ranges().next().is_some() => Verdict::Inner,
@@ -238,6 +283,35 @@ mod tests {
             (&["[fd00:ec2::254]:80"], None, "[fd00:ec2::254]:80", Allowed),
         ] {
             assert_eq!(judge(rules, name, address), expect, "{rules:?} {name:?} {address}");
+        }
+    }
+
+    #[test]
+    fn pulls_reach_the_world_and_what_was_opened() {
+        use Verdict::{Allowed, Inner};
+        for (rules, name, address, expect) in [
+            (&[][..], Some("a.org"), "93.184.216.34:443", Allowed),
+            (&[], None, "93.184.216.34:5000", Allowed),
+            (&[], Some("a.org"), "127.0.0.1:443", Inner),
+            (&[], Some("a.org"), "[::ffff:127.0.0.1]:443", Inner),
+            (&[], Some("a.org"), "169.254.169.254:80", Inner),
+            (&[], None, "10.0.0.1:443", Inner),
+            (&[], None, "0.0.0.0:5000", Inner),
+            (&["r.lan:5000"], Some("r.lan"), "10.0.0.1:5000", Allowed),
+            (&["r.lan:5000"], Some("R.LAN."), "127.0.0.1:5000", Allowed),
+            (&["r.lan:5000"], Some("r.lan"), "10.0.0.1:5001", Inner),
+            (&["r.lan:5000"], Some("x.lan"), "10.0.0.1:5000", Inner),
+            (&["r.lan:5000"], None, "10.0.0.1:5000", Inner),
+            (&["r.lan:80"], Some("r.lan"), "169.254.169.254:80", Inner),
+            (&["r.lan:80"], Some("r.lan"), "0.0.0.0:80", Inner),
+            (&["127.0.0.1:5000"], None, "127.0.0.1:5000", Allowed),
+            (&["127.0.0.1:5000"], Some("a.org"), "127.0.0.1:5000", Allowed),
+            (&["127.0.0.1:5000"], None, "127.0.0.1:5001", Inner),
+            (&["0.0.0.0/0:80"], None, "10.0.0.1:80", Inner),
+        ] {
+            let rules: Vec<Rule> = rules.iter().map(|rule| Rule::parse(rule).unwrap()).collect();
+            let verdict = super::Allowed::world_and(rules.clone()).judge(name, address.parse().unwrap());
+            assert_eq!(verdict, expect, "{rules:?} {name:?} {address}");
         }
     }
 

@@ -251,7 +251,7 @@ impl Sandbox for Handle {
             SandboxError::Refused { .. } => {
                 Failure::Other { code: "unsupported".to_owned(), text: error.to_string() }
             }
-            SandboxError::Unavailable(_) | SandboxError::Lost(_) => {
+            SandboxError::Unavailable(_) | SandboxError::NoAgent { .. } | SandboxError::Lost(_) => {
                 Failure::Unavailable(format!("sandbox {}: {error}", machine.name))
             }
         })

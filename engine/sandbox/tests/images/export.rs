@@ -3,7 +3,7 @@
 use crate::tars::{As, Of, Tar, image};
 use crate::trees::{Overlay, merged, run, same, tree, umoci};
 use crate::{get, store};
-use espalier_sandbox::image::{Draft, ImageError, Rights, Upper, export, write_archive, write_layout};
+use espalier_sandbox::image::{Draft, ImageError, Rights, Stop, Upper, export, write_archive, write_layout};
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
@@ -72,7 +72,9 @@ async fn a_checkpoint_is_what_umoci_and_we_read_back() {
     drop(mounted);
 
     let uppers = [Upper::root(at("upper"))];
-    let written = write_archive(&at("c.tar"), &Draft { base: Some(&base), ..draft("v2", &uppers) }).unwrap();
+    let written =
+        write_archive(&at("c.tar"), &Draft { base: Some(&base), ..draft("v2", &uppers) }, &Stop::default())
+            .unwrap();
     assert_eq!(written.layers.len(), 3);
     let back = get(&store, &format!("oci-archive:{}:v2", at("c.tar").display())).await.unwrap();
     assert_eq!(back.digest(), &written.digest);
@@ -153,4 +155,129 @@ fn what_no_layer_can_say_is_refused() {
     check(
         "bad content of moved in UPPER: the overlay was mounted so that trusted.overlay.redirect stands for content of layers below",
     );
+}
+
+/// Bytes of a gzipped tar of this folder alone, which three readers make the same files of.
+async fn exported(folder: &Path, tree_is: bool) -> u64 {
+    let at = |name: &str| folder.join(name);
+    let written = write_layout(&at("layout"), &draft("v1", &[Upper::root(at("upper"))])).unwrap();
+    let back = get(&store(&at("store")), &format!("oci:{}:v1", at("layout").display())).await.unwrap();
+    if tree_is {
+        let upper = tree(&at("upper"));
+        same(&tree(&back.layers()[0]), &upper);
+        same(&umoci(&at("layout"), "v1", &at("bundle")), &upper);
+    }
+    let layer = at("layout/blobs/sha256").join(written.layers[0].digest.hex());
+    std::fs::create_dir(at("gnu")).unwrap();
+    run(Command::new("tar").args(["--xattrs", "-xSpzf"]).arg(layer).arg("-C").arg(at("gnu")));
+    for name in std::fs::read_dir(at("upper")).unwrap().map(|entry| entry.unwrap().file_name()) {
+        use std::os::unix::fs::MetadataExt;
+        let facts = |folder: &str| {
+            let stat = at(folder).join(&name).symlink_metadata().unwrap();
+            (stat.len(), stat.blocks() < 64, (stat.mtime(), stat.mtime_nsec()))
+        };
+        assert_eq!(facts("gnu"), facts("upper"), "{name:?} by tar");
+        let ours = back.layers()[0].join(&name).symlink_metadata().unwrap();
+        assert_eq!((ours.len(), ours.blocks() < 64), (facts("upper").0, facts("upper").1), "{name:?} by us");
+    }
+    written.layers[0].size
+}
+
+#[tokio::test]
+async fn holes_are_kept_as_holes() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("upper")).unwrap();
+    let long = "f".repeat(200);
+    let make = format!(
+        "truncate -s 1M empty; printf begin > begin; truncate -s 3M begin
+         truncate -s 3M end; printf end >> end; truncate -s 5M many
+         for i in $(seq 0 40); do printf x$i | dd of=many bs=1 seek=$((i * 100000)) conv=notrunc status=none; done
+         cp --sparse=always many {long}; cp --sparse=always many \"$(printf 'not \\377 utf8')\"; ln many linked
+         cp --sparse=always many noted; touch -d '1969-12-31 23:59:58.25 UTC' noted
+         python3 -c 'import os; os.setxattr(\"noted\", \"user.note\", b\"value\")'
+         truncate -s 8k small; printf x > dense"
+    );
+    run(Command::new("sh").args(["-ec", &make]).current_dir(folder.path().join("upper")));
+    exported(folder.path(), true).await;
+}
+
+/// Sizes that only `truncate` makes: what is written goes with what exists.
+#[tokio::test]
+async fn a_file_of_holes_costs_what_exists_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("upper")).unwrap();
+    let make = "for i in $(seq 20); do truncate -s 60G $i; printf x | dd of=$i bs=1 seek=30000000000 conv=notrunc status=none; done";
+    run(Command::new("sh").args(["-ec", make]).current_dir(folder.path().join("upper")));
+    let size = exported(folder.path(), false).await;
+    assert!(size < 64 << 10, "{size} bytes for 20 bytes that exist");
+}
+
+#[test]
+fn a_file_longer_than_any_reader_takes_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let upper = folder.path().join("upper");
+    std::fs::create_dir(&upper).unwrap();
+    let file = std::fs::File::create(upper.join("huge")).unwrap();
+    file.set_len((64 << 30) + 1).unwrap();
+    let error = export(&Upper::root(&upper), Rights::Root, std::io::sink()).unwrap_err();
+    let expect = "bad content of huge in UPPER: it is 68719476737 bytes long, and a file of a layer at most 68719476736; \
+                  delete or shorten it before the checkpoint";
+    assert_eq!(error.to_string().replace(upper.to_str().unwrap(), "UPPER"), expect);
+    file.set_len(64 << 30).unwrap();
+    export(&Upper::root(&upper), Rights::Root, std::io::sink()).unwrap();
+}
+
+/// A layer that links to a file of holes of another layer.
+#[tokio::test]
+async fn a_file_that_is_copied_between_layers_keeps_its_holes() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("upper")).unwrap();
+    let file = std::fs::File::create(at("upper/holes")).unwrap();
+    file.set_len(40 << 30).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"end", (40 << 30) - 3).unwrap();
+    let mut bottom = Vec::new();
+    let mut gzip = Vec::new();
+    export(&Upper::root(at("upper")), Rights::Root, &mut gzip).unwrap();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&gzip[..]), &mut bottom).unwrap();
+    let linked = Tar::new().hard_link("linked", "holes").end();
+    image(&[(bottom, As::Gzip), (linked, As::Gzip)], "amd64", &json!({})).layout(&at("layout"), "v1");
+    let image = get(&store(&at("store")), &format!("oci:{}:v1", at("layout").display())).await.unwrap();
+    let stat = image.layers()[1].join("linked").metadata().unwrap();
+    assert_eq!(stat.len(), 40 << 30);
+    assert!(std::os::unix::fs::MetadataExt::blocks(&stat) < 64);
+    let mut end = [0; 3];
+    let copied = std::fs::File::open(image.layers()[1].join("linked")).unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&copied, &mut end, (40 << 30) - 3).unwrap();
+    assert_eq!(&end, b"end");
+}
+
+/// Whoever stops it finds nothing where it wrote.
+#[test]
+fn an_archive_that_is_stopped_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["upper", "out"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    std::fs::write(at("upper/noise"), crate::registries::noise(64 << 20, 1)).unwrap();
+    std::fs::write(at("out/a.tar"), "the one before").unwrap();
+    let listed = || {
+        let names = std::fs::read_dir(at("out")).unwrap().map(|entry| entry.unwrap().file_name());
+        names.collect::<Vec<_>>()
+    };
+    let stop = Stop::default();
+    let (uppers, told) = ([Upper::root(at("upper"))], stop.clone());
+    let error = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| write_archive(&at("out/a.tar"), &draft("v1", &uppers), &stop));
+        while listed().len() == 1 {
+            assert!(!writing.is_finished(), "it is not done that quickly");
+            std::thread::yield_now();
+        }
+        told.tell();
+        writing.join().unwrap().unwrap_err()
+    });
+    assert!(matches!(error, ImageError::Stopped { .. }), "{error}");
+    assert_eq!(listed(), ["a.tar"]);
+    assert_eq!(std::fs::read(at("out/a.tar")).unwrap(), b"the one before");
 }

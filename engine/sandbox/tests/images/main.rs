@@ -11,6 +11,7 @@ mod random;
 mod registries;
 mod registry;
 mod sharing;
+mod strangers;
 mod tars;
 mod trees;
 

@@ -147,9 +147,9 @@ pub(super) fn copy(
         let target = std::fs::read_link(file).map_err(Fault::write("reading", path))?;
         rustix::fs::symlinkat(target, parent, name).map_err(Fault::write("linking", path))?;
     } else if kind.is_file() {
-        let mut from = std::fs::File::open(file).map_err(Fault::write("opening", path))?;
-        let mut to = std::fs::File::from(super::create(parent, name, path)?);
-        std::io::copy(&mut from, &mut to).map_err(Fault::write("copying", path))?;
+        let from = std::fs::File::open(file).map_err(Fault::write("opening", path))?;
+        let to = std::fs::File::from(super::create(parent, name, path)?);
+        crate::image::sparse::copy(&from, &to).map_err(Fault::write("copying", path))?;
         let fd = OwnedFd::from(to);
         meta.onto_file(&fd, rights, path, &mut 0)?;
         return Ok(stat.blocks() * 512);
