@@ -7,11 +7,13 @@ Exits with 1 where something is found. The key should be of its own: what has it
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import Counter
 from typing import Any, Dict, List
 
+import httpx
 import schemathesis
 from espalier import SandboxClient
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -24,6 +26,42 @@ from schemathesis.core.failures import Failure, FailureGroup
 REQUEST_SECONDS = 30
 #: Operations whose answers are not of this service, or that are no requests of their own.
 LEFT_OUT = ("/ports/", "/tunnels/", "/stream", "/exec/pty")
+
+
+#: Ends of what 32 and 64 bits and a double hold, and beyond; in JSON an exponent makes a float.
+NUMBERS: List[Any] = [
+    -(1 << 63) - 1, -(1 << 63), -(1 << 31) - 1, -1, 0, 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 53) + 1,
+    (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, -1.7976931348623157e308, -0.0, 5e-324, 1e-9, 1e19, 1.7976931348623157e308,
+]  # fmt: skip
+TEXTS: List[Any] = [
+    "", " ", "\0", "a" * 200, "a" * 70_000, "/" * 5_000, "\u202e\uffff\U0010ffff", "..", "18446744073709551615",
+    "18446744073709551616GiB", "99999999999999999999999999s", "1e999", "-1", "\n",
+]  # fmt: skip
+
+
+def extremes(schema: Any, root: Dict[str, Any]) -> List[Any]:
+    """What a value of this schema is set to."""
+    seen: List[Any] = []
+    for form in forms(schema, root):
+        kinds = form.get("type")
+        for kind in kinds if isinstance(kinds, list) else [kinds]:
+            if kind in ("integer", "number"):
+                seen += NUMBERS
+            elif kind == "string":
+                seen += TEXTS
+            elif kind == "array":
+                seen += [[value] * 300 for value in ("", "a:1", 1)] + [[None], [["x"]]]
+            elif kind == "object":
+                seen += [{name: value} for name in ("", "a", "/a", "a" * 5_000) for value in ("", "a" * 70_000, 1 << 64)]
+    return seen
+
+
+def forms(schema: Any, root: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """A schema, or each that it may be."""
+    if "$ref" in schema:
+        schema = root["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    several = [*schema.get("oneOf", []), *schema.get("anyOf", []), *schema.get("allOf", [])]
+    return [form for each in several for form in forms(each, root)] if several else [schema]
 
 
 class Names:
@@ -123,7 +161,11 @@ class Hunt:
             if self.made % 4:
                 case.path_parameters[name] = self.names.of(operation.path, name)
         # Nobody waits for long here.
-        query = case.query or {}
+        if case.query is None:
+            case.query = {}
+        query = case.query if isinstance(case.query, dict) else {}
+        if operation.path.endswith("/wait"):
+            query.setdefault("timeout" if operation.path.startswith(("/sandboxes", "/jobs")) else "timeout_s", 1)
         for wait in ("wait_s", "timeout_s", "timeout"):
             if isinstance(query.get(wait), (int, float)) and query[wait] > 2:
                 query[wait] = 1
@@ -136,6 +178,57 @@ class Hunt:
         label = f"{operation.method.upper()} {operation.path}"
         for problem in tried(case, self.key, self.statuses):
             self.found.setdefault(f"{label}: {problem.splitlines()[0]}", []).append(problem)
+
+
+    def to_extremes(self, url: str) -> None:
+        """Every number and text of every operation, one at a time; the rest of the request is as small as may be."""
+        root = httpx.get(f"{url}/openapi.json").json()
+        with httpx.Client(base_url=url, headers={"authorization": f"Bearer {self.key}"}, timeout=REQUEST_SECONDS) as client:
+            for path, item in root["paths"].items():
+                for method in ("get", "put", "post", "delete", "patch"):
+                    if method in item and not any(part in path for part in LEFT_OUT):
+                        self.operation_to_extremes(client, root, method, path, item[method])
+
+    def operation_to_extremes(self, client: httpx.Client, root: Dict[str, Any], method: str, path: str, about: Dict[str, Any]) -> None:
+        body_schema = about.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+        (form,) = forms(body_schema, root)[:1] if body_schema else [{}]
+        properties = form.get("properties", {})
+        smallest = {"image": "host", "command": "true", "path": "/root/other", "patch": "", "content": "", "from": "/a", "to": "/b", "signal": 0}
+        body = {name: smallest[name] for name in form.get("required", []) if name in smallest}
+        query = {"path": "/root/file"} if any(each["name"] == "path" and each["in"] == "query" for each in about.get("parameters", [])) else {}
+        label = f"{method.upper()} {path}"
+        for each in about.get("parameters", []):
+            if each["in"] == "query":
+                for value in extremes(each["schema"], root):
+                    if not isinstance(value, (dict, list)) and len(str(value)) < 60_000:
+                        self.extreme(client, label, method, path, {**query, each["name"]: value}, body if body_schema else None)
+        for name, schema in properties.items():
+            for value in extremes(schema, root):
+                self.extreme(client, label, method, path, query, {**body, name: value})
+
+    def extreme(self, client: httpx.Client, label: str, method: str, path: str, query: Dict[str, Any], body: Any) -> None:
+        self.made += 1
+        if self.made % 20 == 0 and not self.names.alive():
+            self.names.renew()
+        at = re.sub(r"\{(\w+)\}", lambda found: self.names.of(path, found.group(1)), path)
+        # Nobody waits for long here, where a wait is not what is looked at.
+        waits = [each for each in ("wait_s", "timeout_s", "timeout") if isinstance(query.get(each), (int, float))]
+        query = {**query, **{each: min(query[each], 1) if query[each] <= 3600 else query[each] for each in waits}}
+        if path == "/v1/sandboxes" and method == "post":
+            query.setdefault("wait_s", 0)
+        if isinstance(body, dict) and path.endswith(("/commands", "/exec")):
+            body = {**body, **({} if "wait_s" in body or path.endswith("/exec") else {"wait_s": 1})}
+        said = f"{label} {str(query)[:200]} {str(body)[:300]}"
+        try:
+            answer = client.request(method, at, params=query, json=body)
+            self.statuses[answer.status_code] += 1
+            if answer.status_code >= 500 and answer.status_code not in (501, 503, 507):
+                self.found.setdefault(f"{label}: status {answer.status_code}", []).append(f"{said}\n{answer.text[:500]}")
+            metrics = client.get("/metrics")
+            if metrics.status_code != 200:
+                self.found.setdefault(f"/metrics after {label}: {metrics.status_code}", []).append(said)
+        except httpx.HTTPError as error:
+            self.found.setdefault(f"{label}: no answer", []).append(f"{said}\n{type(error).__name__} {error}")
 
 
 def main() -> int:
@@ -154,6 +247,7 @@ def main() -> int:
             if not hunt.names.alive():
                 hunt.names.renew()
         rounds += 1
+    hunt.to_extremes(url)
     hunt.names.client.cleanup_all()
     seconds = time.monotonic() - began
     statuses = dict(sorted(hunt.statuses.items()))

@@ -251,6 +251,9 @@ def test_files(sandbox: Any, tmp_path: Path) -> None:
         sandbox.remove("/data/link")
     with pytest.raises(api.Conflict):
         sandbox.remove("/data")
+    # As late as a file system can say.
+    sandbox.exec("touch -d @9223372036854775.9 /data/late", check=True)
+    assert sandbox.stat("/data/late").size == 0 and "late" in [entry.name for entry in sandbox.list_files("/data")]
     assert sandbox.remove("/data", recursive=True)
     with pytest.raises(api.NotFound):
         sandbox.list_files("/data")
@@ -358,12 +361,21 @@ def test_a_request_of_a_name_is_one_request(c: Any, served: Any) -> None:
     for again in (asked(other, "checkpoints"), asked(one, "checkpoints", {"labels": {"a": "b"}})):
         assert (again.status_code, again.json()["code"]) == (409, "id-reused")
     c.delete_checkpoint(first.json()["id"])
+    # What it took stays known, though it is deleted; the name stands for no other kind of request.
+    assert asked(one, "checkpoints").json() == first.json()
+    assert asked(one, "fork").status_code == 409
     # What a sandbox is bounded by holds for its forks.
+    name = {"idempotency-key": secrets.token_hex(16)}
     fork = asked(one, "fork").json()["sandboxes"][0]
     assert asked(one, "fork").json()["sandboxes"][0]["id"] == fork["id"]
     made = c.get_sandbox(fork["id"])
     assert 20 < int(made.exec(["python3", "-c", FORKS]).stdout) < 77
     made.delete()
+    # Forks have no names of their own that a client's could be mistaken for.
+    name = {"idempotency-key": name["idempotency-key"] + "-0"}
+    other = daemon.raw("POST", f"{served.url}/v1/sandboxes", served.key, json={}, headers=name)
+    assert other.status_code == 201 and other.json()["id"] != fork["id"]
+    c.delete_sandbox(other.json()["id"])
 
 
 def test_lists_by_label_state_and_name(c: Any) -> None:

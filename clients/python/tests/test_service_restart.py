@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import threading
 import time
 from typing import Any, Dict, Iterator, List
@@ -195,3 +198,77 @@ def test_a_creation_is_made_once_over_a_restart(own: Daemon) -> None:
     assert daemon.raw("POST", f"{own.url}/v1/sandboxes", key, json=body, headers=more).json()["id"] == first
     with SandboxClient(own.url, key) as client:
         assert [each.id for each in client.list_sandboxes(state="running")] == [first]
+
+
+def posted(own: Daemon, key: str, path: str, name: str, body: Any = None) -> Any:
+    return daemon.raw("POST", f"{own.url}{path}", key, json=body or {}, headers={"idempotency-key": name})
+
+
+def test_a_name_outlives_what_it_made(own: Daemon) -> None:
+    """Sandboxes, forks and checkpoints are deleted and the service is killed; their names give them still, and no others."""
+    key = made_key(own)
+    base = posted(own, key, "/v1/sandboxes", "base").json()["id"]
+    made = {
+        ("/v1/sandboxes", "one", ""): posted(own, key, "/v1/sandboxes", "one", {"memory": "64MiB"}).json(),
+        (f"/v1/sandboxes/{base}/fork", "fk", ""): posted(own, key, f"/v1/sandboxes/{base}/fork", "fk", {"count": 2}).json(),
+        (f"/v1/sandboxes/{base}/checkpoints", "cp", ""): posted(own, key, f"/v1/sandboxes/{base}/checkpoints", "cp").json(),
+    }
+    (one, forks, checkpoint) = made.values()
+    of = posted(own, key, "/v1/sandboxes", "of-cp", {"checkpoint": checkpoint["id"]}).json()["id"]
+    page = daemon.raw("GET", f"{own.url}/v1/sandboxes?limit=1", key).json()
+    with SandboxClient(own.url, key, auto_cleanup=False) as client:
+        for sandbox in client.list_sandboxes():
+            sandbox.delete()
+        client.delete_checkpoint(checkpoint["id"])
+    for _ in range(2):
+        again = posted(own, key, "/v1/sandboxes", "one", {"memory": 64 << 20})
+        assert (again.status_code, again.json()["id"], again.json()["state"]) == (201, one["id"], "ended")
+        again = posted(own, key, f"/v1/sandboxes/{base}/fork", "fk", {"count": 2})
+        assert again.status_code == 201, again.text
+        assert [each["id"] for each in again.json()["sandboxes"]] == [each["id"] for each in forks["sandboxes"]]
+        assert posted(own, key, f"/v1/sandboxes/{base}/checkpoints", "cp").json() == checkpoint
+        assert posted(own, key, "/v1/sandboxes", "of-cp", {"checkpoint": checkpoint["id"]}).json()["id"] == of
+        assert posted(own, key, "/v1/sandboxes", "one", {"memory": "65MiB"}).status_code == 409
+        # A cursor is a place, whatever stood there.
+        assert daemon.raw("GET", f"{own.url}/v1/sandboxes?after={page['next']}", key).status_code == 200
+        own.kill()
+        own.start()
+    assert daemon.raw("GET", f"{own.url}/v1/sandboxes?state=running", key).json()["sandboxes"] == []
+    assert posted(own, key, "/v1/sandboxes", "fk-0").json()["id"] not in [each["id"] for each in forks["sandboxes"]]
+
+
+def test_an_agent_that_is_slow_to_answer_keeps_its_sandbox(own: Daemon) -> None:
+    """The service is started again while an agent stands still, and has given up on it more than once when it goes on."""
+    key = made_key(own)
+    with SandboxClient(own.url, key, reconnect_within=60) as client:
+        sandbox = client.create_sandbox()
+        sandbox.upload_content("kept", "/kept")
+        agent = next(each["pid"] for each in json.loads(own.command("sandbox", "list", "--json")))
+        own.kill()
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            own.start()
+            assert client.get_sandbox(sandbox.id).info.state == "running"
+            call = daemon.raw("GET", f"{own.url}/v1/sandboxes/{sandbox.id}/files?path=/kept", key)
+            assert (call.status_code, call.json()["code"], call.json()["retryable"]) == (503, "unavailable", True)
+            end = time.monotonic() + 90
+            while own.log.read_text().count("does not answer") < 2:
+                assert time.monotonic() < end, own.said()
+                time.sleep(0.2)
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        assert sandbox.download_content("/kept") == b"kept"
+        assert [each.id for each in client.list_sandboxes(state="running")] == [sandbox.id]
+
+
+def test_a_sandbox_that_does_not_answer_can_be_deleted(own: Daemon) -> None:
+    key = made_key(own)
+    with SandboxClient(own.url, key, reconnect_within=60) as client:
+        sandbox = client.create_sandbox()
+        (found,) = json.loads(own.command("sandbox", "list", "--json"))
+        own.kill()
+        os.kill(found["pid"], signal.SIGSTOP)
+        own.start()
+        sandbox.delete()
+        assert client.get_sandbox(sandbox.id).info.state == "ended"
+        assert json.loads(own.command("sandbox", "list", "--json")) == []

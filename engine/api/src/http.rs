@@ -5,17 +5,19 @@ use crate::keys::{Key, Keys, Scope};
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
 use crate::registry::Registry;
+use crate::shares::{Share, Shares};
+use axum::body::HttpBody as _;
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
 use serde::de::DeserializeOwned;
-use std::error::Error as _;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
@@ -36,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) metrics: Metrics,
     pub(crate) settings: Settings,
+    /// Bodies in memory, of requests that are under way.
+    pub(crate) bodies: Shares,
     /// Set when the service stops: nothing new is made.
     pub(crate) draining: tokio::sync::watch::Sender<bool>,
     pub(crate) openapi: Bytes,
@@ -77,8 +81,6 @@ pub(crate) struct RequestId(pub(crate) Arc<str>);
 pub(crate) struct Reader(pub(crate) Arc<Key>);
 /// A caller that may change.
 pub(crate) struct Writer(pub(crate) Arc<Key>);
-/// The same, whose key may stand in the query as `api_key`: Orchard's clients send it so where they open a WebSocket.
-pub(crate) struct QueryWriter(pub(crate) Arc<Key>);
 /// A caller that may read the metrics.
 pub(crate) struct Observer;
 
@@ -92,7 +94,13 @@ async fn caller(parts: &Parts, api: &Api, scope: Scope) -> Result<Arc<Key>, Prob
     open(parts, api, scope, presented).await
 }
 
-async fn open(parts: &Parts, api: &Api, scope: Scope, presented: Option<&str>) -> Result<Arc<Key>, Problem> {
+/// The key that a request presented, if it may do that.
+pub(crate) async fn open(
+    parts: &Parts,
+    api: &Api,
+    scope: Scope,
+    presented: Option<&str>,
+) -> Result<Arc<Key>, Problem> {
     let from = parts.extensions.get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0);
     let key = api.keys.open(presented, from).await?;
     if !key.may(scope) {
@@ -102,14 +110,27 @@ async fn open(parts: &Parts, api: &Api, scope: Scope, presented: Option<&str>) -
     }
     if let Some(caller) = parts.extensions.get::<Caller>() {
         // A request has one caller.
-        let _ = caller.0.set(Arc::clone(&key.id));
+        let _ = caller.0.key.set(Arc::clone(&key.id));
     }
     Ok(key)
 }
 
-/// Whose request it turned out to be, for the access log.
+/// Whose request it turned out to be, for the access log, and what its body takes until it is answered.
 #[derive(Clone, Default)]
-struct Caller(Arc<OnceLock<Arc<str>>>);
+struct Caller(Arc<Called>);
+
+#[derive(Default)]
+struct Called {
+    key: OnceLock<Arc<str>>,
+    body: Mutex<Option<Share>>,
+}
+
+/// A share of the memory for bodies, for the caller of this request.
+pub(crate) fn body_share(api: &Api, extensions: &http::Extensions) -> Share {
+    let key = extensions.get::<Caller>().and_then(|caller| caller.0.key.get()).cloned();
+    // What needs no key has no body that is read; all of it together would count as one.
+    api.bodies.share(&key.unwrap_or_else(|| "".into()))
+}
 
 impl FromRequestParts<Api> for Reader {
     type Rejection = Problem;
@@ -124,18 +145,6 @@ impl FromRequestParts<Api> for Writer {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Writer, Problem> {
         caller(parts, api, Scope::Write).await.map(Writer)
-    }
-}
-
-impl FromRequestParts<Api> for QueryWriter {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<QueryWriter, Problem> {
-        let pairs = parts.uri.query().unwrap_or_default().split('&');
-        match pairs.filter_map(|pair| pair.strip_prefix("api_key=")).next() {
-            Some(key) => open(parts, api, Scope::Write, Some(key)).await.map(QueryWriter),
-            None => caller(parts, api, Scope::Write).await.map(QueryWriter),
-        }
     }
 }
 
@@ -188,7 +197,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
             return Err(Problem::new(Code::UnsupportedMediaType, detail)
                 .hint("send JSON with `Content-Type: application/json`"));
         }
-        let body = read_body(request, api.settings.json_bytes_max).await?;
+        let body = read_body(api, request).await?;
         parse(&body).map(Json)
     }
 }
@@ -200,7 +209,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for OptionalJson<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &Api) -> Result<OptionalJson<T>, Problem> {
-        let body = read_body(request, api.settings.json_bytes_max).await?;
+        let body = read_body(api, request).await?;
         parse(if body.is_empty() { b"{}" } else { &body }).map(OptionalJson)
     }
 }
@@ -221,16 +230,42 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     Ok(value)
 }
 
-/// A whole body, at most so many bytes.
-pub(crate) async fn read_body(request: Request, bytes_max: usize) -> Result<Bytes, Problem> {
+/// A whole body, at most as large as one of JSON may be. It counts for its key until the request is answered: what was read of it
+/// lives as long.
+pub(crate) async fn read_body(api: &Api, request: Request) -> Result<Bytes, Problem> {
+    let bytes_max = api.settings.json_bytes_max;
     within(request.headers(), bytes_max as u64)?;
-    axum::body::to_bytes(request.into_body(), bytes_max).await.map_err(|error| {
-        if error.source().is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>()) {
-            too_large(bytes_max as u64)
-        } else {
-            Problem::new(Code::Malformed, "the body did not arrive whole")
+    let caller = request.extensions().get::<Caller>().cloned();
+    let mut share = body_share(api, request.extensions());
+    let full = || {
+        Problem::new(
+            Code::RateLimited,
+            "bodies of this key's requests take all the memory that one key may have for them",
+        )
+        .retry_after(1)
+        .hint("wait for answers before more is sent; files go by `PUT /v1/sandboxes/{id}/files`")
+    };
+    // What cannot fit is not begun.
+    let said = request.body().size_hint().lower();
+    if !share.has_room(said) {
+        return Err(full());
+    }
+    let mut body = BytesMut::new();
+    let mut stream = request.into_body().into_data_stream();
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|_| Problem::new(Code::Malformed, "the body did not arrive whole"))?;
+        if body.len().saturating_add(chunk.len()) > bytes_max {
+            return Err(too_large(bytes_max as u64));
         }
-    })
+        if !share.grow(chunk.len() as u64) {
+            return Err(full());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    if let Some(caller) = caller {
+        *caller.0.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
+    }
+    Ok(body.freeze())
 }
 
 /// Whether a body that says its length is within a bound: one that is not is refused before it comes.
@@ -306,7 +341,7 @@ pub(crate) async fn around(State(api): State<Api>, mut request: Request, next: N
         ms = format_args!("{:.1}", took.as_secs_f64() * 1000.0),
         code = problem.as_ref().map(|problem| problem.code.word()),
         from = from.map(tracing::field::display),
-        key = caller.0.get().map(|id| &**id),
+        key = caller.0.key.get().map(|id| &**id),
         request = %id,
         "answered"
     );

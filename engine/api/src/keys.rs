@@ -38,11 +38,13 @@ pub enum Scope {
     Write,
     /// Read `/metrics`.
     Metrics,
+    /// Start from images that registries give to the service's own user alone.
+    RegistryCredentials,
 }
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Scope; 3] = [Scope::Read, Scope::Write, Scope::Metrics];
+    pub const ALL: [Scope; 4] = [Scope::Read, Scope::Write, Scope::Metrics, Scope::RegistryCredentials];
 
     /// As users write it.
     pub fn word(self) -> &'static str {
@@ -50,6 +52,7 @@ impl Scope {
             Scope::Read => "sandboxes:read",
             Scope::Write => "sandboxes:write",
             Scope::Metrics => "metrics",
+            Scope::RegistryCredentials => "registry:credentials",
         }
     }
 }

@@ -1,8 +1,9 @@
 //! `espalier serve`: sandboxes for programs, over HTTP.
 //!
 //! A caller shows a key; a sandbox belongs to the key that made it, and is not there for any other. The service holds no truth
-//! that a sandbox does not hold itself: killed and started again, it finds them by their labels, and clients attach to what
-//! runs. Calls that change something have ids, so that a client repeats them and nothing runs twice.
+//! that a sandbox does not hold itself, but for the names of requests, which the store has: killed and started again, it finds
+//! sandboxes by their labels, and clients attach to what runs. Calls that change something have ids, so that a client repeats them
+//! and nothing runs twice.
 //!
 //! Reading order: [`Server`] -> `listen` (connections) -> `http` (what routes share) -> [`keys`] -> [`registry`] -> `calls` ->
 //! `routes`. Only this crate names axum.
@@ -15,6 +16,7 @@ mod metrics;
 pub mod problem;
 pub mod registry;
 mod routes;
+mod shares;
 
 pub use listen::{ListenError, Server, Tls};
 
@@ -30,6 +32,8 @@ pub struct Settings {
     pub spool: PathBuf,
     /// Largest body of JSON, and largest input at once.
     pub json_bytes_max: usize,
+    /// Bodies in memory, of all keys: what of requests that are under way is not yet answered.
+    pub bodies_bytes_max: u64,
     /// Largest file that is sent.
     pub file_bytes_max: u64,
     /// Connections at once; more wait to be taken.
@@ -46,6 +50,7 @@ impl Default for Settings {
             open_network: Vec::new(),
             spool: std::env::temp_dir(),
             json_bytes_max: 16 << 20,
+            bodies_bytes_max: 256 << 20,
             file_bytes_max: 16 << 30,
             connections_max: 20_000,
             head_max: Duration::from_secs(60),

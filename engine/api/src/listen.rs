@@ -5,6 +5,7 @@ use crate::http::{Api, Peer, Shared, around};
 use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::registry::{Bounds, Registry};
+use crate::shares::Shares;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
@@ -112,12 +113,13 @@ impl Server {
     ) -> Result<Server, ListenError> {
         let bound = TcpListener::bind(address).await;
         let listener = bound.map_err(|source| ListenError::Bind { address, source })?;
-        let registry = Registry::new(sandboxes, bounds);
+        let registry = Registry::new(sandboxes, Arc::clone(&store), bounds);
         let (_, described) = crate::routes::all();
         let api = Api::new(Shared {
             registry: registry.clone(),
             keys: Keys::new(store),
             metrics: Metrics::new(),
+            bodies: Shares::new(settings.bodies_bytes_max),
             settings,
             draining: tokio::sync::watch::Sender::new(false),
             openapi: Bytes::from(described.to_json().unwrap_or_default()),

@@ -5,11 +5,14 @@ use espalier_agent_client::{AgentError, Reason};
 use espalier_sandbox::error::SandboxError;
 use espalier_store::StoreError;
 use http::{HeaderValue, StatusCode, header};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// As much of a detail as is kept and sent: a part of it may be a client's.
+const DETAIL_BYTES_MAX: usize = 4096;
+
 /// Which kind of problem; one HTTP status each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
     /// The body is no JSON, or the request cannot be read.
@@ -104,7 +107,7 @@ impl Code {
 }
 
 /// Why there is no other answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Problem {
     /// Which kind.
     pub code: Code,
@@ -144,7 +147,13 @@ pub struct Document<'a> {
 impl Problem {
     /// Without a hint.
     pub fn new(code: Code, detail: impl Into<String>) -> Problem {
-        Problem { code, detail: detail.into(), hint: None, retry_after_s: None }
+        let mut detail = detail.into();
+        if detail.len() > DETAIL_BYTES_MAX {
+            detail.truncate(detail.floor_char_boundary(DETAIL_BYTES_MAX));
+            detail.push_str("...");
+            detail.shrink_to_fit();
+        }
+        Problem { code, detail, hint: None, retry_after_s: None }
     }
 
     /// With what to do about it.
@@ -222,7 +231,9 @@ impl From<SandboxError> for Problem {
             }
             SandboxError::Refused { .. } => Problem::new(Code::Unsupported, detail)
                 .hint("`espalier doctor` says what this machine can do, and what it lacks"),
-            SandboxError::Unavailable(_) => Problem::new(Code::Unavailable, detail).retry_after(1),
+            SandboxError::Unavailable(_) | SandboxError::NoAgent { .. } => {
+                Problem::new(Code::Unavailable, detail).retry_after(1)
+            }
             SandboxError::Lost(_) => Problem::new(Code::SandboxLost, detail),
         }
     }

@@ -1,26 +1,38 @@
 //! Which sandboxes there are, and whose. Every question names a key: what is another's is not there.
 //!
 //! What has to outlive this process stands in a label of the sandbox itself ([`LABEL`]), so there is no second truth: a service
-//! that starts again finds its sandboxes by it and renews their leases. What was being made when it died is ended.
+//! that starts again finds its sandboxes by it and renews their leases. What was being made when it died is ended. What outlives the
+//! sandbox, too, stands in the store: which names of requests are used up (`requests`).
 
 mod adopt;
 mod kept;
 mod make;
+mod permits;
+mod requests;
 mod sweep;
+mod tenant;
 mod view;
 
 use crate::problem::{Code, Problem};
+use crate::shares::Shares;
+use espalier_sandbox::backend::Placed;
 use espalier_sandbox::service::{Sandbox, Sandboxes};
+use espalier_store::Store;
+use permits::Permits;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::{Semaphore, watch};
+use tenant::Tenant;
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use kept::{CHECKPOINT, CheckpointView};
 pub(crate) use make::{Wanted, check_labels, check_life, check_name, millis};
+pub(crate) use requests::{Meaning, Request};
+pub(crate) use tenant::Place;
+pub use tenant::Used;
 pub(crate) use view::Reaches;
 pub use view::{SandboxState, SandboxView};
 
@@ -40,8 +52,12 @@ pub struct Bounds {
     pub making_max: usize,
     /// How long one is still shown after its end.
     pub shown_after: Duration,
-    /// Making one.
+    /// Making one, unless its request says how long that may take.
     pub make_max: Duration,
+    /// Bytes of files, variables and texts of those that are being made, of all keys.
+    pub making_bytes_max: u64,
+    /// How long the name of a request stands for what it made.
+    pub request_kept: Duration,
 }
 
 impl Default for Bounds {
@@ -52,6 +68,8 @@ impl Default for Bounds {
             making_max: 50,
             shown_after: Duration::from_secs(300),
             make_max: Duration::from_secs(1800),
+            making_bytes_max: 256 << 20,
+            request_kept: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -80,6 +98,12 @@ pub(crate) struct Record {
     /// The client's name for the request that made it, and a hash of what it asked.
     #[serde(default)]
     pub(crate) request: Option<(String, String)>,
+    /// Which of several sandboxes of that request it is.
+    #[serde(default)]
+    pub(crate) part: u32,
+    /// Silence of every service that ends it.
+    #[serde(default)]
+    pub(crate) lease_ms: Option<u64>,
     /// Files and set-up are in it.
     pub(crate) ready: bool,
 }
@@ -91,6 +115,8 @@ pub struct Entry {
     /// Streams and calls that are under way.
     busy: AtomicUsize,
     state: watch::Sender<State>,
+    /// Who changes what is kept of it, one after the other: in the sandbox first, in `record` last.
+    turn: tokio::sync::Mutex<()>,
     /// What is still to be deleted below it, after its end.
     left: Mutex<Option<String>>,
     /// A checkpoint at a time: its labels pass through the sandbox's.
@@ -102,6 +128,8 @@ pub struct Entry {
 pub(crate) enum State {
     Creating,
     Running(Box<Sandbox>),
+    /// A service before this one made it, and its agent has not answered yet. It is tried until then.
+    Silent(Box<Placed>, Instant),
     Failed(Problem, Instant),
     Ended(String, Instant),
 }
@@ -119,6 +147,7 @@ impl Entry {
             seen: Mutex::new(Instant::now()),
             busy: AtomicUsize::new(0),
             state: watch::Sender::new(state),
+            turn: tokio::sync::Mutex::default(),
             left: Mutex::default(),
             keeping: tokio::sync::Mutex::default(),
         })
@@ -149,11 +178,20 @@ impl Entry {
         before
     }
 
+    /// As the backend knows it, while it is there.
+    fn backend_id(&self) -> Option<String> {
+        match &*self.state.borrow() {
+            State::Running(sandbox) => Some(sandbox.placed.id.clone()),
+            State::Silent(placed, _) => Some(placed.id.clone()),
+            State::Creating | State::Failed(..) | State::Ended(..) => None,
+        }
+    }
+
     /// Waits until it runs or is over, or in `over`, until it is over; at most so long.
     pub(crate) async fn settled(&self, over: bool, within: Duration) {
         let mut state = self.state.subscribe();
         let there = |state: &State| match state {
-            State::Creating => false,
+            State::Creating | State::Silent(..) => false,
             State::Running(_) => !over,
             State::Failed(..) | State::Ended(..) => true,
         };
@@ -179,20 +217,6 @@ impl Drop for Busy {
     }
 }
 
-/// What a key holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Used {
-    /// Sandboxes that are being made or run.
-    pub sandboxes: u64,
-    /// Cores.
-    pub cpu: f64,
-    /// Bytes.
-    pub memory: u64,
-}
-
-/// The sandboxes of one key, by id.
-type Own = HashMap<String, Arc<Entry>>;
-
 /// All sandboxes of the service. Clones share it.
 #[derive(Clone)]
 pub struct Registry {
@@ -201,25 +225,30 @@ pub struct Registry {
 
 struct Shared {
     sandboxes: Sandboxes,
+    store: Arc<Store>,
     bounds: Bounds,
-    /// Of each key, by id. The one truth of what is whose while this process lives.
-    tenants: Mutex<HashMap<Arc<str>, Own>>,
-    making: Semaphore,
+    /// What each key has. The one truth of what is whose while this process lives.
+    tenants: Mutex<HashMap<Arc<str>, Tenant>>,
+    making: Permits,
     /// Bytes of requests whose sandboxes are being made.
-    asked: Arc<AtomicU64>,
+    asked: Shares,
+    /// What requests have made and the store does not have yet.
+    made: requests::Queue,
     tasks: TaskTracker,
     /// What this process is called by agents.
     client: String,
 }
 
 impl Registry {
-    /// Over these sandboxes; [`Registry::adopt`] finds those of the service before.
-    pub fn new(sandboxes: Sandboxes, bounds: Bounds) -> Registry {
+    /// Over these sandboxes; [`Registry::adopt`] finds those of the service before. What requests have made is kept in the store.
+    pub fn new(sandboxes: Sandboxes, store: Arc<Store>, bounds: Bounds) -> Registry {
         let shared = Shared {
             sandboxes,
+            store,
             tenants: Mutex::default(),
-            making: Semaphore::new(bounds.making_max),
-            asked: Arc::default(),
+            making: Permits::new(bounds.making_max),
+            asked: Shares::new(bounds.making_bytes_max),
+            made: requests::Queue::default(),
             tasks: TaskTracker::new(),
             client: format!("c.srv-{}", espalier_sandbox::service::random_id()),
             bounds,
@@ -237,13 +266,13 @@ impl Registry {
         &self.shared.sandboxes
     }
 
-    fn tenants(&self) -> MutexGuard<'_, HashMap<Arc<str>, Own>> {
+    fn tenants(&self) -> MutexGuard<'_, HashMap<Arc<str>, Tenant>> {
         lock(&self.shared.tenants)
     }
 
     /// A sandbox of this key.
     pub(crate) fn find(&self, owner: &str, id: &str) -> Result<Arc<Entry>, Problem> {
-        let found = self.tenants().get(owner).and_then(|own| own.get(id)).cloned();
+        let found = self.tenants().get(owner).and_then(|tenant| tenant.get(id));
         found.ok_or_else(|| Problem::not_found("sandbox", id))
     }
 
@@ -255,6 +284,12 @@ impl Registry {
             State::Creating => {
                 return Err(Problem::new(Code::Conflict, format!("sandbox {id} is still being made"))
                     .hint("wait for it: `GET /v1/sandboxes/{id}/wait`"));
+            }
+            State::Silent(..) => {
+                let detail = format!("sandbox {id} has not answered since the service was started");
+                return Err(Problem::new(Code::Unavailable, detail)
+                    .retry_after(1)
+                    .hint("it is tried until its lease is over"));
             }
             State::Failed(problem, _) => {
                 return Err(Problem::new(
@@ -273,59 +308,70 @@ impl Registry {
     /// All of a key, newest first.
     pub(crate) fn list(&self, owner: &str) -> Vec<Arc<Entry>> {
         let mut all: Vec<Arc<Entry>> =
-            self.tenants().get(owner).map(|own| own.values().cloned().collect()).unwrap_or_default();
-        all.sort_by_cached_key(|entry| {
-            let record = lock(&entry.record);
-            (std::cmp::Reverse(record.created_ms), record.id.clone())
-        });
+            self.tenants().get(owner).map(|tenant| tenant.entries().cloned().collect()).unwrap_or_default();
+        all.sort_by_cached_key(|entry| entry.place());
         all
     }
 
     /// What a key holds.
     pub fn used(&self, owner: &str) -> Used {
-        self.tenants().get(owner).map(used).unwrap_or_default()
+        self.tenants().get(owner).map(Tenant::used).unwrap_or_default()
     }
 
     /// What all keys hold, and how many sandboxes are in which state.
     pub fn totals(&self) -> (Used, BTreeMap<SandboxState, usize>) {
         let tenants = self.tenants();
         let (mut all, mut states) = (Used::default(), BTreeMap::new());
-        for own in tenants.values() {
-            let of_key = used(own);
-            all.sandboxes += of_key.sandboxes;
-            all.cpu += of_key.cpu;
-            all.memory += of_key.memory;
-            for entry in own.values() {
+        for tenant in tenants.values() {
+            all.add(tenant.used());
+            for entry in tenant.entries() {
                 *states.entry(SandboxState::of(&entry.state.borrow())).or_default() += 1;
             }
         }
         (all, states)
     }
 
-    /// Changes what is kept of a sandbox, in it too.
+    /// Changes what is kept of a sandbox, in it and then here. Changes of one sandbox are made one after the other, and whole: the last
+    /// one stands in both places, whatever becomes of the request.
     pub(crate) async fn change(
         &self,
-        entry: &Entry,
-        change: impl FnOnce(&mut Record),
+        entry: &Arc<Entry>,
+        change: impl FnOnce(&mut Record) + Send + 'static,
     ) -> Result<(), Problem> {
-        let record = {
-            let mut record = lock(&entry.record);
-            change(&mut record);
-            record.clone()
-        };
         entry.touch();
-        let backend_id = match &*entry.state.borrow() {
-            State::Running(sandbox) => sandbox.placed.id.clone(),
-            _ => return Ok(()),
-        };
-        Ok(self.shared.sandboxes.backend().label(&backend_id, labels(&record)).await?)
+        let (registry, entry) = (self.clone(), Arc::clone(entry));
+        self.aside(async move {
+            let _turn = entry.turn.lock().await;
+            let before = entry.record();
+            let mut record = before.clone();
+            change(&mut record);
+            if let Some(id) = entry.backend_id() {
+                let labels = changed_labels(&before, &record);
+                registry.shared.sandboxes.backend().relabel(&id, labels).await?;
+            }
+            *lock(&entry.record) = record;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Carries work to its end whatever becomes of the request that wants it.
+    async fn aside<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        // Owned by `tasks`; the backend bounds it.
+        let done = self.shared.tasks.spawn(work).await;
+        done.map_err(|error| Problem::new(Code::Internal, format!("the service failed on it: {error}")))?
     }
 
     /// Ends a sandbox; one that is over stays so. What could not be deleted is tried again by the next call, and from time to time.
     pub(crate) async fn delete(&self, entry: &Arc<Entry>, how: &str) -> Result<(), Problem> {
         // From here on nobody reaches it. One that is being made is ended by its maker.
-        if let Some(State::Running(sandbox)) = entry.replace(State::Ended(how.to_owned(), Instant::now())) {
-            *lock(&entry.left) = Some(sandbox.placed.id.clone());
+        match entry.replace(State::Ended(how.to_owned(), Instant::now())) {
+            Some(State::Running(sandbox)) => *lock(&entry.left) = Some(sandbox.placed.id.clone()),
+            Some(State::Silent(placed, _)) => *lock(&entry.left) = Some(placed.id.clone()),
+            _ => {}
         }
         let Some(id) = lock(&entry.left).clone() else { return Ok(()) };
         let (sandboxes, entry) = (self.shared.sandboxes.clone(), Arc::clone(entry));
@@ -346,22 +392,17 @@ impl Registry {
     }
 }
 
-fn used(own: &Own) -> Used {
-    let mut used = Used::default();
-    for entry in own.values().filter(|entry| !entry.state.borrow().is_over()) {
-        let record = lock(&entry.record);
-        used.sandboxes += 1;
-        used.cpu += record.cpu;
-        used.memory += record.memory;
-    }
-    used
-}
-
 /// The labels of a sandbox with this record: the client's own stand beside, for `espalier sandbox list --label`.
 fn labels(record: &Record) -> BTreeMap<String, String> {
     let mut labels = record.labels.clone();
     labels.insert(LABEL.to_owned(), serde_json::to_string(record).unwrap_or_default());
     labels
+}
+
+/// What makes the labels of one record those of the next.
+fn changed_labels(before: &Record, record: &Record) -> BTreeMap<String, Option<String>> {
+    let gone = before.labels.keys().map(|name| (name.clone(), None));
+    gone.chain(labels(record).into_iter().map(|(name, value)| (name, Some(value)))).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -28,7 +28,7 @@ use utoipa_axum::routes;
         description = "Sandboxes for programs. Every answer that is no success is a problem document (RFC 9457) with a hint.",
         license(name = "Apache-2.0")
     ),
-    components(schemas(Document<'_>)),
+    components(schemas(Document<'_>, commands::OutputStream, sandboxes::Awaited)),
     tags(
         (name = "service", description = "The service itself"),
         (name = "sandboxes", description = "Make, find and end them"),
@@ -82,13 +82,13 @@ pub(crate) fn all() -> (axum::Router<Api>, Described) {
         .routes(routes!(orchard::get, orchard::delete))
         .routes(routes!(orchard::wait))
         .routes(routes!(orchard::heartbeat))
-        .routes(routes!(orchard::exec))
+        .routes(routes!(orchard::jobs::exec))
         .routes(routes!(orchard::pty::pty))
-        .routes(routes!(orchard::apply_patch))
-        .routes(routes!(orchard::upload, orchard::download))
-        .routes(routes!(orchard::list_files))
-        .routes(routes!(orchard::job))
-        .routes(routes!(orchard::wait_for_job));
+        .routes(routes!(orchard::files::apply_patch))
+        .routes(routes!(orchard::files::upload, orchard::files::download))
+        .routes(routes!(orchard::files::list_files))
+        .routes(routes!(orchard::jobs::job))
+        .routes(routes!(orchard::jobs::wait_for_job));
     let (router, mut described) = router.split_for_parts();
     let router = router
         // Every method goes through, so it has no entry of its own in the description.

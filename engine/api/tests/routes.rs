@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+#[path = "routes/bounds.rs"]
+mod bounds;
+#[path = "routes/requests.rs"]
+mod requests;
+
 use espalier_api::keys::{Scope, make_key};
 use espalier_api::registry::Bounds;
 use espalier_api::{Server, Settings, openapi};
@@ -32,6 +37,10 @@ fn every_operation_has_a_name_a_summary_and_problems() {
         assert!(operation["responses"]["default"]["content"]["application/problem+json"].is_object());
     }
     assert!(names.len() > 40);
+    let text = document.to_string();
+    for named in text.split("#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(document["components"]["schemas"][named].is_object(), "nothing describes {named}");
+    }
 }
 
 fn operations(document: &Value) -> Vec<(String, String, Value)> {
@@ -46,13 +55,18 @@ fn operations(document: &Value) -> Vec<(String, String, Value)> {
 struct Service {
     address: SocketAddr,
     store: Arc<Store>,
-    _folder: tempfile::TempDir,
+    folder: Arc<tempfile::TempDir>,
+    serving: tokio::task::JoinHandle<()>,
 }
 
 impl Service {
-    /// Over a backend that starts nothing before it is asked for a sandbox.
+    /// Over a backend that starts nothing before it is asked for a sandbox, and then cannot.
     async fn start(settings: Settings) -> Service {
-        let folder = tempfile::tempdir().unwrap();
+        Service::start_in(Arc::new(tempfile::tempdir().unwrap()), settings).await
+    }
+
+    /// The same over what another left.
+    async fn start_in(folder: Arc<tempfile::TempDir>, settings: Settings) -> Service {
         let store = Arc::new(Store::open(&folder.path().to_str().unwrap().parse().unwrap()).await.unwrap());
         let config = Config {
             folder: folder.path().join("sandboxes"),
@@ -67,8 +81,16 @@ impl Service {
             .await
             .unwrap();
         let address = server.address().unwrap();
-        tokio::spawn(server.serve(std::future::pending()));
-        Service { address, store, _folder: folder }
+        let serving = tokio::spawn(server.serve(std::future::pending()));
+        Service { address, store, folder, serving }
+    }
+
+    /// Ends this one as if it were killed; the next one over the same store.
+    async fn again(self) -> Service {
+        self.serving.abort();
+        let _ = self.serving.await;
+        self.store.close().await;
+        Service::start_in(self.folder, Settings::default()).await
     }
 
     async fn key(&self, scope: Scope, quotas: Quotas) -> String {
@@ -108,6 +130,11 @@ async fn every_route_wants_a_key_but_those_that_say_so() {
         let (status, head, problem) = service.ask(&method, &asked, "", "").await;
         if operation["security"].is_null() {
             assert!(status == 200 || status == 503, "{method} {path}: {status}");
+            continue;
+        }
+        // Its clients are refused before there is a WebSocket, which is always 403.
+        if path == "/sandboxes/{id}/exec/pty" {
+            assert_eq!((status, &problem["code"]), (403, &json!("forbidden")));
             continue;
         }
         assert_eq!(status, 401, "{method} {path}");
@@ -227,6 +254,118 @@ async fn what_is_wrong_with_a_request_is_said() {
     let plain = format!("x-api-key: {key}\r\ncontent-type: text/plain\r\n");
     let (status, _, problem) = service.ask("POST", "/v1/sandboxes", &plain, "{}").await;
     assert_eq!((status, problem["code"].as_str()), (415, Some("unsupported-media-type")));
+}
+
+#[tokio::test]
+async fn orchards_routes_answer_keys_as_its_service_does() {
+    let service = Service::start(Settings::default()).await;
+    let (key, read) = (
+        service.key(Scope::Write, Quotas::default()).await,
+        service.key(Scope::Read, Quotas::default()).await,
+    );
+    let wrong = format!("{key}x");
+    let socket =
+        "upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";
+    let table = [
+        // What the client sends; the answers to GET, to DELETE and to a WebSocket (403: before it is one).
+        (String::new(), [401, 401, 403]),
+        ("x-api-key: ".to_owned(), [401, 401, 403]),
+        (format!("x-api-key: {wrong}"), [403, 403, 403]),
+        (format!("authorization: Bearer {wrong}"), [403, 403, 403]),
+        (format!("x-api-key: {wrong}\r\nauthorization: Bearer {key}"), [403, 403, 403]),
+        (format!("x-api-key: {key}"), [404, 200, 404]),
+        (format!("x-api-key: {key}\r\nauthorization: Basic bmV0OnJj"), [404, 200, 404]),
+        (format!("x-api-key: {key}\r\nauthorization: Bearer {wrong}"), [404, 200, 404]),
+        (format!("authorization: Bearer {key}"), [404, 200, 404]),
+        (format!("x-api-key: {read}"), [404, 403, 403]),
+        (format!("sec-websocket-protocol: other, api_key.{key}"), [401, 401, 404]),
+        (format!("sec-websocket-protocol: api_key.{wrong}"), [401, 401, 403]),
+    ];
+    for (sent, expected) in table {
+        let headers = if sent.is_empty() { sent.clone() } else { format!("{sent}\r\n") };
+        let pty = format!("{headers}{socket}\r\n");
+        let found = [
+            service.ask("GET", "/sandboxes/a", &headers, "").await.0,
+            service.ask("DELETE", "/sandboxes/a", &headers, "").await.0,
+            service.ask("GET", "/sandboxes/a/exec/pty", &pty, "").await.0,
+        ];
+        assert_eq!(found, expected, "{sent}");
+    }
+    for (query, expected) in [(&key, 404), (&wrong, 403), (&String::new(), 403)] {
+        let pty = format!("/sandboxes/a/exec/pty?api_key={query}");
+        assert_eq!(service.ask("GET", &pty, &format!("{socket}\r\n"), "").await.0, expected, "{query}");
+    }
+    let wrong = format!("x-api-key: {wrong}\r\n");
+    assert_eq!(service.ask("GET", "/resources", &wrong, "").await.0, 403);
+    // The service's own routes keep to 401.
+    assert_eq!(service.ask("GET", "/v1/sandboxes/a", &wrong, "").await.0, 401);
+}
+
+/// The bodies that make a sandbox at Orchard's service, those of its client first, and the time to become ready that is told.
+#[tokio::test]
+async fn orchards_sandboxes_are_asked_for_in_all_its_forms() {
+    let service = Service::start(Settings::default()).await;
+    let key = service.key(Scope::Write, Quotas::default()).await;
+    let head = format!("x-api-key: {key}\r\n");
+    let json = format!("{head}content-type: application/json\r\n");
+    let table = [
+        (json!({"image": "host", "block_network": true}), 3600),
+        (json!({"image": "host", "block_network": false, "cpu": "2", "memory": "4Gi"}), 3600),
+        (json!({"image": "host", "block_network": true, "sandbox_id": "pre-1234abcd", "timeout": 600}), 600),
+        (json!({"image": "host"}), 3600),
+        (
+            json!({"image": "host", "block_network": null, "sandbox_id": null, "cpu": null, "memory": null,
+                "timeout": null, "labels": null}),
+            3600,
+        ),
+        (json!({"image": "host", "sandbox_id": "", "cpu": "", "memory": "", "timeout": 0}), 3600),
+        (json!({"image": "host", "cpu": 2, "memory": 1_073_741_824}), 3600),
+        (json!({"image": "host", "cpu": "500m", "memory": "0.5Gi", "timeout": 7200.0}), 7200),
+        (json!({"image": "host", "timeout": "60", "block_network": "false"}), 60),
+        (json!({"image": "host", "timeout": 0.5}), 1),
+        (json!({"image": "host", "timeout": -1}), 1),
+        (json!({"image": "host", "timeout": 1_000_000_000, "block_network": 1}), 604_800),
+        (json!({"image": "host", "namespace": "what it does not know", "timeout": 1}), 1),
+    ];
+    for (body, ready_within) in table {
+        let (status, _, made) = service.ask("POST", "/sandboxes", &json, &body.to_string()).await;
+        assert_eq!(status, 200, "{body}: {made}");
+        // A whole number: its client puts it into the query of the wait that follows.
+        assert_eq!(made["timeout"], json!(ready_within), "{body}");
+        // However short the time to become ready is, the sandbox lives for its two hours.
+        let lives = made["expires_at"].as_f64().unwrap() - made["created_at"].as_f64().unwrap();
+        assert!(lives >= 7200.0, "{body}: {lives}");
+        if let Some(id) = body["sandbox_id"].as_str().filter(|id| !id.is_empty()) {
+            assert_eq!(made["sandbox_id"], id);
+        }
+        let id = made["sandbox_id"].as_str().unwrap();
+        for wait in
+            ["timeout=7200.0", "timeout=3600", "timeout=604800", "timeout=1&timeout=7200.0", "other=1"]
+        {
+            // Here none can be made, which is an answer.
+            let (status, _, waited) =
+                service.ask("GET", &format!("/sandboxes/{id}/wait?{wait}"), &head, "").await;
+            assert_eq!((status, &waited["status"]), (200, &json!("failed")), "{wait}: {waited}");
+        }
+        for _ in 0..2 {
+            let (status, _, gone) = service.ask("DELETE", &format!("/sandboxes/{id}"), &head, "").await;
+            assert_eq!((status, gone), (200, json!({"sandbox_id": id, "status": "deleted"})));
+        }
+    }
+    let body = r#"{"image":"host"}"#;
+    for kind in
+        ["", "content-type: application/json; charset=utf-8\r\n", "content-type: application/x+json\r\n"]
+    {
+        let (status, _, made) = service.ask("POST", "/sandboxes", &format!("{head}{kind}"), body).await;
+        assert_eq!(status, 200, "{kind}: {made}");
+    }
+    for wrong in ["timeout=x", "timeout=", "timeout=nan"] {
+        let (status, ..) = service.ask("GET", &format!("/sandboxes/a/wait?{wrong}"), &head, "").await;
+        assert_eq!(status, 422, "{wrong}");
+    }
+    for wrong in [json!({}), json!({"image": null}), json!({"image": "host", "timeout": "soon"})] {
+        assert_eq!(service.ask("POST", "/sandboxes", &json, &wrong.to_string()).await.0, 422, "{wrong}");
+    }
 }
 
 #[tokio::test]

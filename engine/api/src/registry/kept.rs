@@ -1,6 +1,6 @@
 //! Checkpoints of keys. Whose one is, the label says that its sandbox had when it was taken.
 
-use super::{Entry, LABEL, Record, Registry};
+use super::{Entry, LABEL, Record, Registry, Request};
 use crate::keys::Key;
 use crate::problem::{Code, Problem};
 use espalier_sandbox::backend::Checkpoint;
@@ -29,7 +29,7 @@ struct Note {
 }
 
 /// The file system of a sandbox as it was at a moment.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = Checkpoint)]
 pub(crate) struct CheckpointView {
     /// For `checkpoint` of a new sandbox.
@@ -69,39 +69,37 @@ impl Registry {
         &self,
         entry: &Arc<Entry>,
         labels: BTreeMap<String, String>,
-        request: Option<(String, String)>,
+        request: Option<Request>,
     ) -> Result<CheckpointView, Problem> {
         super::make::check_labels(&labels)?;
         let (registry, entry) = (self.clone(), Arc::clone(entry));
+        // Half of it would leave a checkpoint that nobody knows.
         self.aside(async move { registry.checkpoint_now(&entry, labels, request).await }).await
-    }
-
-    /// Carries it to its end whatever becomes of the request: half of it would leave a checkpoint that nobody knows.
-    async fn aside<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
-    ) -> Result<T, Problem> {
-        // Owned by `tasks`; the backend bounds it.
-        let done = self.shared.tasks.spawn(work).await;
-        done.map_err(|error| Problem::new(Code::Internal, format!("a checkpoint: {error}")))?
     }
 
     async fn checkpoint_now(
         &self,
         entry: &Arc<Entry>,
         labels: BTreeMap<String, String>,
-        request: Option<(String, String)>,
+        request: Option<Request>,
     ) -> Result<CheckpointView, Problem> {
         let owner = entry.record().owner;
         let _turn = entry.keeping.lock().await;
+        if let Some(request) = &request
+            && let Some(known) = self.checkpoint_of(&owner, request).await?
+        {
+            return Ok(known);
+        }
         let all = self.kept(&owner).await?;
-        let (request, asked) = request.unzip();
-        let same = |note: &Note| request.is_some() && note.request == request;
-        if let Some((kept, record, note)) = all.iter().find(|(_, _, note)| same(note)) {
-            if note.asked != asked {
-                return Err(super::make::name_used(request.as_deref().unwrap_or_default()));
-            }
-            return Ok(view(kept, record, note));
+        // One that was taken, and whose request was not written to the store before the service ended.
+        if let Some(request) = &request
+            && let Some((kept, record, note)) =
+                all.iter().find(|(_, _, note)| note.request.as_ref() == Some(&request.name))
+        {
+            request.check(note.asked.as_deref().unwrap_or_default())?;
+            let known = view(kept, record, note);
+            self.remember_checkpoint(&owner, request, &known).await?;
+            return Ok(known);
         }
         if all.len() >= CHECKPOINTS_MAX {
             let detail = format!("the key holds {CHECKPOINTS_MAX} checkpoints, its most");
@@ -109,9 +107,14 @@ impl Registry {
                 Problem::new(Code::QuotaExceeded, detail).hint("delete some: `DELETE /v1/checkpoints/{id}`")
             );
         }
-        let note = Note { labels, request, asked, passing: false };
+        let (name, asked) = request.clone().map(|request| (request.name, request.asked)).unzip();
+        let note = Note { labels, request: name, asked, passing: false };
         let kept = self.take(entry, &note).await?;
-        Ok(view(&kept, &entry.record(), &note))
+        let taken = view(&kept, &entry.record(), &note);
+        if let Some(request) = &request {
+            self.remember_checkpoint(&owner, request, &taken).await?;
+        }
+        Ok(taken)
     }
 
     /// A checkpoint for forks alone.
@@ -179,13 +182,17 @@ impl Registry {
     }
 
     /// Drops what the forks of a service before this one left.
-    pub(super) async fn drop_passing(&self) -> Result<(), Problem> {
-        for kept in self.shared.sandboxes.backend().checkpoints().await? {
-            if read(&kept).is_some_and(|(_, note)| note.passing) {
-                self.shared.sandboxes.delete_checkpoint(&kept.id).await?;
+    pub(super) async fn drop_passing(&self) {
+        let failed = |error| tracing::warn!(%error, "checkpoints of a service before could not be dropped");
+        let all = match self.shared.sandboxes.backend().checkpoints().await {
+            Ok(all) => all,
+            Err(error) => return failed(error),
+        };
+        for kept in all.iter().filter(|kept| read(kept).is_some_and(|(_, note)| note.passing)) {
+            if let Err(error) = self.shared.sandboxes.delete_checkpoint(&kept.id).await {
+                failed(error);
             }
         }
-        Ok(())
     }
 
     /// What a fork of it is given.
@@ -221,6 +228,6 @@ fn view(kept: &Checkpoint, record: &Record, note: &Note) -> CheckpointView {
         sandbox_id: record.id.clone(),
         image: record.image.clone(),
         labels: note.labels.clone(),
-        created_ms: kept.created_s * 1000,
+        created_ms: kept.created_s.saturating_mul(1000),
     }
 }

@@ -1,15 +1,16 @@
 //! Making sandboxes for keys: within their quotas, once for each request by its name, in tasks that outlive the request.
 
 use super::kept::CHECKPOINT;
-use super::{Entry, OWN, Own, Record, Registry, State, labels, lock, now_ms, used};
+use super::tenant::Used;
+use super::{Entry, OWN, Record, Registry, Request, State, changed_labels, labels, lock, now_ms};
 use crate::http::shown;
-use crate::keys::Key;
+use crate::keys::{Key, Scope};
 use crate::problem::{Code, Problem};
-use espalier_core::sandbox::SandboxSpec;
-use espalier_sandbox::service::{Purpose, Sandbox, random_id};
+use crate::shares::Share;
+use espalier_core::sandbox::{Network, SandboxSpec};
+use espalier_sandbox::service::{Hold, Purpose, Sandbox, random_id};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest name of a sandbox, a label, a request.
@@ -18,10 +19,14 @@ const NAME_BYTES_MAX: usize = 128;
 const LABELS_MAX: usize = 64;
 /// Longest life.
 const LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Sandboxes of a key that are over and still shown; beyond twice as many the oldest are forgotten.
-const OVER_MAX: usize = 1_000;
-/// Bytes of requests whose sandboxes are being made.
-const ASKED_BYTES_MAX: u64 = 256 << 20;
+/// Files that are put into a sandbox, and texts of its set-up.
+const FILES_MAX: usize = 10_000;
+const SETUPS_MAX: usize = 1_000;
+/// Entries of an allow-list, and promises that are required.
+const RULES_MAX: usize = 256;
+const REQUIRED_MAX: usize = 64;
+/// What a value takes besides its bytes, nearly.
+const VALUE_BYTES: usize = 64;
 
 /// A sandbox as a client wants it.
 #[derive(Clone, Debug)]
@@ -35,11 +40,14 @@ pub(crate) struct Wanted {
     /// What it is said to be made of, where that is not what `spec` says.
     pub(crate) image: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
+    /// From the request on; where `ready_within` is given, from when it is ready.
     pub(crate) lifetime: Duration,
+    /// How long making it may take; default [`super::Bounds::make_max`].
+    pub(crate) ready_within: Option<Duration>,
     pub(crate) idle: Option<Duration>,
     pub(crate) require: Vec<String>,
-    /// Name of the request and hash of what it asks: the same again gives the same sandbox.
-    pub(crate) request: Option<(String, String)>,
+    /// The request, by its client's name for it: the same again gives the same sandbox.
+    pub(crate) request: Option<Request>,
 }
 
 impl Wanted {
@@ -51,6 +59,21 @@ impl Wanted {
         if self.spec.image.starts_with(CHECKPOINT) && !self.from_checkpoint {
             let wanted = "an image; name a checkpoint by `checkpoint` of `POST /v1/sandboxes`";
             return Err(Problem::invalid("image", shown(&self.spec.image), wanted));
+        }
+        let rules = if let Network::Allow(rules) = &self.spec.network { rules.len() } else { 0 };
+        for (what, count, most) in [
+            ("files", self.spec.files.len(), FILES_MAX),
+            ("setup", self.spec.setup.len(), SETUPS_MAX),
+            ("network", rules, RULES_MAX),
+            ("require", self.require.len(), REQUIRED_MAX),
+        ] {
+            if count > most {
+                return Err(Problem::invalid(what, format!("{count} entries"), &format!("at most {most}")));
+            }
+        }
+        if let Some(long) = self.require.iter().find(|name| name.len() > NAME_BYTES_MAX) {
+            let wanted = format!("names of at most {NAME_BYTES_MAX} bytes");
+            return Err(Problem::invalid("require", shown(long), &wanted));
         }
         check_labels(&self.labels)?;
         check_life(self.lifetime, self.idle)?;
@@ -64,15 +87,18 @@ impl Wanted {
 
     /// Bytes that are kept until it is made.
     fn bytes(&self) -> u64 {
-        let files = self.spec.files.iter().map(|(path, content)| path.len() + content.text().len());
-        let variables = self.spec.env.iter().map(|(name, value)| name.len() + value.len());
-        let texts = self.spec.setup.iter().map(String::len);
-        files.chain(variables).chain(texts).sum::<usize>() as u64
+        let spec = &self.spec;
+        let files = spec.files.iter().map(|(path, content)| path.len() + content.text().len());
+        let pairs = spec.env.iter().chain(&self.labels).map(|(name, value)| name.len() + value.len());
+        let rules = if let Network::Allow(rules) = &spec.network { &rules[..] } else { &[] };
+        let texts = spec.setup.iter().chain(rules).chain(&self.require).map(String::len);
+        let bytes: usize = files.chain(pairs).chain(texts).map(|bytes| VALUE_BYTES + bytes).sum();
+        (bytes + spec.image.len()) as u64
     }
 }
 
 impl Record {
-    fn new(owner: &Arc<str>, id: &str, wanted: &Wanted) -> Record {
+    fn new(owner: &Arc<str>, id: &str, lease: Duration, wanted: &Wanted) -> Record {
         let (spec, created_ms) = (&wanted.spec, now_ms());
         Record {
             owner: Arc::clone(owner),
@@ -87,23 +113,15 @@ impl Record {
             network: spec.network.clone(),
             labels: wanted.labels.clone(),
             created_ms,
-            expires_ms: created_ms + millis(wanted.lifetime),
+            expires_ms: created_ms
+                .saturating_add(millis(wanted.lifetime))
+                .saturating_add(millis(wanted.ready_within.unwrap_or_default())),
             idle_s: wanted.idle.map(|idle| idle.as_secs_f64()),
-            request: wanted.request.clone(),
+            request: wanted.request.as_ref().map(|request| (request.name.clone(), request.asked.clone())),
+            part: wanted.request.as_ref().map_or(0, |request| request.part),
+            lease_ms: Some(millis(lease)),
             ready: false,
         }
-    }
-}
-
-/// Bytes of a request, counted as long as it is kept.
-struct Asked {
-    bytes: u64,
-    all: Arc<AtomicU64>,
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -119,7 +137,11 @@ pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Prob
             return Err(Problem::invalid("the name of a label", shown(name), &wanted));
         }
         if value.len() > 1024 {
-            return Err(Problem::invalid(&format!("label {name}"), shown(value), "at most 1024 bytes"));
+            return Err(Problem::invalid(
+                &format!("label {}", shown(name)),
+                shown(value),
+                "at most 1024 bytes",
+            ));
         }
     }
     Ok(())
@@ -149,36 +171,52 @@ pub(crate) fn check_name(what: &str, text: &str) -> Result<(), Problem> {
 }
 
 impl Registry {
-    /// Begins to make a sandbox, or finds the one that this request has made. It is made whatever becomes of the request.
+    /// Begins to make a sandbox for a request without a name. It is made whatever becomes of the request.
     pub(crate) fn create(&self, key: &Key, wanted: Wanted) -> Result<Arc<Entry>, Problem> {
         let mut made = self.create_all(key, vec![wanted], None)?;
         Ok(made.remove(0))
     }
 
-    /// The same for several at once: all of them or none. `checkpoint`: what they start from, which is dropped when all are made.
-    pub(crate) fn create_all(
+    /// Begins to make what a request with a name wants, all of it or nothing, or finds what that request has made, in the order of its
+    /// parts. `checkpoint`: what they start from, which is dropped when all are made.
+    pub(crate) async fn create_once(
         &self,
         key: &Key,
         wanted: Vec<Wanted>,
         checkpoint: Option<&Arc<super::kept::Passing>>,
     ) -> Result<Vec<Arc<Entry>>, Problem> {
-        wanted.iter().try_for_each(Wanted::check)?;
-        let mut entries = Vec::with_capacity(wanted.len());
-        let mut begun = Vec::new();
+        let Some(request) = wanted.first().and_then(|wanted| wanted.request.clone()) else {
+            return self.create_all(key, wanted, checkpoint);
+        };
+        let turn = self.tenants().entry(Arc::clone(&key.id)).or_default().turn();
+        let _turn = turn.lock().await;
+        let mut all = self.sandboxes_of(&key.id, &request).await?;
+        let part = |wanted: &Wanted| wanted.request.as_ref().map_or(0, |request| request.part);
+        let fresh: Vec<Wanted> =
+            wanted.into_iter().filter(|wanted| !all.contains_key(&part(wanted))).collect();
+        for entry in self.create_all(key, fresh, checkpoint)? {
+            let part = entry.record().part;
+            all.insert(part, entry);
+        }
+        Ok(all.into_values().collect())
+    }
+
+    fn create_all(
+        &self,
+        key: &Key,
+        fresh: Vec<Wanted>,
+        checkpoint: Option<&Arc<super::kept::Passing>>,
+    ) -> Result<Vec<Arc<Entry>>, Problem> {
+        fresh.iter().try_for_each(Wanted::check)?;
+        let mut begun = Vec::with_capacity(fresh.len());
         {
             let mut tenants = self.tenants();
-            let everyone: u64 = tenants.values().map(|own| used(own).sandboxes).sum();
-            let own = tenants.entry(Arc::clone(&key.id)).or_default();
-            forget_old(own);
-            let mut fresh: Vec<Wanted> = Vec::new();
-            for wanted in wanted {
-                match wanted.request.as_ref().map(|request| same(own, request)).transpose()?.flatten() {
-                    Some(entry) => entries.push(entry),
-                    None => fresh.push(wanted),
-                }
-            }
+            let mut everyone = Used::default();
+            tenants.values().for_each(|tenant| everyone.add(tenant.used()));
+            let tenant = tenants.entry(Arc::clone(&key.id)).or_default();
+            tenant.forget_old();
             for wanted in &fresh {
-                let taken = wanted.id.as_ref().and_then(|id| own.get(id));
+                let taken = wanted.id.as_ref().and_then(|id| tenant.get(id));
                 if let Some(entry) = taken
                     && !entry.state.borrow().is_over()
                 {
@@ -187,148 +225,122 @@ impl Registry {
                         .hint("delete it first, or choose another id"));
                 }
             }
-            within(key, used(own), &fresh)?;
+            within(key, tenant.used(), &fresh)?;
             let most = self.shared.bounds.sandboxes_max as u64;
-            if everyone + fresh.len() as u64 > most {
+            if everyone.sandboxes.saturating_add(fresh.len() as u64) > most {
                 let detail = format!("the service holds {most} sandboxes, its most");
                 return Err(Problem::new(Code::Unavailable, detail).retry_after(5));
             }
-            let bytes: u64 = fresh.iter().map(Wanted::bytes).sum();
-            let asked = self.shared.asked.load(Ordering::Relaxed);
-            if asked > 0 && asked + bytes > ASKED_BYTES_MAX {
-                let detail =
-                    "the files of sandboxes that are being made take all the memory there is for them";
-                return Err(Problem::new(Code::Unavailable, detail).retry_after(1));
+            let mut shares = Vec::with_capacity(fresh.len());
+            for wanted in &fresh {
+                let mut share = self.shared.asked.share(&key.id);
+                if !share.grow(wanted.bytes()) {
+                    let detail = "files, variables and set-up of this key's sandboxes that are being made take all the memory that one \
+                                  key may have for them";
+                    return Err(Problem::new(Code::RateLimited, detail)
+                        .retry_after(1)
+                        .hint("wait until some of them run"));
+                }
+                shares.push(share);
             }
-            for wanted in fresh {
+            for (wanted, share) in fresh.into_iter().zip(shares) {
                 let id = wanted.id.clone().unwrap_or_else(random_id);
-                let record = Record::new(&key.id, &id, &wanted);
+                let record = Record::new(&key.id, &id, self.shared.bounds.lease, &wanted);
                 let entry = Entry::new(record, State::Creating);
-                own.insert(id, Arc::clone(&entry));
-                entries.push(Arc::clone(&entry));
-                let all = Arc::clone(&self.shared.asked);
-                let asked = Asked { bytes: wanted.bytes(), all };
-                asked.all.fetch_add(asked.bytes, Ordering::Relaxed);
-                begun.push((entry, wanted, asked));
+                tenant.insert(&entry);
+                begun.push((entry, wanted, share));
             }
         }
-        for (entry, wanted, asked) in begun {
-            let (registry, checkpoint) = (self.clone(), checkpoint.cloned());
-            // Owned by `tasks`, which a drain waits for; bounded by `make_max`; ends with the sandbox running or failed.
+        let credentials = key.may(Scope::RegistryCredentials);
+        let begin = |(entry, wanted, share): (Arc<Entry>, Wanted, Share)| {
+            let (registry, checkpoint, made) = (self.clone(), checkpoint.cloned(), Arc::clone(&entry));
+            // Owned by `tasks`, which a drain waits for; bounded by `make_max` or `ready_within`; ends with the sandbox running or
+            // failed.
             self.shared.tasks.spawn(async move {
-                registry.make(&entry, wanted).await;
-                drop((checkpoint, asked));
+                registry.make(&made, wanted, credentials).await;
+                drop((checkpoint, share));
             });
-        }
-        Ok(entries)
+            entry
+        };
+        Ok(begun.into_iter().map(begin).collect())
     }
 
-    /// What a request of this name and content has made.
-    pub(crate) fn by_request(
-        &self,
-        owner: &str,
-        request: &(String, String),
-    ) -> Result<Option<Arc<Entry>>, Problem> {
-        self.tenants().get(owner).map_or(Ok(None), |own| same(own, request))
-    }
-
-    async fn make(&self, entry: &Arc<Entry>, wanted: Wanted) {
-        let within = self.shared.bounds.make_max;
+    /// With `credentials`, its image may be fetched with those of the service's own user.
+    async fn make(&self, entry: &Arc<Entry>, wanted: Wanted, credentials: bool) {
+        let within = wanted.ready_within.unwrap_or(self.shared.bounds.make_max);
         let made = tokio::time::timeout(within, async {
-            let make = async {
-                let _permit = self.shared.making.acquire().await;
-                self.make_one(entry, &wanted).await
-            };
             tokio::select! {
                 // What was begun is taken back where this is dropped.
                 () = entry.settled(true, within) => {
                     Err(Problem::new(Code::SandboxLost, "it was ended before it was made"))
                 }
-                made = make => made,
+                made = self.make_one(entry, &wanted, credentials) => made,
             }
         });
         let made = made.await.unwrap_or_else(|_| {
             let detail = format!("the sandbox was not ready after {} s", within.as_secs());
             Err(Problem::new(Code::Timeout, detail).hint("look at the image's size and at what `setup` does"))
         });
-        match made {
-            Ok(sandbox) => {
-                let id = sandbox.placed.id.clone();
-                entry.touch();
-                if !entry.become_(State::Running(Box::new(sandbox))) {
-                    // It was deleted meanwhile.
-                    let _ = self.shared.sandboxes.delete(&id).await;
-                }
+        if let Err(problem) = made {
+            // A request that has failed is known by its name, too.
+            if let Err(error) = self.remember(entry.record(), Some(&problem)).await {
+                tracing::warn!(sandbox = %entry.record().id, detail = %error.detail, "its request is not kept");
             }
-            Err(problem) => {
-                entry.become_(State::Failed(problem, Instant::now()));
-            }
+            entry.become_(State::Failed(problem, Instant::now()));
         }
     }
 
-    async fn make_one(&self, entry: &Arc<Entry>, wanted: &Wanted) -> Result<Sandbox, Problem> {
+    /// Makes it, up to the state of running.
+    async fn make_one(&self, entry: &Arc<Entry>, wanted: &Wanted, credentials: bool) -> Result<(), Problem> {
+        // Held until it is there: its files and its set-up are its own affair.
+        let permit = self.shared.making.take(&entry.record().owner).await;
+        let begun = entry.record();
         let purpose = Purpose {
-            labels: labels(&entry.record()),
+            labels: labels(&begun),
             lease: self.shared.bounds.lease,
             require: wanted.require.clone(),
             client: self.shared.client.clone(),
+            registry_credentials: credentials,
         };
-        let sandbox = self.shared.sandboxes.create(&wanted.spec, &purpose).await?;
+        let sandboxes = &self.shared.sandboxes;
+        let sandbox = sandboxes.create_and_tell(&wanted.spec, &purpose, || drop(permit)).await?;
         // Until its label says so, a service that starts meanwhile takes it for half made.
-        let hold = self.shared.sandboxes.hold(&sandbox);
-        let record = {
-            let mut record = lock(&entry.record);
-            record.ready = true;
-            record.clone()
-        };
-        self.shared.sandboxes.backend().label(&sandbox.placed.id, labels(&record)).await?;
-        hold.release();
-        Ok(sandbox)
+        let hold = sandboxes.hold(&sandbox);
+        let lifetime = wanted.ready_within.map(|_| wanted.lifetime);
+        self.run(entry, &begun, lifetime, sandbox, hold).await
     }
-}
 
-/// Forgets those that have long been over, where they are many.
-fn forget_old(own: &mut Own) {
-    let over = |entry: &Entry| match &*entry.state.borrow() {
-        State::Failed(_, at) | State::Ended(_, at) if lock(&entry.left).is_none() => Some(*at),
-        _ => None,
-    };
-    if own.values().filter(|entry| over(entry).is_some()).count() <= 2 * OVER_MAX {
-        return;
-    }
-    let mut ended: Vec<(Instant, String)> =
-        own.iter().filter_map(|(id, entry)| Some((over(entry)?, id.clone()))).collect();
-    ended.sort();
-    for (_, id) in &ended[..ended.len() - OVER_MAX] {
-        own.remove(id);
-    }
-}
-
-/// What a request has made; an error where it is known for another content.
-fn same(own: &Own, request: &(String, String)) -> Result<Option<Arc<Entry>>, Problem> {
-    for entry in own.values() {
-        let known = lock(&entry.record).request.clone();
-        match known {
-            Some(known) if known == *request => return Ok(Some(Arc::clone(entry))),
-            Some((name, _)) if name == request.0 => return Err(name_used(&name)),
-            _ => {}
+    /// Says that it runs: in its label first, then in the store, here last. `lifetime`, where it counts from now.
+    async fn run(
+        &self,
+        entry: &Entry,
+        begun: &Record,
+        lifetime: Option<Duration>,
+        sandbox: Sandbox,
+        hold: Hold,
+    ) -> Result<(), Problem> {
+        let _turn = entry.turn.lock().await;
+        let mut record = Record { ready: true, ..entry.record() };
+        if let Some(lifetime) = lifetime {
+            record.expires_ms = now_ms().saturating_add(millis(lifetime));
         }
+        let labels = changed_labels(begun, &record);
+        self.shared.sandboxes.backend().relabel(&sandbox.placed.id, labels).await?;
+        self.remember(record.clone(), None).await?;
+        *lock(&entry.record) = record;
+        entry.touch();
+        // One that was deleted meanwhile goes with `hold`.
+        if entry.become_(State::Running(Box::new(sandbox))) {
+            hold.release();
+        }
+        Ok(())
     }
-    Ok(None)
-}
-
-/// The name of a request that stands for another already.
-pub(super) fn name_used(name: &str) -> Problem {
-    let detail = format!("Idempotency-Key {name} was used for another request");
-    Problem::new(Code::IdReused, detail).hint("each request that makes something has a name of its own")
 }
 
 /// Whether a key may hold these too.
-fn within(key: &Key, mut used: super::Used, more: &[Wanted]) -> Result<(), Problem> {
+fn within(key: &Key, mut used: Used, more: &[Wanted]) -> Result<(), Problem> {
     for wanted in more {
-        used.sandboxes += 1;
-        used.cpu += wanted.spec.cpu;
-        used.memory += wanted.spec.memory;
+        used.add(Used { sandboxes: 1, cpu: wanted.spec.cpu, memory: wanted.spec.memory });
     }
     let over = |what: &str, would: String, most: String| {
         Err(Problem::new(

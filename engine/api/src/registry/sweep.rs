@@ -13,8 +13,12 @@ const EVERY: Duration = Duration::from_secs(1);
 const COMPARED_EVERY: Duration = Duration::from_secs(30);
 
 impl Registry {
-    /// Ends what has to end, for ever; ends with the task it is awaited in.
+    /// Ends what has to end, forgets what has had its time, tries what does not answer: for ever; ends with the task it is awaited in.
     pub async fn sweep(&self) {
+        tokio::join!(self.sweep_sandboxes(), self.forget_requests(), self.reach_again());
+    }
+
+    async fn sweep_sandboxes(&self) {
         let mut ended = self.shared.sandboxes.backend().ended();
         let mut tick = tokio::time::interval(EVERY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -38,15 +42,13 @@ impl Registry {
         }
     }
 
-    fn every(&self) -> Vec<Arc<Entry>> {
-        self.tenants().values().flat_map(|own| own.values().cloned()).collect()
+    pub(super) fn every(&self) -> Vec<Arc<Entry>> {
+        self.tenants().values().flat_map(|tenant| tenant.entries().cloned()).collect()
     }
 
     fn note_end(&self, backend_id: &str, how: &str) {
         for entry in self.every() {
-            let is =
-                matches!(&*entry.state.borrow(), State::Running(sandbox) if sandbox.placed.id == backend_id);
-            if is {
+            if entry.backend_id().as_deref() == Some(backend_id) {
                 entry.become_(State::Ended(how.to_owned(), Instant::now()));
                 return;
             }
@@ -75,14 +77,14 @@ impl Registry {
             self.end(entry, how);
         }
         let shown = self.shared.bounds.shown_after;
-        self.tenants().retain(|_, own| {
-            own.retain(|_, entry| match &*entry.state.borrow() {
+        self.tenants().retain(|_, tenant| {
+            tenant.forget_old();
+            tenant.retain(|entry| match &*entry.state.borrow() {
                 State::Ended(_, at) | State::Failed(_, at) => {
                     at.elapsed() < shown || lock(&entry.left).is_some()
                 }
-                State::Creating | State::Running(_) => true,
-            });
-            !own.is_empty()
+                State::Creating | State::Running(_) | State::Silent(..) => true,
+            })
         });
     }
 
@@ -108,10 +110,7 @@ impl Registry {
             .every()
             .into_iter()
             .filter_map(|entry| {
-                let id = match &*entry.state.borrow() {
-                    State::Running(sandbox) => sandbox.placed.id.clone(),
-                    _ => return None,
-                };
+                let id = entry.backend_id()?;
                 Some((entry, id))
             })
             .collect();

@@ -35,7 +35,8 @@ impl SandboxState {
     pub(crate) fn of(state: &State) -> SandboxState {
         match state {
             State::Creating => SandboxState::Creating,
-            State::Running(_) => SandboxState::Running,
+            // Nobody can say otherwise of one that does not answer.
+            State::Running(_) | State::Silent(..) => SandboxState::Running,
             State::Failed(..) => SandboxState::Failed,
             State::Ended(..) => SandboxState::Ended,
         }

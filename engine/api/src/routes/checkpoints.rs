@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
 
@@ -32,7 +33,12 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, Json<CheckpointView>), Problem> {
     api.admits()?;
     let labels = body.labels.unwrap_or_default();
-    let request = request_name(&headers, &format!("checkpoint {id} {labels:?}"))?;
+    let request = request_name(&headers, || json!({ "checkpoint": id, "labels": labels }))?;
+    if let Some(request) = &request
+        && let Some(known) = api.registry.checkpoint_of(&key.id, request).await?
+    {
+        return Ok((StatusCode::CREATED, Json(known)));
+    }
     let entry = api.registry.find(&key.id, &id)?;
     let kept = api.registry.checkpoint(&entry, labels, request).await?;
     Ok((StatusCode::CREATED, Json(kept)))

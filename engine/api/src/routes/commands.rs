@@ -134,7 +134,7 @@ pub(crate) async fn look(
     let mut view = CommandView::of(sandbox_id, call, head.ended.as_ref());
     let totals = Offsets { stdout: head.stdout_total, stderr: head.stderr_total };
     let first = |stream| runs(&head, stream).into_iter().next();
-    let head_end = |stream| first(stream).map_or(0, |(from, bytes)| from + bytes.len() as u64);
+    let head_end = |stream| first(stream).map_or(0, |(from, bytes)| from.saturating_add(bytes.len() as u64));
     let tail_from = |stream, total: u64| {
         total.saturating_sub(excerpts.tail_bytes.into()).max(head_end(stream)).min(total)
     };
@@ -153,7 +153,7 @@ pub(crate) async fn look(
         // What comes before a gap in it is not next to the end.
         let (_, mut tail) = runs(&tail, stream).pop().unwrap_or_default();
         tail.truncate(limit);
-        let omitted = total - head.len() as u64 - tail.len() as u64;
+        let omitted = total.saturating_sub(head.len() as u64).saturating_sub(tail.len() as u64);
         wire::Excerpt { head, omitted_bytes: omitted, tail }
     };
     view = view.printed(excerpt(Stream::Stdout, totals.stdout), excerpt(Stream::Stderr, totals.stderr));
@@ -165,7 +165,7 @@ fn runs(answer: &wire::PollAnswer, stream: Stream) -> Vec<(u64, Bytes)> {
     let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
     for output in answer.outputs.iter().filter(|output| output.stream() == stream) {
         match runs.last_mut() {
-            Some((from, bytes)) if *from + bytes.len() as u64 == output.offset => {
+            Some((from, bytes)) if from.saturating_add(bytes.len() as u64) == output.offset => {
                 bytes.extend_from_slice(&output.bytes);
             }
             _ => runs.push((output.offset, output.bytes.to_vec())),
@@ -321,7 +321,7 @@ pub(crate) async fn output(
             };
             let past = answer.gaps.iter().filter(|gap| gap.stream() == stream).map(|gap| gap.to).max();
             let runs = runs(&answer, stream);
-            match runs.last().map(|(from, bytes)| from + bytes.len() as u64) {
+            match runs.last().map(|(from, bytes)| from.saturating_add(bytes.len() as u64)) {
                 Some(next) => {
                     let bytes: Vec<u8> = runs.into_iter().flat_map(|(_, bytes)| bytes).collect();
                     Ok(Some((Bytes::from(bytes), (None, next, busy))))
@@ -387,7 +387,7 @@ pub(crate) async fn input(
 ) -> Result<axum::Json<InputTaken>, Problem> {
     let at = at(&api, &key.id, &id)?;
     let target = calls::parse("the command's id", &command)?;
-    let bytes = read_body(request, api.settings.json_bytes_max).await?;
+    let bytes = read_body(&api, request).await?;
     let wait = seconds("wait_s", query.wait_s.unwrap_or(60.0), WAIT_MAX_S)?;
     let (agent, call) = calls::begin_by_header(&at.sandbox, &headers)?;
     let all = agent.input(&call, &target, query.offset, bytes, query.end.unwrap_or(false));

@@ -1,12 +1,15 @@
 //! Files of a sandbox as raw bytes: read with ranges, replaced as a whole, listed, moved, patched.
 
 pub(crate) mod patch;
+#[cfg(test)]
+mod tests;
 
 use super::commands::at;
 use crate::calls::{self, At};
-use crate::http::{Api, Json, Query, Reader, Segments, Writer, header_text, too_large, within};
+use crate::http::{Api, Json, Query, Reader, Segments, Writer, body_share, header_text, too_large, within};
 use crate::problem::{Code, Problem};
 use crate::registry::Busy;
+use crate::shares::Share;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -125,7 +128,10 @@ impl StatView {
             user_id: stat.user_id,
             group_id: stat.group_id,
             size: stat.size,
-            modified_ms: stat.modified_s.saturating_mul(1000) + i64::from(stat.modified_ns / 1_000_000),
+            modified_ms: stat
+                .modified_s
+                .saturating_mul(1000)
+                .saturating_add(i64::from(stat.modified_ns / 1_000_000)),
             target: (kind == Kind::Link).then(|| String::from_utf8_lossy(&stat.target).into_owned()),
             error: None,
         }
@@ -200,7 +206,13 @@ pub(crate) async fn get(
     }
     let part = range(headers, stat.size, &etag)?;
     let (from, to) = part.unwrap_or((0, stat.size));
-    let body = if request.method() == http::Method::HEAD || from == to {
+    let (is_head, most) = (request.method() == http::Method::HEAD, api.settings.file_bytes_max);
+    // Holes are sent as zeros: a file says a size, and need not have the bytes.
+    if !is_head && to - from > most {
+        let detail = format!("{} bytes, and at most {most} are sent in one answer", to - from);
+        return Err(Problem::new(Code::PayloadTooLarge, detail).hint("ask for parts of it with `Range`"));
+    }
+    let body = if is_head || from == to {
         Body::empty()
     } else {
         let reader = sandbox.agent.read(path, from, to - from).await?;
@@ -255,7 +267,7 @@ fn part_of(
             let zeros = usize::try_from(chunk.offset.min(to) - at).unwrap_or(ZEROS).min(ZEROS);
             return Ok(Some((Bytes::from(vec![0; zeros]), (reader, at + zeros as u64, Some(chunk), busy))));
         }
-        let end = chunk.offset + chunk.bytes.len() as u64;
+        let end = chunk.offset.saturating_add(chunk.bytes.len() as u64);
         Ok(Some((chunk.bytes, (reader, end, None, busy))))
     })
 }
@@ -297,7 +309,7 @@ pub(crate) async fn put(
     let mode = mode_of(query.mode.as_deref())?;
     let (agent, call) = calls::begin_by_header(&sandbox, &headers)?;
     // Whole before it goes in: a call that has to be repeated sends it again.
-    let (source, spooled) = spool(&api, &headers, request.into_body()).await?;
+    let (source, spooled) = spool(&api, &headers, request).await?;
     let header = wire::WriteHeader {
         path: path.clone().into(),
         mode,
@@ -312,31 +324,37 @@ pub(crate) async fn put(
     Ok((StatusCode::CREATED, axum::Json(StatView::of(&path, &stat))))
 }
 
-/// A body in memory, or in a file that goes with what is returned beside it.
-async fn spool(
-    api: &Api,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<(Source, Option<tempfile::NamedTempFile>), Problem> {
+/// Where a body is: a file that goes with this, or memory that counts for the key as long as this is there.
+struct Spooled {
+    _file: Option<tempfile::NamedTempFile>,
+    _share: Share,
+}
+
+/// A body in memory, or in a file; it stays as long as what is returned beside it.
+async fn spool(api: &Api, headers: &HeaderMap, request: Request) -> Result<(Source, Spooled), Problem> {
     let most = api.settings.file_bytes_max;
     within(headers, most)?;
     let failed = |error: std::io::Error| {
         tracing::error!(%error, "a body could not be kept");
         Problem::new(Code::Unavailable, "the service has no place for the body").retry_after(5)
     };
-    let (mut stream, mut kept, mut length) = (body.into_data_stream(), Vec::new(), 0u64);
+    // Where this key has no more memory for bodies, it goes to a file at once.
+    let mut share = body_share(api, request.extensions());
+    let mut stream = request.into_body().into_data_stream();
+    let (mut kept, mut length) = (Vec::new(), 0u64);
     let mut file: Option<(tokio::fs::File, tempfile::NamedTempFile)> = None;
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| Problem::new(Code::Malformed, "the body did not arrive whole"))?;
-        length += chunk.len() as u64;
+        length = length.saturating_add(chunk.len() as u64);
         if length > most {
             return Err(too_large(most));
         }
-        if file.is_none() && length > MEMORY_MAX as u64 {
+        if file.is_none() && (length > MEMORY_MAX as u64 || !share.grow(chunk.len() as u64)) {
             let place = tempfile::NamedTempFile::new_in(&api.settings.spool).map_err(failed)?;
             let mut open = tokio::fs::File::from_std(place.reopen().map_err(failed)?);
             open.write_all(&kept).await.map_err(failed)?;
             kept = Vec::new();
+            share.give_back();
             file = Some((open, place));
         }
         match &mut file {
@@ -347,9 +365,10 @@ async fn spool(
     match file {
         Some((mut open, place)) => {
             open.flush().await.map_err(failed)?;
-            Ok((Source::File(place.path().to_owned()), Some(place)))
+            let source = Source::File(place.path().to_owned());
+            Ok((source, Spooled { _file: Some(place), _share: share }))
         }
-        None => Ok((Source::Bytes(kept.into()), None)),
+        None => Ok((Source::Bytes(kept.into()), Spooled { _file: None, _share: share })),
     }
 }
 
@@ -557,37 +576,4 @@ pub(crate) async fn move_to(
     let to = calls::absolute(&at.sandbox, body.to.as_bytes());
     agent.move_to(&call, from, to, body.replace.unwrap_or(false)).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_range_is_served_and_what_is_no_range_gets_all() {
-        let asked = |text: &str| {
-            let headers = HeaderMap::from_iter([(header::RANGE, HeaderValue::from_str(text).unwrap())]);
-            range(&headers, 10, "\"e\"").map_err(|problem| problem.code)
-        };
-        assert_eq!(asked("bytes=0-3"), Ok(Some((0, 4))));
-        assert_eq!(asked("bytes=4-"), Ok(Some((4, 10))));
-        assert_eq!(asked("bytes=-3"), Ok(Some((7, 10))));
-        assert_eq!(asked("bytes=8-99"), Ok(Some((8, 10))));
-        assert_eq!(asked("bytes=-99"), Ok(Some((0, 10))));
-        for all in ["bytes=3-1", "bytes=a-b", "lines=1-2", "bytes=0-1,3-4", "bytes=-"] {
-            assert_eq!(asked(all), Ok(None), "{all}");
-        }
-        for none in ["bytes=10-", "bytes=99-100", "bytes=-0"] {
-            assert_eq!(asked(none), Err(Code::RangeNotSatisfiable), "{none}");
-        }
-    }
-
-    #[test]
-    fn a_path_of_the_query_is_bytes() {
-        let path = |uri: &str| raw_path(&uri.parse().unwrap()).map_err(|problem| problem.code);
-        assert_eq!(path("/f?path=/a%20b+c%ff&mode=644"), Ok(b"/a b c\xff".to_vec()));
-        assert_eq!(path("/f?mode=644"), Err(Code::Invalid));
-        assert_eq!(path("/f?path="), Err(Code::Invalid));
-        assert_eq!(path("/f?path=%00"), Err(Code::Invalid));
-    }
 }

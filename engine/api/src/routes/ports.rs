@@ -20,6 +20,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 /// Bytes on their way in each direction.
 const PIPE_BYTES: usize = 64 << 10;
@@ -124,12 +125,24 @@ pub(crate) async fn proxy(
     Writer(key): Writer,
     State(api): State<Api>,
     Segments((id, named, _)): Segments<(String, String, String)>,
-    mut request: Request,
+    request: Request,
 ) -> Result<Response, Problem> {
     let at = at(&api, &key.id, &id)?;
     let port = port(&named)?;
     let prefix = format!("/v1/sandboxes/{id}/ports/{named}");
     let stream = connect(&at.sandbox.agent, port, at.busy).await?;
+    pass_on(stream, port, &prefix, request, &api.sockets).await
+}
+
+/// The same over a connection to the port. What listens there is a stranger: it changes the protocol only to one that the client has
+/// asked for. `sockets` has the connection from then on.
+async fn pass_on(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    port: u16,
+    prefix: &str,
+    mut request: Request,
+    sockets: &TaskTracker,
+) -> Result<Response, Problem> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| bad(port, &error))?;
@@ -137,12 +150,12 @@ pub(crate) async fn proxy(
     tokio::spawn(connection.with_upgrades());
     // As it was sent, not as it was matched: percent signs stay what they are.
     let raw = request.uri().path_and_query().map_or("/", |whole| whole.as_str());
-    let rest = raw.strip_prefix(&prefix).unwrap_or(raw);
+    let rest = raw.strip_prefix(prefix).unwrap_or(raw);
     let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
     let target: Uri =
         rest.parse().map_err(|_| Problem::new(Code::Malformed, "the path cannot be passed on"))?;
-    let client = hyper::upgrade::on(&mut request);
-    let wants = request.headers().get(header::UPGRADE).cloned();
+    let asked = upgrade_asked_for(&request);
+    let client = asked.is_some().then(|| hyper::upgrade::on(&mut request));
     let (mut parts, body) = request.into_parts();
     parts.uri = target;
     parts.version = http::Version::HTTP_11;
@@ -150,9 +163,9 @@ pub(crate) async fn proxy(
     for name in [header::AUTHORIZATION.as_str(), "x-api-key"] {
         parts.headers.remove(name);
     }
-    plain(&mut parts.headers, wants.as_ref());
+    plain(&mut parts.headers, asked.as_ref());
     parts.headers.insert(header::HOST, value(&format!("127.0.0.1:{port}")));
-    parts.headers.insert("x-forwarded-prefix", value(&prefix));
+    parts.headers.insert("x-forwarded-prefix", value(prefix));
     if let Some(host) = host {
         parts.headers.insert("x-forwarded-host", host);
     }
@@ -161,21 +174,52 @@ pub(crate) async fn proxy(
         Problem::new(Code::Timeout, format!("port {port} did not answer for {} s", ANSWER_MAX.as_secs()))
     })?;
     let mut answer = answer.map_err(|error| bad(port, &error))?;
-    let changed = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if changed {
+    let mut protocol = None;
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let said = answer.headers().get(header::UPGRADE).cloned();
+        let (Some(client), Some(said)) = (client, said.filter(|said| names_one_of(said, asked.as_ref())))
+        else {
+            let detail = format!(
+                "what listens on port {port} changes to a protocol that was not asked for (status 101)"
+            );
+            return Err(Problem::new(Code::NoListener, detail)
+                .hint("ask for one by `Connection: upgrade` and `Upgrade`, over HTTP/1.1"));
+        };
         let inside = hyper::upgrade::on(&mut answer);
         // Ends with either side.
-        api.sockets.spawn(async move {
+        sockets.spawn(async move {
             if let (Ok(client), Ok(inside)) = tokio::join!(client, inside) {
                 let (mut client, mut inside) = (TokioIo::new(client), TokioIo::new(inside));
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut inside).await;
             }
         });
+        protocol = Some(said);
     }
-    let protocol = answer.headers().get(header::UPGRADE).cloned().filter(|_| changed);
     let (mut parts, body) = answer.into_parts();
     plain(&mut parts.headers, protocol.as_ref());
     Ok(Response::from_parts(parts, Body::new(body)).into_response())
+}
+
+/// The protocols that a client asks to change to, where it does (RFC 9110, 7.8).
+fn upgrade_asked_for(request: &Request) -> Option<HeaderValue> {
+    let words = |name: HeaderName| {
+        let values = request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values
+            .flat_map(|text| text.split(','))
+            .map(|word| word.trim().to_ascii_lowercase())
+            .collect::<Vec<_>>()
+    };
+    let connected = words(header::CONNECTION).iter().any(|word| word == "upgrade");
+    let protocols = words(header::UPGRADE).join(", ");
+    let asked = request.version() == http::Version::HTTP_11 && connected && !protocols.is_empty();
+    asked.then(|| HeaderValue::from_str(&protocols).ok()).flatten()
+}
+
+/// Whether an answer changes to one of the protocols that were asked for.
+fn names_one_of(said: &HeaderValue, asked: Option<&HeaderValue>) -> bool {
+    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().trim().to_ascii_lowercase();
+    let said = text(said);
+    asked.is_some_and(|asked| text(asked).split(", ").any(|asked| !asked.is_empty() && asked == said))
 }
 
 /// Takes away what is between two neighbours alone, and says anew what changes the protocol.
@@ -267,4 +311,65 @@ pub(crate) async fn tunnel(
             close(&mut socket, 1000).await;
         })
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is passed back where a server inside answers so.
+    async fn answer(
+        version: http::Version,
+        headers: &[(&str, &str)],
+        said: &'static str,
+    ) -> (u16, Vec<String>) {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+        let server = tokio::spawn(async move {
+            let mut heard = Vec::new();
+            while !heard.ends_with(b"\r\n\r\n") && theirs.read_buf(&mut heard).await.unwrap() > 0 {}
+            theirs.write_all(said.as_bytes()).await.unwrap();
+            (String::from_utf8(heard).unwrap(), theirs)
+        });
+        let mut request = http::Request::builder().version(version).uri("/v1/sandboxes/a/ports/80/x");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let passed = pass_on(ours, 80, "/v1/sandboxes/a/ports/80", request, &TaskTracker::new()).await;
+        let (heard, _open) = server.await.unwrap();
+        let status = passed.map_or_else(|problem| problem.code.status(), |response| response.status());
+        let upgrade =
+            heard.lines().filter(|line| line.starts_with("upgrade") || line.starts_with("connection"));
+        (status.as_u16(), upgrade.map(str::to_owned).collect())
+    }
+
+    #[tokio::test]
+    async fn a_protocol_is_changed_only_as_the_client_asked() {
+        use http::Version;
+        let changed = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+        let silent = "HTTP/1.1 101 Switching Protocols\r\n\r\n";
+        let other = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n";
+        let plain = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        let asks = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
+        let two = [("connection", "upgrade"), ("upgrade", "h2c, websocket")];
+        let half = [("upgrade", "websocket")];
+        type Case<'a> = (Version, &'a [(&'a str, &'a str)], &'static str, u16);
+        let cases: [Case<'_>; 9] = [
+            (Version::HTTP_11, &asks, changed, 101),
+            (Version::HTTP_11, &two, changed, 101),
+            (Version::HTTP_11, &asks, plain, 200),
+            (Version::HTTP_11, &asks, other, 502),
+            (Version::HTTP_11, &asks, silent, 502),
+            (Version::HTTP_11, &[], changed, 502),
+            (Version::HTTP_11, &[], silent, 502),
+            (Version::HTTP_11, &half, changed, 502),
+            (Version::HTTP_2, &asks, changed, 502),
+        ];
+        for (version, headers, said, expect) in cases {
+            let (status, passed_on) = answer(version, headers, said).await;
+            assert_eq!(status, expect, "{version:?} {headers:?} {said:?}");
+            let asked = expect == 101 || (headers == asks && version == Version::HTTP_11);
+            assert_eq!(!passed_on.is_empty(), asked, "{version:?} {headers:?}: {passed_on:?}");
+        }
+    }
 }

@@ -1,16 +1,19 @@
 //! `/v1/sandboxes`: make, find, change and end them.
 
-use crate::http::{Api, Json, OptionalJson, Query, Reader, Segments, Writer};
+use crate::http::{Api, Json, OptionalJson, Query, Reader, Segments, Writer, shown};
 use crate::problem::{Code, Problem};
 use crate::registry::{
-    CHECKPOINT, Entry, Reaches, Registry, SandboxState, SandboxView, Wanted, check_labels, check_life,
-    check_name,
+    CHECKPOINT, Entry, Meaning, Place, Reaches, Registry, Request, SandboxState, SandboxView, Wanted,
+    check_labels, check_life, check_name,
 };
 use axum::extract::State;
 use espalier_core::limits::SizeText;
-use espalier_core::sandbox::{FileContent, SandboxSpec};
+use espalier_core::sandbox::{FileContent, Network, Rule, SandboxSpec};
+use espalier_sandbox::image::Source;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,18 +81,19 @@ pub(crate) enum Texts {
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateSandbox {
     /// `host`, the name of an image, `oci:FOLDER`, `oci-archive:FILE`; default `host`.
+    #[schema(max_length = 4096)]
     image: Option<String>,
     /// A checkpoint to start from, in place of an image: with its sandbox's bounds where these are left out.
     checkpoint: Option<String>,
     /// Cores; default 1.
     #[schema(minimum = 0.01, maximum = 1024)]
     cpu: Option<f64>,
-    /// Memory of everything in it; default 2GiB.
+    /// Memory of everything in it, 16MiB to 16384GiB; default 2GiB.
     memory: Option<Size>,
-    /// Bytes that it may write to its file system; default 4GiB.
+    /// Bytes that it may write to its file system, 1MiB to 1048576GiB; default 4GiB.
     disk: Option<Size>,
     /// Files that it may make; default 500000.
-    #[schema(minimum = 64)]
+    #[schema(minimum = 64, maximum = 4_294_967_296_i64)]
     files_max: Option<u64>,
     /// Processes and threads at once; default 512.
     #[schema(minimum = 8, maximum = 4_194_304)]
@@ -103,8 +107,10 @@ pub(crate) struct CreateSandbox {
     /// Shell text that is run once, as the sandbox's root in `workdir`; it has to end with 0.
     setup: Option<Texts>,
     /// Who runs commands; default the image's user.
+    #[schema(max_length = 256)]
     user: Option<String>,
     /// Where commands start; default the image's folder.
+    #[schema(max_length = 4096)]
     workdir: Option<String>,
     /// Whether what the image starts by itself is run in the background; default false.
     entrypoint: Option<bool>,
@@ -229,18 +235,60 @@ pub(crate) fn seconds(what: &str, value: f64, most: f64) -> Result<Duration, Pro
     Ok(Duration::from_secs_f64(value))
 }
 
-/// The name of a request, with a hash of what it asks.
-pub(crate) fn request_name(headers: &HeaderMap, asked: &str) -> Result<Option<(String, String)>, Problem> {
+/// A request by the name that its client gave it, with what it means.
+pub(crate) fn request_name(
+    headers: &HeaderMap,
+    meaning: impl FnOnce() -> Meaning,
+) -> Result<Option<Request>, Problem> {
     let Some(name) = headers.get("idempotency-key") else { return Ok(None) };
     let name = name.to_str().map_err(|_| Problem::invalid("Idempotency-Key", "no text", "a name"))?;
     check_name("Idempotency-Key", name)?;
-    let hash = blake3::hash(asked.as_bytes()).to_hex().to_string();
-    Ok(Some((name.to_owned(), hash)))
+    Ok(Some(Request::new(name, &meaning())))
+}
+
+/// What a network means: entries of a list in any order, however they are written.
+fn meant_network(network: &Network) -> Meaning {
+    let Network::Allow(rules) = network else { return json!(network) };
+    let rule = |text: &String| Rule::parse(text).map_or_else(|_| text.clone(), |rule| format!("{rule:?}"));
+    let rules: std::collections::BTreeSet<String> = rules.iter().map(rule).collect();
+    json!({ "allow": rules })
+}
+
+/// What of a wanted sandbox its request means. From a checkpoint, what `given` does not name is as its sandbox had it.
+fn meaning(given: &CreateSandbox, wanted: &Wanted) -> Meaning {
+    let Wanted { spec, labels, lifetime, idle, require, name, .. } = wanted;
+    let image = Source::parse(&spec.image).map_or_else(|_| spec.image.clone(), |source| source.to_string());
+    let files =
+        spec.files.iter().map(|(path, content)| (path, (content.text(), content.mode().unwrap_or_default())));
+    let require: std::collections::BTreeSet<&String> = require.iter().collect();
+    let own = |named: bool, value: Meaning| {
+        if given.checkpoint.is_some() && !named { Meaning::Null } else { value }
+    };
+    json!({
+        "create": image,
+        "cpu": own(given.cpu.is_some(), json!(spec.cpu)),
+        "memory": own(given.memory.is_some(), json!(spec.memory)),
+        "disk": own(given.disk.is_some(), json!(spec.disk)),
+        "files_max": own(given.files_max.is_some(), json!(spec.files_max)),
+        "processes_max": own(given.processes_max.is_some(), json!(spec.processes_max)),
+        "network": own(given.network.is_some(), meant_network(&spec.network)),
+        "env": spec.env,
+        "user": spec.user,
+        "workdir": spec.workdir,
+        "entrypoint": spec.entrypoint,
+        "files": files.collect::<BTreeMap<_, _>>(),
+        "setup": spec.setup,
+        "labels": labels,
+        "lifetime": lifetime,
+        "idle": idle,
+        "name": name,
+        "require": require,
+    })
 }
 
 impl CreateSandbox {
     /// As the registry wants it. `base`: what a checkpoint's sandbox had.
-    fn wanted(self, base: SandboxSpec, request: Option<(String, String)>) -> Result<Wanted, Problem> {
+    fn wanted(self, base: SandboxSpec) -> Result<Wanted, Problem> {
         let size = |given: &Option<Size>, what, default| {
             given.as_ref().map_or(Ok(default), |given: &Size| given.bytes(what))
         };
@@ -278,9 +326,10 @@ impl CreateSandbox {
             image: None,
             labels: self.labels.unwrap_or_default(),
             lifetime: seconds("lifetime_s", self.lifetime_s.unwrap_or(LIFETIME_S), 604_800.0)?,
+            ready_within: None,
             idle: self.idle_s.map(|idle_s| seconds("idle_s", idle_s, 604_800.0)).transpose()?,
             require: self.require.unwrap_or_default(),
-            request,
+            request: None,
         })
     }
 }
@@ -302,18 +351,33 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, axum::Json<SandboxView>), Problem> {
     api.admits()?;
     let wait = seconds("wait_s", query.wait_s.unwrap_or(60.0), WAIT_MAX_S)?;
-    let request = request_name(&headers, &format!("create {body:?}"))?;
     let base = match (&body.checkpoint, &body.image) {
         (Some(_), Some(image)) => {
-            return Err(Problem::invalid("image", image, "nothing, where a `checkpoint` is named"));
+            return Err(Problem::invalid("image", shown(image), "nothing, where a `checkpoint` is named"));
         }
         (Some(id), None) => {
-            let (_, record) = api.registry.find_checkpoint(&key.id, id).await?;
-            SandboxSpec { image: format!("{CHECKPOINT}{id}"), ..Registry::spec_of(&record, None, None) }
+            check_name("checkpoint", id)?;
+            SandboxSpec { image: format!("{CHECKPOINT}{id}"), ..SandboxSpec::default() }
         }
         (None, _) => SandboxSpec::default(),
     };
-    let entry = api.registry.create(&key, body.wanted(base, request)?)?;
+    let meant = body.clone().wanted(base)?;
+    let request = request_name(&headers, || meaning(&body, &meant))?;
+    let mut wanted = meant;
+    if let Some(id) = &body.checkpoint {
+        // Where the request has been made before, its checkpoint may be gone.
+        if let Some(request) = &request
+            && let Some(entry) = api.registry.sandboxes_of(&key.id, request).await?.remove(&0)
+        {
+            entry.settled(false, wait).await;
+            return Ok(made(&entry));
+        }
+        let (_, record) = api.registry.find_checkpoint(&key.id, id).await?;
+        let base = Registry::spec_of(&record, None, None);
+        wanted = body.wanted(SandboxSpec { image: wanted.spec.image, ..base })?;
+    }
+    let wanted = Wanted { request, ..wanted };
+    let entry = api.registry.create_once(&key, vec![wanted], None).await?.remove(0);
     entry.settled(false, wait).await;
     Ok(made(&entry))
 }
@@ -337,21 +401,29 @@ pub(crate) async fn list(
     if !(1..=1000).contains(&limit) {
         return Err(Problem::invalid("limit", limit, "1 to 1000"));
     }
-    let all = api.registry.list(&key.id).into_iter().map(|entry| entry.view());
+    let after = query.after.as_deref().map(place).transpose()?;
+    let all = api.registry.list(&key.id).into_iter();
+    let rest = all.filter(|entry| after.as_ref().is_none_or(|after| entry.place() > *after));
     let fits = |view: &SandboxView| {
         query.state.is_none_or(|state| view.state == state)
             && query.name.as_ref().is_none_or(|name| view.name.as_ref() == Some(name))
             && query.label.iter().all(|label| has_label(&view.labels, label))
     };
-    let mut rest = all.skip_while(|view| query.after.as_ref().is_some_and(|after| view.id != *after));
-    if query.after.is_some() && rest.next().is_none() {
-        return Err(Problem::invalid("after", query.after.unwrap_or_default(), "`next` of the page before"));
-    }
-    let mut sandboxes: Vec<SandboxView> = rest.filter(fits).take(limit + 1).collect();
+    let mut sandboxes: Vec<SandboxView> =
+        rest.map(|entry| entry.view()).filter(fits).take(limit.saturating_add(1)).collect();
     let more = sandboxes.len() > limit;
     sandboxes.truncate(limit);
-    let next = if more { sandboxes.last().map(|view| view.id.clone()) } else { None };
+    let next = sandboxes.last().filter(|_| more).map(|view| format!("{}-{}", view.created_ms, view.id));
     Ok(axum::Json(SandboxList { sandboxes, next }))
+}
+
+/// The place in the list that a cursor names, whether or not a sandbox stands there now.
+fn place(cursor: &str) -> Result<Place, Problem> {
+    let parts = cursor.split_once('-').and_then(|(created_ms, id)| Some((created_ms.parse().ok()?, id)));
+    let (created_ms, id): (u64, &str) = parts
+        .filter(|(_, id)| check_name("after", id).is_ok())
+        .ok_or_else(|| Problem::invalid("after", shown(cursor), "`next` of the page before"))?;
+    Ok((Reverse(created_ms), id.to_owned()))
 }
 
 /// Whether labels fit `NAME=VALUE` or `NAME`.
@@ -390,12 +462,13 @@ pub(crate) async fn change(
     if let Some(labels) = &body.labels {
         check_labels(labels)?;
     }
-    let change = |record: &mut crate::registry::Record| {
+    let change = move |record: &mut crate::registry::Record| {
         if let Some(labels) = body.labels {
             record.labels = labels;
         }
         if let Some(lifetime) = lifetime {
-            record.expires_ms = crate::registry::now_ms() + crate::registry::millis(lifetime);
+            let now_ms = crate::registry::now_ms();
+            record.expires_ms = now_ms.saturating_add(crate::registry::millis(lifetime));
         }
         record.idle_s = body.idle_s.or(record.idle_s);
     };
@@ -462,36 +535,38 @@ pub(crate) async fn fork(
     }
     let lifetime = seconds("lifetime_s", body.lifetime_s.unwrap_or(LIFETIME_S), 604_800.0)?;
     let idle = body.idle_s.map(|idle_s| seconds("idle_s", idle_s, 604_800.0)).transpose()?;
-    let request = request_name(&headers, &format!("fork {id} {body:?}"))?;
-    // Each fork's own name is the request's with a number behind it.
-    let named =
-        |number: usize| request.as_ref().map(|(name, hash)| (format!("{name}-{number}"), hash.clone()));
-    let entry = api.registry.find(&key.id, &id)?;
-    let known: Vec<Arc<Entry>> = (0..count)
-        .filter_map(|number| api.registry.by_request(&key.id, &named(number)?).transpose())
-        .collect::<Result<_, _>>()?;
-    let entries = match known {
-        known if known.len() == count => known,
-        _ => {
-            let (sandbox, _busy) = api.registry.running(&key.id, &id)?;
-            let record = entry.record();
-            let checkpoint = api.registry.passing(&entry).await?;
-            let spec = Registry::spec_of(&record, sandbox.user.clone(), Some(sandbox.workdir.clone()));
-            let wanted = (0..count).map(|number| Wanted {
-                id: None,
-                name: None,
-                spec: SandboxSpec { image: format!("{CHECKPOINT}{}", checkpoint.id), ..spec.clone() },
-                from_checkpoint: true,
-                // The checkpoint passes; what lies below it stays.
-                image: Some(record.image.clone()),
-                labels: body.labels.clone().unwrap_or_else(|| record.labels.clone()),
-                lifetime,
-                idle: idle.or(record.idle_s.map(Duration::from_secs_f64)),
-                require: Vec::new(),
-                request: named(number),
-            });
-            api.registry.create_all(&key, wanted.collect(), Some(&checkpoint))?
-        }
+    let request = request_name(
+        &headers,
+        || json!({ "fork": id, "count": count, "labels": body.labels, "lifetime": lifetime, "idle": idle }),
+    )?;
+    let known = match &request {
+        Some(request) => api.registry.sandboxes_of(&key.id, request).await?,
+        None => BTreeMap::new(),
+    };
+    let entries: Vec<Arc<Entry>> = if known.len() == count {
+        known.into_values().collect()
+    } else {
+        let entry = api.registry.find(&key.id, &id)?;
+        let (sandbox, _busy) = api.registry.running(&key.id, &id)?;
+        let record = entry.record();
+        let checkpoint = api.registry.passing(&entry).await?;
+        let spec = Registry::spec_of(&record, sandbox.user.clone(), Some(sandbox.workdir.clone()));
+        let idle = idle.or_else(|| Duration::try_from_secs_f64(record.idle_s?).ok());
+        let wanted = (0u32..).take(count).map(|part| Wanted {
+            id: None,
+            name: None,
+            spec: SandboxSpec { image: format!("{CHECKPOINT}{}", checkpoint.id), ..spec.clone() },
+            from_checkpoint: true,
+            // The checkpoint passes; what lies below it stays.
+            image: Some(record.image.clone()),
+            labels: body.labels.clone().unwrap_or_else(|| record.labels.clone()),
+            lifetime,
+            ready_within: None,
+            idle,
+            require: Vec::new(),
+            request: request.as_ref().map(|request| request.part(part)),
+        });
+        api.registry.create_once(&key, wanted.collect(), Some(&checkpoint)).await?
     };
     let all = futures::future::join_all(
         entries.iter().map(|fork| fork.settled(false, Duration::from_secs_f64(WAIT_MAX_S))),

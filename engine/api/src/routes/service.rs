@@ -1,5 +1,6 @@
 //! The service itself: whether it lives, what it holds, what it can.
 
+use super::orchard::caller;
 use crate::http::{Api, Observer, Reader};
 use crate::keys::Scope;
 use crate::problem::Problem;
@@ -112,7 +113,10 @@ pub(crate) struct Resources {
 
 /// What this key holds and may hold.
 #[utoipa::path(get, path = "/resources", tag = "service", operation_id = "resources", responses((status = 200, body = Resources)))]
-pub(crate) async fn resources(Reader(key): Reader, State(api): State<Api>) -> Json<Resources> {
+pub(crate) async fn resources(
+    caller::Reader(key): caller::Reader,
+    State(api): State<Api>,
+) -> Json<Resources> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = meminfo.lines().find_map(|line| {
         let kib: u64 = line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -28,6 +28,8 @@ const MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub(crate) const INPUTS_MAX: usize = 16;
 /// How long the first message may take.
 const FIRST_MAX: Duration = Duration::from_secs(30);
+/// How long a client may take to end a connection, once it was told.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 /// How long a client may take a message.
 const SEND_MAX: Duration = Duration::from_secs(600);
 
@@ -210,10 +212,16 @@ pub(crate) fn upgraded(
     Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX))
 }
 
-/// Ends a WebSocket in order, if the client takes it.
+/// Ends a WebSocket in order, if the client takes it: its own end is waited for. A connection that is closed before loses what
+/// was sent last, where the client is still sending.
 pub(crate) async fn close(socket: &mut WebSocket, code: u16) {
     let frame = Message::Close(Some(CloseFrame { code, reason: "".into() }));
-    let _ = tokio::time::timeout(Duration::from_secs(5), socket.send(frame)).await;
+    let closed = async {
+        if socket.send(frame).await.is_ok() {
+            while let Some(Ok(_)) = socket.recv().await {}
+        }
+    };
+    let _ = tokio::time::timeout(CLOSE_MAX, closed).await;
 }
 
 /// Sends a message; whether the client took it.

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use espalier_agent_client::wire::{self, CommandSpec, Id, outcome::Outcome};
-use espalier_agent_client::{Excerpts, command};
+use espalier_agent_client::{Excerpts, Reason, command};
 use espalier_sandbox::service::Sandbox;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -159,6 +159,9 @@ pub(crate) struct CommandView {
     pub(crate) signal: Option<i32>,
     /// Why it did not start.
     pub(crate) message: Option<String>,
+    /// Its program, or the folder to start in, is not there.
+    #[serde(skip)]
+    pub(crate) not_found: bool,
     /// How long it ran.
     pub(crate) duration_ms: Option<u64>,
     /// Printed: head and tail, with what was left out named between. Bytes that are no UTF-8 are replaced.
@@ -232,6 +235,7 @@ impl CommandView {
             exit_code: None,
             signal: None,
             message: None,
+            not_found: false,
             duration_ms: None,
             stdout: String::new(),
             stderr: String::new(),
@@ -274,6 +278,7 @@ impl CommandView {
             Some(Outcome::OutOfMemory(_)) => Ending::OutOfMemory,
             Some(Outcome::Unstarted(unstarted)) => {
                 view.message = Some(unstarted.message.clone());
+                view.not_found = unstarted.reason() == Reason::NotFound;
                 Ending::NotStarted
             }
             None => Ending::NotStarted,
@@ -284,7 +289,7 @@ impl CommandView {
     /// With what it printed.
     pub(super) fn printed(mut self, stdout: wire::Excerpt, stderr: wire::Excerpt) -> CommandView {
         let total = |excerpt: &wire::Excerpt| {
-            (excerpt.head.len() + excerpt.tail.len()) as u64 + excerpt.omitted_bytes
+            ((excerpt.head.len() + excerpt.tail.len()) as u64).saturating_add(excerpt.omitted_bytes)
         };
         self.stdout_bytes = self.stdout_bytes.max(total(&stdout));
         self.stderr_bytes = self.stderr_bytes.max(total(&stderr));

@@ -1,9 +1,14 @@
 //! A terminal over a WebSocket, in messages of JSON.
 
-use super::super::commands::{SignalName, at};
+use super::super::commands::SignalName;
 use super::super::stream::{ALIVE_EVERY, INPUTS_MAX, close, send, upgraded};
+use super::at;
+use super::caller::SocketWriter;
+use super::forms::CommandLine;
+use super::jobs::{login_in_terminal, quoted};
+use super::values::{self, Flag, Number, REQUEST_MAX};
 use crate::calls::{self, At};
-use crate::http::{Api, Query, QueryWriter, Segments, parse};
+use crate::http::{Api, Query, Segments, parse};
 use crate::problem::{Code, Problem};
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -38,43 +43,52 @@ pub(crate) struct PtyQuery {
 enum Saying {
     Init(Init),
     Stdin { data: String },
-    Signal { sig: SignalName },
-    Resize { rows: u16, cols: u16 },
+    Signal { sig: Option<SignalName> },
+    Resize { rows: Number, cols: Number },
     Close,
 }
 
 /// What to run.
 #[derive(Deserialize)]
 struct Init {
-    #[serde(default)]
-    cmd: Option<super::forms::CommandLine>,
-    #[serde(default)]
+    cmd: Option<CommandLine>,
     env: Option<BTreeMap<String, String>>,
-    #[serde(default)]
     cwd: Option<String>,
-    #[serde(default)]
-    rows: Option<u16>,
-    #[serde(default)]
-    cols: Option<u16>,
-    #[serde(default)]
-    login_shell: Option<bool>,
+    rows: Option<Number>,
+    cols: Option<Number>,
+    login_shell: Option<Flag>,
+}
+
+/// The size of a terminal.
+fn size(rows: Number, columns: Number) -> Terminal {
+    Terminal { rows: rows.within(1, u16::MAX).into(), columns: columns.within(1, u16::MAX).into() }
+}
+
+/// A signal as its service knows it: in any case, and SIGTERM for what it does not know.
+fn signal(named: Option<SignalName>) -> i32 {
+    const SIGTERM: i32 = 15;
+    let named = named.map(|name| match name {
+        SignalName::Name(text) => SignalName::Name(text.to_uppercase()),
+        number => number,
+    });
+    named.and_then(|name| name.number().ok()).unwrap_or(SIGTERM)
 }
 
 /// A terminal over a WebSocket, in messages of JSON.
 ///
 /// The client sends `{"type": "init", "cmd", "env", "cwd", "rows", "cols", "login_shell"}`, then `stdin` with `data` (base64), `signal`
-/// with `sig`, `resize` with `rows` and `cols`, `close`; it gets `ready`, `stdout` with `data` (base64), `exit` with `code`, or `error`
+/// with `sig`, `resize` with `rows` and `cols`, `close` (what is none of these is left out); it gets `ready`, `stdout` with `data` (base64), `exit` with `code`, or `error`
 /// with `message`.
 #[utoipa::path(get, path = "/sandboxes/{id}/exec/pty", tag = "orchard", operation_id = "orchard_pty",
     params(("id" = String, Path, description = "Of the sandbox"), PtyQuery), responses((status = 101, description = "A WebSocket")))]
 pub(crate) async fn pty(
-    QueryWriter(key): QueryWriter,
+    SocketWriter(key): SocketWriter,
     State(api): State<Api>,
     Segments(id): Segments<String>,
     Query(_key): Query<PtyQuery>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
-    let at = at(&api, &key.id, &id)?;
+    let at = at(&api, &key.id, &id, REQUEST_MAX).await?;
     let sockets = api.sockets.clone();
     Ok(upgraded(upgrade)?.on_upgrade(move |mut socket| {
         sockets.track_future(async move {
@@ -91,22 +105,30 @@ async fn tell(socket: &mut WebSocket, message: &Value) -> bool {
 }
 
 /// The next message; `None`: the client is gone.
-async fn hear(socket: &mut WebSocket) -> Result<Option<Saying>, Problem> {
+async fn next(socket: &mut WebSocket) -> Option<Result<Saying, Problem>> {
     loop {
-        let message = match socket.recv().await {
-            Some(Ok(Message::Text(text))) => parse(text.as_bytes()),
-            Some(Ok(Message::Binary(bytes))) => parse(&bytes),
-            Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
-            Some(Ok(Message::Close(_)) | Err(_)) | None => return Ok(None),
-        };
-        return message.map(Some);
+        match socket.recv().await {
+            Some(Ok(Message::Text(text))) => return Some(parse(text.as_bytes())),
+            Some(Ok(Message::Binary(bytes))) => return Some(parse(&bytes)),
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
+        }
+    }
+}
+
+/// The next message that says something.
+async fn hear(socket: &mut WebSocket) -> Option<Saying> {
+    loop {
+        if let Ok(saying) = next(socket).await? {
+            return Some(saying);
+        }
     }
 }
 
 async fn talk(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result<(), Problem> {
-    let first = tokio::time::timeout(FIRST_MAX, hear(socket)).await;
-    let first = first.map_err(|_| Problem::new(Code::Timeout, "no first message came"))??;
-    let init = match first {
+    let first = tokio::time::timeout(FIRST_MAX, next(socket)).await;
+    let first = first.map_err(|_| Problem::new(Code::Timeout, "no first message came"))?;
+    let init = match first.transpose()? {
         Some(Saying::Init(init)) => init,
         Some(_) => return Err(Problem::new(Code::Malformed, "the first message is not `init`")),
         None => return Ok(()),
@@ -155,26 +177,24 @@ async fn talk(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result
                 Err(error) => break Err(error.into()),
             },
             (place, said) = async { (input.reserve().await, hear(socket).await) } => match said {
-                Ok(Some(Saying::Stdin { data })) => {
-                    let Ok(bytes) = BASE64_STANDARD.decode(data) else {
+                Some(Saying::Stdin { data }) => {
+                    let Ok(bytes) = values::decode(&data) else {
                         break Err(Problem::new(Code::Invalid, "stdin: `data` is not base64"));
                     };
                     if let Ok(place) = place {
                         place.send(bytes);
                     }
                 }
-                Ok(Some(Saying::Signal { sig })) => match sig.number() {
-                    Ok(number) => drop(agent.signal(&agent.allot(), &call, number, false).await),
-                    Err(problem) => break Err(problem),
-                },
-                Ok(Some(Saying::Resize { rows, cols })) => {
-                    let size = Terminal { rows: rows.max(1).into(), columns: cols.max(1).into() };
-                    // One that has ended has no size.
-                    let _ = agent.resize(&call, size).await;
+                Some(Saying::Signal { sig }) => {
+                    // To the shell and what it waits for: a shell heeds a signal only when that has ended.
+                    let _ = agent.signal(&agent.allot(), &call, signal(sig), true).await;
                 }
-                Ok(Some(Saying::Init(_))) => break Err(Problem::new(Code::Malformed, "a second `init`")),
-                Ok(Some(Saying::Close) | None) => break Ok(()),
-                Err(problem) => break Err(problem),
+                Some(Saying::Resize { rows, cols }) => {
+                    // One that has ended has no size.
+                    let _ = agent.resize(&call, size(rows, cols)).await;
+                }
+                Some(Saying::Init(_)) => break Err(Problem::new(Code::Malformed, "a second `init`")),
+                Some(Saying::Close) | None => break Ok(()),
             },
             _ = alive.tick() => {
                 if !send(socket, Message::Ping(Bytes::new())).await {
@@ -189,24 +209,31 @@ async fn talk(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result
 }
 
 fn spec(sandbox: &espalier_sandbox::service::Sandbox, init: Init) -> CommandSpec {
-    use super::forms::CommandLine;
-    let login = if init.login_shell.unwrap_or(false) { "-l" } else { "-i" };
+    let login = init.login_shell.is_some_and(|login| login.0);
     let program = match init.cmd {
+        Some(CommandLine::Text(text)) if login => login_in_terminal(&text),
         Some(CommandLine::Text(text)) => command::script(text),
-        Some(CommandLine::Words(words)) if !words.is_empty() => command::arguments(words),
-        _ => command::script(format!("exec $(command -v bash || echo sh) {login}")),
+        Some(CommandLine::Words(words)) if words.is_empty() => shell(login),
+        Some(CommandLine::Words(words)) if login => login_in_terminal(&quoted(&words)),
+        Some(CommandLine::Words(words)) => command::arguments(words),
+        None => shell(login),
     };
-    let folder = calls::folder(sandbox, init.cwd.as_deref());
+    let folder = calls::folder(sandbox, init.cwd.as_deref().filter(|cwd| !cwd.is_empty()));
+    // 0 is the default.
+    let given = |size: Option<Number>, default| size.filter(|size| size.0 != 0.0).unwrap_or(Number(default));
     CommandSpec {
         folder: folder.into(),
         environment: calls::variables(init.env.as_ref()),
         user: sandbox.user.clone().unwrap_or_default(),
-        terminal: Some(Terminal {
-            rows: init.rows.unwrap_or(24).max(1).into(),
-            columns: init.cols.unwrap_or(80).max(1).into(),
-        }),
+        terminal: Some(size(given(init.rows, 24.0), given(init.cols, 80.0))),
         stdin_open: true,
         label: "pty".to_owned(),
         ..program
     }
+}
+
+/// The best shell there is.
+fn shell(login: bool) -> CommandSpec {
+    let login = if login { "-l" } else { "-i" };
+    command::script(format!("exec $(command -v bash || echo sh) {login}"))
 }

@@ -1,0 +1,140 @@
+//! Files in JSON, and patches.
+
+use super::super::files::{Kind, StatView, entries};
+use super::at;
+use super::caller::{Body, Reader, Writer};
+use super::forms::{File, FileList, FolderQuery, Mode, Patch, Patched, PathQuery, Upload, Uploaded};
+use super::values::{self, REQUEST_MAX};
+use crate::calls;
+use crate::http::{Api, Query, Segments};
+use crate::problem::{Code, Problem};
+use axum::extract::State;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use espalier_agent_client::Agent;
+use espalier_agent_client::files::Source;
+use espalier_agent_client::wire;
+use futures::StreamExt;
+
+/// Largest file in an answer: it is base64 in JSON.
+const FILE_BYTES_MAX: usize = 64 << 20;
+/// Links of a folder that are followed at once.
+const LINKS_AT_ONCE: usize = 16;
+
+/// Applies a patch: all of it or nothing. One that does not apply is an answer, too.
+#[utoipa::path(post, path = "/sandboxes/{id}/apply_patch", tag = "orchard", operation_id = "orchard_apply_patch",
+    params(("id" = String, Path, description = "Of the sandbox")), request_body = Patch, responses((status = 200, body = Patched)))]
+pub(crate) async fn apply_patch(
+    Writer(key): Writer,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+    Body(body): Body<Patch>,
+) -> Result<axum::Json<Patched>, Problem> {
+    let within = body.within();
+    let at = at(&api, &key.id, &id, REQUEST_MAX).await?;
+    let agent = &at.sandbox.agent;
+    let mut patch = body.patch.into_bytes();
+    // Its service writes the text into a file with a newline behind it.
+    if !patch.ends_with(b"\n") {
+        patch.push(b'\n');
+    }
+    let request = wire::ApplyPatchRequest {
+        root: at.sandbox.workdir.clone().into_bytes().into(),
+        patch: patch.into(),
+        ..wire::ApplyPatchRequest::default()
+    };
+    let applied = tokio::time::timeout(within, agent.apply_patch(&agent.allot(), request)).await;
+    let result = match applied {
+        Err(_) => Err(format!("the patch was not applied within {within:?}")),
+        Ok(Err(error)) => match Problem::from(error) {
+            problem if problem.code == Code::Patch || problem.code == Code::Invalid => Err(problem.detail),
+            problem => return Err(problem),
+        },
+        Ok(Ok(applied)) => {
+            let name = |file: &wire::PatchedFile| String::from_utf8_lossy(&file.path).into_owned();
+            Ok(applied.files.iter().map(|file| format!("patched {}\n", name(file))).collect::<String>())
+        }
+    };
+    let exit_code = i32::from(result.is_err());
+    Ok(axum::Json(match result {
+        Ok(stdout) => Patched { success: true, stdout, stderr: String::new(), exit_code, error: None },
+        Err(error) => {
+            let stderr = error.clone();
+            Patched { success: false, stdout: String::new(), stderr, exit_code, error: Some(error) }
+        }
+    }))
+}
+
+/// Writes a file.
+#[utoipa::path(post, path = "/sandboxes/{id}/files", tag = "orchard", operation_id = "orchard_upload_file",
+    params(("id" = String, Path, description = "Of the sandbox")), request_body = Upload, responses((status = 200, body = Uploaded)))]
+pub(crate) async fn upload(
+    Writer(key): Writer,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+    Body(body): Body<Upload>,
+) -> Result<axum::Json<Uploaded>, Problem> {
+    let content = values::decode(&body.content)
+        .map_err(|error| Problem::new(Code::Invalid, format!("content: {error}")).hint("it is base64"))?;
+    let mode = body.mode.as_ref().map(Mode::bits).transpose()?;
+    let at = at(&api, &key.id, &id, REQUEST_MAX).await?;
+    let agent = &at.sandbox.agent;
+    let header = wire::WriteHeader {
+        path: calls::absolute(&at.sandbox, body.path.as_bytes()).into(),
+        mode,
+        owner: at.sandbox.user.clone().unwrap_or_default(),
+        parents: true,
+        ..wire::WriteHeader::default()
+    };
+    let size = content.len() as u64;
+    agent.write(&agent.allot(), header, Source::Bytes(content.into())).await?;
+    Ok(axum::Json(Uploaded { path: body.path, size, success: true }))
+}
+
+/// Reads a file; at most 64 MiB.
+#[utoipa::path(get, path = "/sandboxes/{id}/files", tag = "orchard", operation_id = "orchard_download_file",
+    params(("id" = String, Path, description = "Of the sandbox"), PathQuery), responses((status = 200, body = File)))]
+pub(crate) async fn download(
+    Reader(key): Reader,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+    Query(query): Query<PathQuery>,
+) -> Result<axum::Json<File>, Problem> {
+    let at = at(&api, &key.id, &id, REQUEST_MAX).await?;
+    let path = calls::absolute(&at.sandbox, query.path.as_bytes());
+    let content = at.sandbox.agent.read(path, 0, 0).await?.collect(FILE_BYTES_MAX).await?;
+    let size = content.len() as u64;
+    let content = BASE64_STANDARD.encode(content);
+    Ok(axum::Json(File { path: query.path, content, encoding: "base64", size }))
+}
+
+/// What stands in a folder.
+#[utoipa::path(get, path = "/sandboxes/{id}/files/list", tag = "orchard", operation_id = "orchard_list_files",
+    params(("id" = String, Path, description = "Of the sandbox"), FolderQuery), responses((status = 200, body = FileList)))]
+pub(crate) async fn list_files(
+    Reader(key): Reader,
+    State(api): State<Api>,
+    Segments(id): Segments<String>,
+    Query(query): Query<FolderQuery>,
+) -> Result<axum::Json<FileList>, Problem> {
+    let at = at(&api, &key.id, &id, REQUEST_MAX).await?;
+    let named = query.path.filter(|path| !path.is_empty());
+    let path = named.unwrap_or_else(|| at.sandbox.workdir.clone());
+    let folder = calls::absolute(&at.sandbox, path.as_bytes());
+    let agent = &at.sandbox.agent;
+    let found = futures::stream::iter(entries(agent, folder.clone(), 1).await?);
+    let found = found.map(|entry| followed(agent, &folder, entry)).buffered(LINKS_AT_ONCE);
+    Ok(axum::Json(FileList::of(path, found.collect().await)))
+}
+
+/// What a link points to, under the link's name; a link to nothing, and all else, as it is.
+async fn followed(agent: &Agent, folder: &[u8], entry: StatView) -> StatView {
+    if entry.kind != Kind::Link {
+        return entry;
+    }
+    let path = [folder, b"/", entry.path.as_bytes()].concat();
+    match agent.stat(path, true).await {
+        Ok(stat) => StatView::of(entry.path.as_bytes(), &stat),
+        Err(_) => entry,
+    }
+}
