@@ -42,10 +42,14 @@ pub(crate) fn build(places: u32) -> Result<Engine, PluginError> {
                 "memory for plugin instances cannot be reserved, each is mapped for itself: {error:#}"
             );
             config.allocation_strategy(InstanceAllocationStrategy::OnDemand);
-            Engine::new(&config)
-                .map_err(|error| PluginError::Host(format!("wasmtime refuses this machine: {error:#}")))
+            Engine::new(&config).map_err(|error| PluginError::host("wasmtime refuses this machine", error))
         }
     }
+}
+
+/// An engine that compiles for the one of [`build`] and makes no instances.
+pub(crate) fn for_compiling() -> wasmtime::Result<Engine> {
+    Engine::new(&config())
 }
 
 /// Every setting here is part of the key of compiled code.
@@ -110,7 +114,7 @@ impl Ticker {
                     engine.increment_epoch();
                 }
             })
-            .map_err(|error| PluginError::Host(format!("cannot start the epoch thread: {error}")))?;
+            .map_err(|error| PluginError::host("cannot start the epoch thread", error))?;
         Ok(Ticker { _stop: stop })
     }
 }

@@ -16,8 +16,10 @@ use async_trait::async_trait;
 use espalier_core::failure::Failure;
 use espalier_core::host::{Environment, Environments, Observation, StepResult};
 use espalier_core::meter::Meter;
+use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::task::TaskView;
 use espalier_core::trajectory::{LogLine, Step};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,6 +74,10 @@ struct Shared {
 struct Records {
     steps: Vec<Step>,
     failure: Option<String>,
+    /// The same in parts.
+    plugin_failure: Option<Box<PluginFailure>>,
+    /// Exports that did their work.
+    served: BTreeSet<&'static str>,
     given_up: Option<&'static str>,
     env_time: Duration,
 }
@@ -106,13 +112,19 @@ enum Fault {
     /// The harness misused it; nothing happened.
     Misuse(String),
     /// The plugin failed; the instance is over.
-    Broken(String),
+    Broken(String, Option<Box<PluginFailure>>),
+}
+
+impl From<trap::TrapReport> for Fault {
+    fn from(report: trap::TrapReport) -> Fault {
+        Fault::Broken(report.text, Some(report.failure))
+    }
 }
 
 impl EnvironmentHost {
     pub(crate) fn new(host: Arc<Inner>, run: EnvironmentRun) -> EnvironmentHost {
         let limits = run.meter.limits().clone();
-        let logs = Logs::new(&run.alias, limits.log_bytes);
+        let logs = Logs::of_rollout(&run.alias, limits.log_bytes, &run.meter);
         let gate = Gate::new(GateSetup {
             io: host.io.clone(),
             meter: Arc::new(Meter::new(limits.clone())),
@@ -165,6 +177,16 @@ impl EnvironmentHost {
     /// Why the plugin trapped or failed, if it did: evidence for `environment-failure`.
     pub fn failure(&self) -> Option<String> {
         self.shared.records().failure.clone()
+    }
+
+    /// The same in parts, where the plugin itself failed.
+    pub fn plugin_failure(&self) -> Option<PluginFailure> {
+        self.shared.records().plugin_failure.as_deref().cloned()
+    }
+
+    /// Exports that did their work, like `provider.step`.
+    pub fn served(&self) -> Vec<String> {
+        self.shared.records().served.iter().map(|name| format!("provider.{name}")).collect()
     }
 
     /// What the plugin logged.
@@ -260,10 +282,8 @@ impl Environment for OpenWorld {
                     let provider = live.plugin.espalier_environment_provider();
                     let returned = provider.call_step(&mut live.store, &action).await;
                     let result = step_in(shared.returned("step", returned, &live.store)?);
-                    check_step(&result).map_err(|stop| {
-                        let text = trap::report(&stop.into(), live.store.data(), "provider.step").text;
-                        Fault::Broken(text)
-                    })?;
+                    check_step(&result)
+                        .map_err(|stop| trap::report(&stop.into(), live.store.data(), "provider.step"))?;
                     if result.done {
                         live.stage = Stage::Done;
                     }
@@ -354,14 +374,20 @@ impl Shared {
                 })
             })
             .await
-            .unwrap_or_else(|error| Err(Fault::Broken(format!("the plugin host failed: {error}"))));
+            .unwrap_or_else(|error| Err(Fault::Broken(format!("the plugin host failed: {error}"), None)));
         given_up.armed = false;
         self.records().env_time += started.elapsed();
         match result {
-            Ok(value) => Ok(value),
+            Ok(value) => {
+                self.records().served.insert(name);
+                Ok(value)
+            }
             Err(Fault::Misuse(text)) => Err(Failure::Invalid(text)),
-            Err(Fault::Broken(text)) => {
-                self.records().failure = Some(text.clone());
+            Err(Fault::Broken(text, failure)) => {
+                let mut records = self.records();
+                records.failure = Some(text.clone());
+                records.plugin_failure = failure;
+                drop(records);
                 Err(Failure::Unavailable(text))
             }
         }
@@ -377,7 +403,7 @@ impl Shared {
         self.host.spawn_detached(Arc::clone(&self.cpu), async move {
             let mut instance = instance.lock_owned().await;
             let result = job(&mut instance).await;
-            if let Err(Fault::Broken(_)) = &result {
+            if let Err(Fault::Broken(..)) = &result {
                 *instance = Instance::Gone;
             }
             result
@@ -392,7 +418,7 @@ impl Shared {
                 unreachable!("it is fresh")
             };
             let Pre::Environment(pre) = &self.plugin.loaded.pre else {
-                return Err(Fault::Broken(self.plugin.not_a(World::Environment)));
+                return Err(Fault::Broken(self.plugin.not_a(World::Environment), None));
             };
             match pre.instantiate_async(&mut *store).await {
                 Ok(plugin) => {
@@ -401,7 +427,7 @@ impl Shared {
                     *instance = Instance::Live(Box::new(live));
                 }
                 Err(error) => {
-                    return Err(Fault::Broken(trap::report(&error, store.data(), "instantiation").text));
+                    return Err(trap::report(&error, store.data(), "instantiation").into());
                 }
             }
         }
@@ -420,14 +446,13 @@ impl Shared {
     ) -> Result<T, Fault> {
         match returned {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(failure)) => Err(Fault::Broken(format!(
-                "environment {} failed in {name}: {}",
-                self.alias,
-                failure_in(failure)
-            ))),
-            Err(error) => {
-                Err(Fault::Broken(trap::report(&error, store.data(), &format!("provider.{name}")).text))
+            Ok(Err(failure)) => {
+                let failure = failure_in(failure);
+                let text = format!("environment {} failed in {name}: {failure}", self.alias);
+                let failure = trap::returned(store.data(), &format!("provider.{name}"), &failure);
+                Err(Fault::Broken(text, Some(Box::new(failure))))
             }
+            Err(error) => Err(trap::report(&error, store.data(), &format!("provider.{name}")).into()),
         }
     }
 }

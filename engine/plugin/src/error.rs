@@ -1,5 +1,6 @@
 //! What can go wrong before a guest runs: reading, recognising, compiling and configuring a plugin.
 
+use crate::Exceeded;
 use std::path::PathBuf;
 
 /// Why a plugin cannot be used. Each variant is a defect of the plugin, of its settings or of this machine; none is
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
     /// The file cannot be read.
-    #[error("plugin {}: cannot be read: {source}", path.display())]
+    #[error("plugin {}: cannot be read", path.display())]
     Read {
         /// Which file.
         path: PathBuf,
@@ -31,6 +32,22 @@ pub enum PluginError {
         /// What the compiler or linker said.
         reason: String,
     },
+    /// It has more of something than is compiled.
+    #[error("plugin {}: {exceeded}", path.display())]
+    Bound {
+        /// Which file.
+        path: PathBuf,
+        /// Which bound, and how far it is exceeded.
+        exceeded: Exceeded,
+    },
+    /// The compiler took more memory or time than it may.
+    #[error("plugin {}: {reason}", path.display())]
+    TooLarge {
+        /// Which file.
+        path: PathBuf,
+        /// Which limit.
+        reason: String,
+    },
     /// `settings-schema` trapped, or is no JSON Schema.
     #[error("plugin {}: settings-schema: {reason}", path.display())]
     Schema {
@@ -40,14 +57,53 @@ pub enum PluginError {
         reason: String,
     },
     /// The experiment's settings break the plugin's schema.
-    #[error("{0}")]
+    #[error(transparent)]
     Settings(#[from] SettingsError),
     /// A reference that names no plugin.
-    #[error("{0}")]
+    #[error(transparent)]
     Unknown(#[from] UnknownPlugin),
     /// The engine of the host cannot be built on this machine.
-    #[error("plugin host: {0}")]
-    Host(String),
+    #[error("plugin host: {what}")]
+    Host {
+        /// What it could not do.
+        what: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The folder of compiled code cannot be used.
+    #[error("plugin host: cache folder {}", folder.display())]
+    CacheFolder {
+        /// Which.
+        folder: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl PluginError {
+    /// The host could not do something.
+    pub(crate) fn host(
+        what: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> PluginError {
+        PluginError::Host { what: what.into(), source: source.into() }
+    }
+
+    /// The same, of a component that its users know by another name than that of its file.
+    pub fn called(mut self, name: &str) -> PluginError {
+        if let PluginError::Read { path, .. }
+        | PluginError::Refused { path, .. }
+        | PluginError::Bound { path, .. }
+        | PluginError::TooLarge { path, .. }
+        | PluginError::Compile { path, .. }
+        | PluginError::Schema { path, .. } = &mut self
+        {
+            *path = PathBuf::from(name);
+        }
+        self
+    }
 }
 
 /// Settings that break the plugin's schema: every place, not just the first.

@@ -3,7 +3,7 @@
 //! [`Gate::enter`] admits a call, refuses it as a budget or a cancel demands, or stops the guest; [`Gate::leave`] sees the
 //! result, records it, and starts the grace when it is the first budget error. Futures of capabilities run on the
 //! engine's `io` runtime in between ([`Gate::pass`]), with the deadline of the import, of the rollout and of the grace;
-//! none of them, and no timer, lives on the guests' threads. This is where a durable journal will stand.
+//! none of them, and no timer, lives on the guests' threads.
 
 use crate::CancelToken;
 use crate::cpu::CpuClock;
@@ -60,6 +60,8 @@ pub(crate) struct Gate {
     /// When the turn under way has to be over; none before the first, or without `limits.turn_wall`.
     turn_until: Option<Instant>,
     turn_wall: bool,
+    /// Whether an import failed for a budget, a cancel, or something that was lost.
+    refused: bool,
     kill: Arc<AtomicBool>,
     calls: Vec<HostCall>,
     total: u64,
@@ -101,6 +103,7 @@ impl Gate {
             wall: false,
             turn_until: None,
             turn_wall: false,
+            refused: false,
             kill: Arc::new(AtomicBool::new(false)),
             calls: Vec::new(),
             total: 0,
@@ -302,6 +305,7 @@ impl Gate {
         if *failure == turn_budget() && self.turn_until.is_some_and(|until| now >= until) {
             self.turn_wall = true;
         }
+        self.refused |= failure.is_no_defect();
         if matches!(failure, Failure::Budget(_) | Failure::Cancelled) && self.grace.is_none() {
             self.grace = Some(Grace { cause: failure.clone(), calls_left: GRACE_CALLS, until: now + GRACE });
         }
@@ -378,6 +382,11 @@ impl Gate {
     /// Whether the time of a turn ran out.
     pub(crate) fn turn_wall_met(&self) -> bool {
         self.turn_wall
+    }
+
+    /// Whether a limit, a cancel or something that was lost came before now.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.refused || self.wall || self.turn_wall || self.cancel.is_cancelled()
     }
 
     /// Imports so far.

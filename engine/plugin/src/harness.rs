@@ -13,10 +13,14 @@ use espalier_core::ending::{HarnessEnd, Report};
 use espalier_core::host::sandbox::Sandboxes;
 use espalier_core::host::{Blobs, Environments, Models};
 use espalier_core::meter::Meter;
+use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::task::TaskView;
 use espalier_core::trajectory::{HostCall, LogLine};
 use std::sync::Arc;
 use wasmtime::Store;
+
+/// The export that is called.
+pub const EXPORT: &str = "harness.run";
 
 /// One run of a harness.
 pub struct HarnessRun {
@@ -51,6 +55,8 @@ pub struct HarnessRun {
 pub struct HarnessOutcome {
     /// How `run` came to its end.
     pub end: HarnessEnd,
+    /// How it failed, where it did.
+    pub failure: Option<Box<PluginFailure>>,
     /// Whether `limits.rollout_wall` was met.
     pub wall: bool,
     /// Whether `limits.turn_wall` was met.
@@ -71,7 +77,7 @@ pub(crate) async fn run(host: &Inner, run: HarnessRun) -> HarnessOutcome {
         return HarnessOutcome::ended(HarnessEnd::Trapped(run.plugin.not_a(World::Harness)));
     };
     let limits = run.meter.limits().clone();
-    let logs = Logs::new(&run.alias, limits.log_bytes);
+    let logs = Logs::of_rollout(&run.alias, limits.log_bytes, &run.meter);
     let gate = Gate::new(GateSetup {
         io: host.io.clone(),
         meter: run.meter,
@@ -126,20 +132,26 @@ async fn call(pre: HarnessPluginPre<Guest>, mut store: Store<Guest>, task: TaskV
         }
     }
     .await;
-    let end = match returned {
-        Ok(returned) => HarnessEnd::Returned(returned),
+    let (end, failure) = match returned {
+        Ok(returned) => {
+            let failed = returned.as_ref().err();
+            let failure = failed.map(|failure| Box::new(trap::returned(store.data(), EXPORT, failure)));
+            (HarnessEnd::Returned(returned), failure)
+        }
         Err(error) => {
-            let report = trap::report(&error, store.data(), "harness.run");
-            match report.class {
+            let report = trap::report(&error, store.data(), EXPORT);
+            let end = match report.class {
                 TrapClass::BudgetIgnored => HarnessEnd::BudgetIgnored(report.text),
                 _ => HarnessEnd::Trapped(report.text),
-            }
+            };
+            (end, Some(report.failure))
         }
     };
     let gate = &mut store.data_mut().gate;
     let (lines, log_bytes_dropped) = gate.logs().take();
     HarnessOutcome {
         end,
+        failure,
         wall: gate.wall_met(),
         turn_wall: gate.turn_wall_met(),
         host_calls_total: gate.total(),
@@ -171,6 +183,7 @@ impl HarnessOutcome {
     fn ended(end: HarnessEnd) -> HarnessOutcome {
         HarnessOutcome {
             end,
+            failure: None,
             wall: false,
             turn_wall: false,
             host_calls: Vec::new(),

@@ -4,7 +4,9 @@ use crate::bindings::environment::EnvironmentPluginPre;
 use crate::bindings::group_reward::GroupRewardPluginPre;
 use crate::bindings::harness::{HarnessPlugin, HarnessPluginPre};
 use crate::bindings::reward::{self, RewardPluginPre};
-use crate::cache::CodeCache;
+use crate::bounds::{self, Refusal};
+use crate::cache::{self, CodeCache};
+use crate::compiler::CompileError;
 use crate::cpu::Metered;
 use crate::engine::Ticker;
 use crate::gate::{AbortOnDrop, Gate, GateSetup};
@@ -13,8 +15,9 @@ use crate::logs::Logs;
 use crate::places::{self, Places};
 use crate::plugin::{Loaded, Pre};
 use crate::{
-    CancelToken, EnvironmentHost, EnvironmentRun, GroupRewardRun, GroupScoreOutcome, HarnessOutcome,
-    HarnessRun, Plugin, PluginError, RewardRun, ScoreOutcome, World, inspect, settings, trap, wasi,
+    CancelToken, Compiler, EnvironmentHost, EnvironmentRun, GroupRewardRun, GroupScoreOutcome,
+    HarnessOutcome, HarnessRun, Plugin, PluginError, RewardRun, ScoreOutcome, World, inspect, settings, trap,
+    wasi,
 };
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
@@ -23,14 +26,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Runtime};
+use tokio::sync::Semaphore;
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
 use wasmtime::{Engine, Store};
+
+/// Compilers at a time: each keeps all cores busy by itself, and a small component need not wait for a large one.
+const COMPILERS_MAX: usize = 2;
 
 /// How to set up a host.
 #[derive(Clone, Debug)]
 pub struct PluginHostConfig {
-    /// Folder for compiled code; made when missing. Safe to delete, safe to share.
-    pub cache_dir: PathBuf,
+    /// Folder for compiled code; made when missing. Safe to delete, safe to share between processes of this user. One that
+    /// somebody else can write to is not used ([`crate::open_own_folder`]); without one, nothing is kept.
+    pub cache_dir: Option<PathBuf>,
+    /// Who compiles what is not in the cache.
+    pub compiler: Compiler,
     /// Threads that run guests, from 1.
     pub guest_threads: usize,
     /// Instances at a time, from 1; whoever makes one more waits. Twice the rollouts that run at once: each has a harness
@@ -51,6 +61,9 @@ pub(crate) struct Inner {
     pub(crate) places: Arc<Places>,
     linker: Linker<Guest>,
     cache: CodeCache,
+    compiler: Compiler,
+    /// Compilers that may run at a time.
+    compilers: Semaphore,
     guests: GuestThreads,
     pub(crate) io: Handle,
     loaded: Mutex<HashMap<[u8; 32], Slot>>,
@@ -70,7 +83,7 @@ impl GuestThreads {
             .thread_name("espalier-guest")
             .build()
             .map(|runtime| GuestThreads(Some(runtime)))
-            .map_err(|error| PluginError::Host(format!("cannot start {threads} guest threads: {error}")))
+            .map_err(|error| PluginError::host(format!("cannot start {threads} guest threads"), error))
     }
 
     fn handle(&self) -> &Handle {
@@ -94,7 +107,7 @@ impl PluginHost {
     pub fn new(config: PluginHostConfig) -> Result<PluginHost, PluginError> {
         let places = Arc::new(Places::new(config.instances_max));
         let engine = crate::engine::build(places.count())?;
-        let cache = CodeCache::open(&config.cache_dir, &engine)?;
+        let cache = CodeCache::open(config.cache_dir.as_deref(), &engine)?;
         let mut linker = Linker::new(&engine);
         HarnessPlugin::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest: &mut Guest| guest)
             .and_then(|()| {
@@ -109,11 +122,22 @@ impl PluginHost {
                     |guest: &mut Guest| guest,
                 )
             })
-            .map_err(|error| PluginError::Host(format!("imports cannot be linked: {error:#}")))?;
+            .map_err(|error| PluginError::host("imports cannot be linked", error))?;
         let ticker = Ticker::start(&engine)?;
         let guests = GuestThreads::start(config.guest_threads)?;
         let loaded = Mutex::new(HashMap::new());
-        let inner = Inner { engine, places, linker, cache, guests, io: config.io, loaded, _ticker: ticker };
+        let inner = Inner {
+            engine,
+            places,
+            linker,
+            cache,
+            compiler: config.compiler,
+            compilers: Semaphore::new(COMPILERS_MAX),
+            guests,
+            io: config.io,
+            loaded,
+            _ticker: ticker,
+        };
         Ok(PluginHost { inner: Arc::new(inner) })
     }
 
@@ -122,9 +146,22 @@ impl PluginHost {
     pub async fn load(&self, path: &Path) -> Result<Arc<Plugin>, PluginError> {
         let inner = Arc::clone(&self.inner);
         let path = path.to_owned();
-        // Owned by this call. Compiling cannot be cut; a caller that leaves lets it end, and the next finds it cached.
-        let task = self.inner.guests.handle().spawn(async move { inner.load(path).await });
-        task.await.unwrap_or_else(|error| Err(PluginError::Host(format!("loading a plugin: {error}"))))
+        // Owned by this call. A compiler is bounded in time; a caller that leaves lets it end, and the next finds it cached.
+        let task = self.inner.guests.handle().spawn(async move {
+            let read = blocking("reading", move || read(path)).await??;
+            inner.load_component(read).await
+        });
+        task.await.unwrap_or_else(|error| Err(PluginError::host("loading a plugin", error)))
+    }
+
+    /// As [`PluginHost::load`], of bytes that are no file of their own; `name` stands for the path.
+    pub async fn load_bytes(&self, name: PathBuf, wasm: Vec<u8>) -> Result<Arc<Plugin>, PluginError> {
+        let inner = Arc::clone(&self.inner);
+        let task = self.inner.guests.handle().spawn(async move {
+            let read = blocking("reading", move || recognise(name, wasm)).await??;
+            inner.load_component(read).await
+        });
+        task.await.unwrap_or_else(|error| Err(PluginError::host("loading a plugin", error)))
     }
 
     /// Runs a harness to its end. Dropping the future stops the guest at its next yield.
@@ -175,11 +212,8 @@ impl std::fmt::Debug for PluginHost {
 }
 
 impl Inner {
-    async fn load(self: Arc<Self>, path: PathBuf) -> Result<Arc<Plugin>, PluginError> {
-        let inner = Arc::clone(&self);
-        let read = tokio::task::spawn_blocking(move || inner.read(path)).await;
-        let (path, wasm, digest, world) =
-            read.map_err(|error| PluginError::Host(format!("reading a plugin: {error}")))??;
+    async fn load_component(self: Arc<Self>, read: Recognised) -> Result<Arc<Plugin>, PluginError> {
+        let Recognised { path, wasm, digest, world } = read;
         let slot = {
             let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(loaded.entry(*digest.as_bytes()).or_default())
@@ -189,10 +223,10 @@ impl Inner {
             return Ok(Arc::new(Plugin { path, loaded }));
         }
         let size_bytes = wasm.len() as u64;
+        let component = self.component(digest, wasm, &path).await?;
         let inner = Arc::clone(&self);
-        let compiled = tokio::task::spawn_blocking(move || inner.compile(&digest, &wasm, world)).await;
-        let (pre, instance_pre, places) = compiled
-            .map_err(|error| PluginError::Host(format!("compiling a plugin: {error}")))?
+        let linked = blocking("linking", move || inner.prepare(&component, world)).await?;
+        let (pre, instance_pre, places) = linked
             .map_err(|error| PluginError::Compile { path: path.clone(), reason: format!("{error:#}") })?;
         let digest = digest.to_hex().to_string();
         let schema_error = |reason| PluginError::Schema { path: path.clone(), reason };
@@ -205,29 +239,50 @@ impl Inner {
         Ok(Arc::new(Plugin { path, loaded }))
     }
 
-    fn read(&self, path: PathBuf) -> Result<(PathBuf, Vec<u8>, blake3::Hash, World), PluginError> {
-        let wasm = match std::fs::read(&path) {
-            Ok(wasm) => wasm,
-            Err(source) => return Err(PluginError::Read { path, source }),
-        };
-        match inspect::world_of(&wasm) {
-            Ok(world) => {
-                let digest = blake3::hash(&wasm);
-                Ok((path, wasm, digest, world))
-            }
-            Err(reason) => Err(PluginError::Refused { path, reason }),
+    /// The code of a component: kept from earlier, or compiled now and kept.
+    async fn component(
+        self: &Arc<Self>,
+        digest: blake3::Hash,
+        wasm: Vec<u8>,
+        path: &Path,
+    ) -> Result<Component, PluginError> {
+        let inner = Arc::clone(self);
+        let found =
+            blocking("looking for a compiled", move || inner.cache.find(&inner.engine, &digest)).await?;
+        if let Some(component) = found {
+            tracing::debug!(digest = %digest.to_hex(), "component found in the cache");
+            return Ok(component);
         }
+        let _compiler = self.compilers.acquire().await.expect("it is never closed");
+        let inner = Arc::clone(self);
+        let path = path.to_owned();
+        blocking("compiling", move || inner.compile(&digest, &wasm, path)).await?
     }
 
-    fn compile(
+    fn compile(&self, digest: &blake3::Hash, wasm: &[u8], path: PathBuf) -> Result<Component, PluginError> {
+        if let Err(refusal) = bounds::check(wasm) {
+            return Err(match refusal {
+                Refusal::Bound(exceeded) => PluginError::Bound { path, exceeded },
+                Refusal::Reason(reason) => PluginError::Refused { path, reason },
+            });
+        }
+        let started = Instant::now();
+        let code = match self.compiler.compile(&self.engine, self.cache.engine_hash(), wasm) {
+            Ok(code) => code,
+            Err(error) => return Err(error.of(path)),
+        };
+        tracing::debug!(digest = %digest.to_hex(), ms = started.elapsed().as_millis() as u64, "component compiled");
+        self.cache.keep(digest, &code);
+        cache::component(&self.engine, &code)
+            .map_err(|error| CompileError::Host(format!("wasmtime refuses its own code: {error:#}")).of(path))
+    }
+
+    fn prepare(
         &self,
-        digest: &blake3::Hash,
-        wasm: &[u8],
+        component: &Component,
         world: World,
     ) -> wasmtime::Result<(Pre, InstancePre<Guest>, u32)> {
-        let (component, source) = self.cache.load(&self.engine, digest, wasm)?;
-        tracing::debug!(digest = %digest.to_hex(), ?source, "component ready");
-        let instance_pre = self.link(&component)?;
+        let instance_pre = self.link(component)?;
         let pre = match world {
             World::Harness => Pre::Harness(HarnessPluginPre::new(instance_pre.clone())?),
             World::Environment => Pre::Environment(EnvironmentPluginPre::new(instance_pre.clone())?),
@@ -235,7 +290,7 @@ impl Inner {
             World::GroupReward => Pre::GroupReward(GroupRewardPluginPre::new(instance_pre.clone())?),
             World::Judge | World::TaskGenerator => Pre::NotRun,
         };
-        Ok((pre, instance_pre, places::needed(&component)))
+        Ok((pre, instance_pre, places::needed(component)))
     }
 
     fn link(&self, component: &Component) -> wasmtime::Result<InstancePre<Guest>> {
@@ -253,7 +308,7 @@ impl Inner {
         digest: &str,
     ) -> Result<String, String> {
         let place = self.places.take(places).await;
-        let alias = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("?");
+        let alias = crate::plugin::name_of(path);
         let mut store = self.closed_store(alias, digest, "while it describes its settings");
         let cpu = Arc::clone(&store.data().gate.cpu);
         let call = async move {
@@ -326,5 +381,41 @@ impl Inner {
         future: impl Future<Output = T> + Send + 'static,
     ) -> tokio::task::JoinHandle<T> {
         self.guests.handle().spawn(Metered::new(cpu, future))
+    }
+}
+
+/// Work that blocks, off the guests' threads.
+async fn blocking<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, PluginError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| PluginError::host(format!("{what} a plugin"), error))
+}
+
+/// A component of a known world, not compiled yet.
+struct Recognised {
+    path: PathBuf,
+    wasm: Vec<u8>,
+    digest: blake3::Hash,
+    world: World,
+}
+
+fn read(path: PathBuf) -> Result<Recognised, PluginError> {
+    match bounds::read_component(&path) {
+        Ok(Ok(wasm)) => recognise(path, wasm),
+        Ok(Err(exceeded)) => Err(PluginError::Bound { path, exceeded }),
+        Err(source) => Err(PluginError::Read { path, source }),
+    }
+}
+
+fn recognise(path: PathBuf, wasm: Vec<u8>) -> Result<Recognised, PluginError> {
+    match inspect::world_of(&wasm) {
+        Ok(world) => {
+            let digest = blake3::hash(&wasm);
+            Ok(Recognised { path, wasm, digest, world })
+        }
+        Err(reason) => Err(PluginError::Refused { path, reason }),
     }
 }

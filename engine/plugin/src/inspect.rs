@@ -1,7 +1,7 @@
 //! What a component asks for and offers, read before anything is compiled, so that a refusal says what is the matter.
 
 use crate::World;
-use wasmparser::{Encoding, Parser, Payload};
+use wasmparser::{CanonicalFunction, CanonicalOption, Encoding, Parser, Payload};
 
 /// The version of every WIT package of this engine.
 pub(crate) const WIT_VERSION: &str = "0.1.0";
@@ -78,6 +78,20 @@ pub fn names_of(wasm: &[u8]) -> Result<Names, String> {
         }
     }
     Ok(names)
+}
+
+/// Whether a function belongs to the asynchronous part of the component model.
+pub(crate) fn is_async(function: &CanonicalFunction) -> bool {
+    match function {
+        CanonicalFunction::Lift { options, .. } | CanonicalFunction::Lower { options, .. } => {
+            options.contains(&CanonicalOption::Async)
+        }
+        CanonicalFunction::ResourceNew { .. }
+        | CanonicalFunction::ResourceDrop { .. }
+        | CanonicalFunction::ResourceRep { .. } => false,
+        // Tasks, streams, futures, threads.
+        _ => true,
+    }
 }
 
 /// `espalier:model/conversations@0.1.0` as name and version.

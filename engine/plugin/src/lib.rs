@@ -4,12 +4,14 @@
 //! threads of their own, and says of each guest that failed what happened and where. It never decides what a failure
 //! means for a rollout: that is [`espalier_core::ending`].
 //!
-//! Reading order: `host` (loading, and who runs where) -> `inspect` and `cache` -> `engine` and `places` -> `guest` -> `gate` (where
+//! Reading order: `host` (loading, and who runs where) -> `inspect`, `cache`, `bounds` and `compiler` -> `engine` and `places` -> `guest` -> `gate` (where
 //! every import passes) -> `imports` and `wasi` -> `harness`, `environment`, `reward` -> `trap`.
 
 mod bindings;
+mod bounds;
 mod cache;
 mod cancel;
+mod compiler;
 mod convert;
 mod cpu;
 mod engine;
@@ -32,13 +34,18 @@ mod view;
 mod wasi;
 mod world;
 
+pub use bounds::{Exceeded, bounds};
+pub use cache::folder::{FolderError, check_own_folder, open_own_folder};
 pub use cancel::CancelToken;
+pub use compiler::{COMPILER_ARGUMENT, Compiler, CompilerProcess, compile_if_asked};
 pub use environment::{EnvironmentHost, EnvironmentRun};
 pub use error::{PluginError, SettingProblem, SettingsError, UnknownPlugin};
-pub use harness::{HarnessOutcome, HarnessRun};
+pub use harness::{EXPORT as HARNESS_EXPORT, HarnessOutcome, HarnessRun};
 pub use host::{PluginHost, PluginHostConfig};
 pub use inspect::{Names, names_of};
 pub use plugin::{Plugin, digest_of};
 pub use registry::{Entry, Registry};
-pub use reward::{GroupRewardRun, GroupScoreOutcome, RewardRun, ScoreError, ScoreOutcome};
+pub use reward::{
+    EXPORT as REWARD_EXPORT, GroupRewardRun, GroupScoreOutcome, RewardRun, ScoreError, ScoreOutcome,
+};
 pub use world::World;

@@ -1,5 +1,6 @@
 //! What a plugin says: bounded, and readable while it runs.
 
+use espalier_core::meter::Meter;
 use espalier_core::trajectory::{LogLine, LogSource};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +19,10 @@ pub(crate) struct Logs(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Host calls so far: written by the gate without a lock, to date the last words.
+    /// Host calls so far: written by the gate without a lock, to date lines and the last words.
     host_calls: AtomicU64,
+    /// Counts the turns of the rollout, where lines belong to one.
+    turns: Option<Arc<Meter>>,
     inner: Mutex<Inner>,
 }
 
@@ -33,11 +36,24 @@ struct Inner {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     last_words: Vec<String>,
+    /// Host calls so far.
     last_words_at: u64,
+    /// The policy's last answer so far.
+    turn: Option<u32>,
 }
 
 impl Logs {
+    /// Of an instance that belongs to no turn.
     pub(crate) fn new(plugin: &str, bytes_max: u64) -> Logs {
+        Logs::dated(plugin, bytes_max, None)
+    }
+
+    /// Of an instance that acts in the turns of the rollout that `meter` counts.
+    pub(crate) fn of_rollout(plugin: &str, bytes_max: u64, meter: &Arc<Meter>) -> Logs {
+        Logs::dated(plugin, bytes_max, Some(Arc::clone(meter)))
+    }
+
+    fn dated(plugin: &str, bytes_max: u64, turns: Option<Arc<Meter>>) -> Logs {
         let inner = Inner {
             plugin: plugin.to_owned(),
             started: Instant::now(),
@@ -48,8 +64,9 @@ impl Logs {
             stderr: Vec::new(),
             last_words: Vec::new(),
             last_words_at: 0,
+            turn: None,
         };
-        Logs(Arc::new(Shared { host_calls: AtomicU64::new(0), inner: Mutex::new(inner) }))
+        Logs(Arc::new(Shared { host_calls: AtomicU64::new(0), turns, inner: Mutex::new(inner) }))
     }
 
     /// Adds a line; beyond the bound it is counted and dropped.
@@ -105,6 +122,7 @@ impl Logs {
             inner.last_words_at = host_calls;
             inner.last_words.clear();
         }
+        inner.turn = self.0.turns.as_ref().and_then(|meter| meter.turns().checked_sub(1));
         act(&mut inner)
     }
 }
@@ -122,7 +140,9 @@ impl Inner {
             Some(left) => {
                 self.left_bytes = left;
                 let at_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-                self.lines.push(LogLine { at_us, plugin: self.plugin.clone(), source, text, fields });
+                let (plugin, turn) = (self.plugin.clone(), self.turn);
+                let call = self.last_words_at.checked_sub(1);
+                self.lines.push(LogLine { at_us, plugin, source, text, fields, turn, call });
             }
             None => self.dropped_bytes += bytes,
         }
@@ -176,6 +196,37 @@ mod tests {
         assert_eq!(lines[1].text, "ValueError: x");
         assert!(lines.len() < 20, "{}", lines.len());
         assert!(dropped >= 90 * 100, "{dropped}");
+    }
+
+    #[test]
+    fn a_line_names_the_turn_and_the_host_call_before_it() {
+        let meter = Arc::new(Meter::new(espalier_core::limits::Limits::default()));
+        let logs = Logs::of_rollout("p", 1 << 20, &meter);
+        let say = |text: &str| logs.line(LogSource::Info, text.to_owned(), None);
+        say("at the start");
+        logs.went_on(1);
+        say("opened");
+        meter.take_turns(1).unwrap();
+        logs.went_on(2);
+        say("answered");
+        meter.take_turns(2).unwrap();
+        logs.went_on(7);
+        logs.bytes(LogSource::Stdout, b"branched");
+        let (lines, _) = logs.take();
+        let dated: Vec<_> = lines.iter().map(|line| (line.text.as_str(), line.turn, line.call)).collect();
+        assert_eq!(
+            dated,
+            [
+                ("at the start", None, None),
+                ("opened", None, Some(0)),
+                ("answered", Some(0), Some(1)),
+                ("branched", Some(2), Some(6)),
+            ]
+        );
+        let reward = Logs::new("r", 1 << 20);
+        reward.went_on(1);
+        reward.line(LogSource::Info, String::new(), None);
+        assert_eq!((reward.lines()[0].turn, reward.lines()[0].call), (None, Some(0)));
     }
 
     #[test]

@@ -54,9 +54,9 @@ impl Plugin {
         &self.path
     }
 
-    /// The file's name without its ending.
+    /// The file's name without its ending; of a digest the beginning.
     pub fn name(&self) -> &str {
-        self.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("?")
+        name_of(&self.path)
     }
 
     /// Bytes of the component.
@@ -93,6 +93,13 @@ impl std::fmt::Debug for Plugin {
             .field("world", &self.loaded.world)
             .finish_non_exhaustive()
     }
+}
+
+/// What a component is called by its file: the name without its ending; of a digest the beginning.
+pub(crate) fn name_of(path: &Path) -> &str {
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("?");
+    let is_digest = stem.len() == 64 && stem.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_digest { &stem[..12] } else { stem }
 }
 
 /// The digest that names a component: blake3, hex.

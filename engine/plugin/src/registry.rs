@@ -1,7 +1,11 @@
 //! From the reference that an experiment writes to the file that holds the plugin.
 
 use crate::error::UnknownPlugin;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// Fewest hex digits that name a component by its digest.
+const DIGITS_LEAST: usize = 6;
 
 /// Finds plugins: by name in folders of built ones, by path, by digest.
 #[derive(Clone, Debug)]
@@ -16,7 +20,7 @@ impl Registry {
     }
 
     /// The file behind a reference: a path (it contains `/` or ends in `.wasm`; relative to `base`, the folder of the
-    /// experiment file), a digest (64 hex digits, or at least 12 of them when unique), or a name (`<folder>/<name>.wasm`).
+    /// experiment file), a digest (64 hex digits, or at least 6 of them when unique), or a name (`<folder>/<name>.wasm`).
     pub fn resolve(&self, reference: &str, base: &Path) -> Result<PathBuf, UnknownPlugin> {
         if reference.contains('/') || reference.ends_with(".wasm") {
             let path = base.join(reference);
@@ -36,14 +40,20 @@ impl Registry {
             }
         }
         let known = self.list();
-        if reference.len() >= 12 && reference.len() <= 64 && reference.bytes().all(|b| b.is_ascii_hexdigit())
+        if (DIGITS_LEAST..=64).contains(&reference.len()) && reference.bytes().all(|b| b.is_ascii_hexdigit())
         {
             let wanted = reference.to_ascii_lowercase();
-            let mut found = known.iter().filter(|entry| {
-                std::fs::read(&entry.path).is_ok_and(|bytes| crate::digest_of(&bytes).starts_with(&wanted))
-            });
-            if let (Some(entry), None) = (found.next(), found.next()) {
-                return Ok(entry.path.clone());
+            let digest =
+                |entry: &Entry| std::fs::read(&entry.path).ok().map(|bytes| crate::digest_of(&bytes));
+            // The same component may lie there under two names.
+            let mut found = BTreeMap::new();
+            for entry in &known {
+                if let Some(digest) = digest(entry).filter(|digest| digest.starts_with(&wanted)) {
+                    found.entry(digest).or_insert(&entry.path);
+                }
+            }
+            if found.len() == 1 {
+                return Ok(found.into_values().next().cloned().unwrap_or_default());
             }
         }
         Err(self.unknown(reference, &known))
@@ -70,7 +80,10 @@ impl Registry {
 
     fn unknown(&self, reference: &str, known: &[Entry]) -> UnknownPlugin {
         let folders: Vec<String> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
-        let looked = format!("looked for {reference}.wasm in {}", folders.join(", "));
+        let looked = format!(
+            "looked for {reference}.wasm in {} (ESPALIER_PLUGINS names other folders)",
+            folders.join(", ")
+        );
         let mut close: Vec<(f64, &str)> = known
             .iter()
             .map(|entry| (strsim::jaro_winkler(reference, &entry.name), entry.name.as_str()))
@@ -80,7 +93,7 @@ impl Registry {
         let near = if let Some((_, name)) = close.first() {
             format!("; did you mean `{name}`?")
         } else if known.is_empty() {
-            "; there are no plugins there: `make build` builds them".to_owned()
+            "; there are no plugins there: `make build` builds those of the repository".to_owned()
         } else {
             let names: Vec<&str> = known.iter().map(|entry| entry.name.as_str()).collect();
             format!("; there are {}", names.join(", "))

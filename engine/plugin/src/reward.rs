@@ -15,10 +15,14 @@ use espalier_core::host::Blobs;
 use espalier_core::host::sandbox::Sandboxes;
 use espalier_core::limits::{DurationText, Limits};
 use espalier_core::meter::Meter;
+use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
 use espalier_core::trajectory::{HostCall, LogLine, RolloutView, Score};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wasmtime::Store;
+
+/// The export that is called for one rollout.
+pub const EXPORT: &str = "reward.score-rollout";
 
 /// One scoring of one rollout.
 pub struct RewardRun {
@@ -71,6 +75,8 @@ pub struct GroupRewardRun {
 pub struct ScoreOutcome {
     /// The scores, each finite.
     pub result: Result<Vec<Score>, ScoreError>,
+    /// How it failed, where it did.
+    pub failure: Option<Box<PluginFailure>>,
     /// Its imports.
     pub host_calls: Vec<HostCall>,
     /// What it logged.
@@ -84,6 +90,8 @@ pub struct ScoreOutcome {
 pub struct GroupScoreOutcome {
     /// One list of scores for each rollout, in their order.
     pub result: Result<Vec<Vec<Score>>, ScoreError>,
+    /// As in [`ScoreOutcome`].
+    pub failure: Option<Box<PluginFailure>>,
     /// Its imports.
     pub host_calls: Vec<HostCall>,
     /// What it logged.
@@ -150,6 +158,8 @@ struct Scoring {
 /// What every scoring leaves.
 struct Scored<T> {
     result: Result<T, ScoreError>,
+    /// Whose it is and how it failed, to be completed where its scores are checked.
+    failure: Option<Box<PluginFailure>>,
     host_calls: Vec<HostCall>,
     logs: Vec<LogLine>,
     log_bytes_dropped: u64,
@@ -157,7 +167,8 @@ struct Scored<T> {
 
 impl<T> Scored<T> {
     fn failed(error: ScoreError) -> Scored<T> {
-        Scored { result: Err(error), host_calls: Vec::new(), logs: Vec::new(), log_bytes_dropped: 0 }
+        let (failure, logs) = (None, Vec::new());
+        Scored { result: Err(error), failure, host_calls: Vec::new(), logs, log_bytes_dropped: 0 }
     }
 }
 
@@ -177,13 +188,14 @@ pub(crate) async fn score(host: &Inner, run: RewardRun) -> ScoreOutcome {
                 .await;
                 (store, returned)
             };
-            let scored = run_guest(host, &scoring, vec![view], "reward.score-rollout", call).await;
+            let scored = run_guest(host, &scoring, vec![view], EXPORT, call).await;
             checked(scored, |list| check_scores(&scoring.alias, list, turns))
         }
         _ => Scored::failed(ScoreError::Trapped(scoring.plugin.not_a(World::Reward))),
     };
     ScoreOutcome {
         result: scored.result,
+        failure: scored.failure,
         host_calls: scored.host_calls,
         logs: scored.logs,
         log_bytes_dropped: scored.log_bytes_dropped,
@@ -224,6 +236,7 @@ pub(crate) async fn score_group(host: &Inner, run: GroupRewardRun) -> GroupScore
     };
     GroupScoreOutcome {
         result: scored.result,
+        failure: scored.failure,
         host_calls: scored.host_calls,
         logs: scored.logs,
         log_bytes_dropped: scored.log_bytes_dropped,
@@ -284,16 +297,31 @@ where
         let _place = places.take(needed).await;
         let (mut store, returned) = call(store, views).await;
         let wall_met = store.data().gate.wall_met();
+        let mut failure = Box::new(trap::failure(store.data(), function));
         let result = match returned {
             Ok(Ok(value)) => Ok(value),
-            _ if cancel.is_cancelled() => Err(ScoreError::Cancelled),
-            _ if wall_met => Err(ScoreError::TimedOut { plugin, wall }),
-            Ok(Err(failure)) => Err(ScoreError::Failed { plugin, failure: failure_in(failure) }),
-            Err(error) => Err(ScoreError::Trapped(trap::report(&error, store.data(), function).text)),
+            _ if cancel.is_cancelled() => {
+                failure.class = PluginFailureClass::Stopped;
+                Err(ScoreError::Cancelled)
+            }
+            _ if wall_met => {
+                failure.class = PluginFailureClass::Wall;
+                Err(ScoreError::TimedOut { plugin, wall })
+            }
+            Ok(Err(returned)) => {
+                let returned = failure_in(returned);
+                *failure = trap::returned(store.data(), function, &returned);
+                Err(ScoreError::Failed { plugin, failure: returned })
+            }
+            Err(error) => {
+                let report = trap::report(&error, store.data(), function);
+                failure = report.failure;
+                Err(ScoreError::Trapped(report.text))
+            }
         };
         let gate = &mut store.data_mut().gate;
         let (logs, log_bytes_dropped) = gate.logs().take();
-        Scored { result, host_calls: gate.take_calls(), logs, log_bytes_dropped }
+        Scored { result, failure: Some(failure), host_calls: gate.take_calls(), logs, log_bytes_dropped }
     };
     host.spawn(cpu, task).await.unwrap_or_else(|error| {
         Scored::failed(ScoreError::Trapped(format!("the plugin host failed: {error}")))
@@ -329,8 +357,19 @@ async fn prepare_views(
 }
 
 fn checked<T, U>(scored: Scored<T>, check: impl FnOnce(T) -> Result<U, ScoreError>) -> Scored<U> {
+    let result = scored.result.and_then(check);
+    let mut failure = scored.failure;
+    match (&result, &mut failure) {
+        (Ok(_), failure) => *failure = None,
+        (Err(ScoreError::Invalid { reason, .. }), Some(failure)) => {
+            failure.class = PluginFailureClass::InvalidData;
+            failure.message.clone_from(reason);
+        }
+        (Err(_), _) => {}
+    }
     Scored {
-        result: scored.result.and_then(check),
+        result,
+        failure,
         host_calls: scored.host_calls,
         logs: scored.logs,
         log_bytes_dropped: scored.log_bytes_dropped,

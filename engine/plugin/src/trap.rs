@@ -1,8 +1,11 @@
 //! Why a guest was stopped, in words that name plugin, place and cause.
 
+mod words;
+
 use crate::guest::Guest;
 use espalier_core::failure::Failure;
 use espalier_core::limits::{DurationText, SizeText};
+use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
 use std::time::Duration;
 use wasmtime::{Trap, WasmBacktrace};
 
@@ -68,6 +71,8 @@ pub(crate) struct TrapReport {
     /// `plugin react-text (0123456789ab) in harness.run after host call 12 (conversation.complete): guest trap (cpu):
     /// ran 30s without ...`.
     pub(crate) text: String,
+    /// The same in parts.
+    pub(crate) failure: Box<PluginFailure>,
 }
 
 /// Tells what happened to the guest: from the error of the call, and from what the guest did and said before.
@@ -85,11 +90,97 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
         text.push_str(": ");
         text.push_str(&words);
     }
-    if let Some(frames) = error.downcast_ref::<WasmBacktrace>().and_then(source_lines) {
-        text.push_str("; ");
-        text.push_str(&frames);
+    if class == TrapClass::Panic && tells_no_place(&words) {
+        text.push_str(
+            "; a JavaScript plugin ends so where a value that it passes or returns does not fit its type",
+        );
+        if let Some(expected) = returned_by(function) {
+            text.push_str(&format!(": {function} returns {expected}"));
+        }
     }
-    TrapReport { class, text }
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    let lines = backtrace.map(source_lines).unwrap_or_default();
+    if !lines.is_empty() {
+        let lines: Vec<String> = lines.iter().map(|line| format!("at {line}")).collect();
+        text.push_str("; ");
+        text.push_str(&lines.join(", "));
+    }
+    let said = words::Said::read(&words);
+    let failure = PluginFailure {
+        class: class.told(),
+        place: said.place.or_else(|| lines.into_iter().next()).or_else(|| backtrace.and_then(innermost)),
+        message: said.message.unwrap_or(cause),
+        ..failure(guest, function)
+    };
+    TrapReport { class, text, failure: Box::new(failure) }
+}
+
+/// A failure of this guest that returned; nothing is said yet of how.
+pub(crate) fn failure(guest: &Guest, export: &str) -> PluginFailure {
+    let world = match export.split_once('.').map_or(export, |(interface, _)| interface) {
+        "harness" => "harness",
+        "reward" | "group-reward" => "reward",
+        "settings-schema" => "plugin",
+        _ => "environment",
+    };
+    PluginFailure {
+        world: world.to_owned(),
+        plugin: guest.alias.clone(),
+        digest: guest.digest.clone(),
+        export: export.to_owned(),
+        class: PluginFailureClass::Returned,
+        place: None,
+        message: String::new(),
+        excused: guest.gate.was_refused(),
+    }
+}
+
+/// The same of one that returned `failure`.
+pub(crate) fn returned(guest: &Guest, export: &str, failure: &Failure) -> PluginFailure {
+    let own = self::failure(guest, export);
+    PluginFailure { message: failure.to_string(), excused: own.excused || failure.is_no_defect(), ..own }
+}
+
+impl TrapClass {
+    fn told(self) -> PluginFailureClass {
+        match self {
+            TrapClass::Cpu => PluginFailureClass::Cpu,
+            TrapClass::Memory => PluginFailureClass::Memory,
+            TrapClass::Stack => PluginFailureClass::Stack,
+            TrapClass::Panic => PluginFailureClass::Panic,
+            TrapClass::InvalidData => PluginFailureClass::InvalidData,
+            TrapClass::BudgetIgnored => PluginFailureClass::BudgetIgnored,
+            TrapClass::Stopped => PluginFailureClass::Stopped,
+            TrapClass::Host => PluginFailureClass::Host,
+        }
+    }
+}
+
+/// Whether the guest's last words leave its author without a trace: none at all, or those of componentize-qjs's conversion of
+/// values, which name neither field nor type. A hint for people follows from it, nothing else.
+fn tells_no_place(words: &str) -> bool {
+    words.is_empty() || words.contains("FromJs")
+}
+
+/// What JavaScript has to return from an export, as `wit/` says it.
+fn returned_by(function: &str) -> Option<&'static str> {
+    Some(match function {
+        "harness.run" => {
+            "{ outcome: { tag: 'submitted' | 'gave-up' | 'limit' | 'other', val? }, answer: string | null, \
+             data: string (JSON), extra: string | null }"
+        }
+        "reward.score-rollout" => {
+            "a list of { name: string, value: number, turn: number | null, reason: string, extra: string | null }"
+        }
+        "provider.reset" => "{ text: string, images: list of strings, extra: string | null }",
+        "provider.step" => {
+            "{ observation: { text, images, extra }, reward: number | null, done: boolean, info: string (JSON), \
+             extra: string | null }"
+        }
+        "provider.actions" => "a list of strings",
+        "settings-schema" => "a string (JSON Schema)",
+        _ => return None,
+    })
 }
 
 fn classify(error: &wasmtime::Error, guest: &Guest) -> (TrapClass, String) {
@@ -146,7 +237,7 @@ fn memory_text(wanted: u64, guest: &Guest) -> String {
 }
 
 /// The innermost frames that have a source line outside the language's own runtime.
-fn source_lines(backtrace: &WasmBacktrace) -> Option<String> {
+fn source_lines(backtrace: &WasmBacktrace) -> Vec<String> {
     let mut lines = Vec::new();
     for frame in backtrace.frames() {
         for symbol in frame.symbols() {
@@ -155,11 +246,24 @@ fn source_lines(backtrace: &WasmBacktrace) -> Option<String> {
                 continue;
             }
             let name = symbol.name().or(frame.func_name()).unwrap_or("?");
-            lines.push(format!("at {file}:{line} ({name})"));
+            lines.push(format!("{file}:{line} ({name})"));
             if lines.len() == 3 {
-                return Some(lines.join(", "));
+                return lines;
             }
         }
     }
-    (!lines.is_empty()).then(|| lines.join(", "))
+    lines
+}
+
+/// Functions named by [`innermost`]: enough to tell callers apart behind a language's own panic functions.
+const INNERMOST: usize = 6;
+
+/// The innermost functions of a component without source lines: the same whenever it fails in the same place.
+fn innermost(backtrace: &WasmBacktrace) -> Option<String> {
+    let name = |frame: &wasmtime::FrameInfo| {
+        let function = frame.func_name().map_or_else(|| frame.func_index().to_string(), str::to_owned);
+        format!("{function}+{:#x}", frame.func_offset().unwrap_or_default())
+    };
+    let names: Vec<String> = backtrace.frames().iter().take(INNERMOST).map(name).collect();
+    (!names.is_empty()).then(|| names.join(" < "))
 }

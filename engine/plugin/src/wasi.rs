@@ -24,6 +24,8 @@ const TIMERS_MAX: usize = 1_024;
 const WRITE_BYTES_MAX: u64 = 64 << 10;
 /// Random bytes of one call.
 const RANDOM_BYTES_MAX: u64 = 1 << 20;
+/// Where the monotonic clock starts: above 0, which Go's runtime takes for a clock that does not work.
+const MONOTONIC_START_NS: u64 = 1_000_000_000;
 /// The random stream beside the one of `espalier:base/random`.
 const RANDOM_STREAM: u64 = 1;
 
@@ -158,9 +160,10 @@ fn link_function(
 }
 
 impl Guest {
-    /// Nanoseconds since the instance started: by host calls, and by its own sleep.
+    /// Nanoseconds since a moment before the instance started: what passed by host calls, and by its own sleep.
     fn monotonic_ns(&self) -> u64 {
-        (self.gate.passed_ms() * 1_000_000).saturating_add(self.wasi.slept_ns)
+        let passed_ns = self.gate.passed_ms().saturating_mul(1_000_000);
+        MONOTONIC_START_NS.saturating_add(passed_ns).saturating_add(self.wasi.slept_ns)
     }
 
     fn timer(&mut self, at_ns: u64) -> Resource<Pollable> {

@@ -71,12 +71,49 @@ fn common() -> Vec<(&'static str, Expect)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_failure_in_parts_has_its_place_and_says_whose_it_is() {
+    for (name, fault, place, message, defect) in [
+        ("fault-js", "panic", "app.js:", "TypeError: a panic on purpose", true),
+        ("fault-py", "panic", "app.py:", "TypeError: a panic on purpose", true),
+        ("fault-harness", "panic", "faults.rs:", "a panic on purpose", true),
+        (
+            "fault-harness",
+            "index",
+            "faults.rs:",
+            "index out of bounds: the len is 0 but the index is 7",
+            true,
+        ),
+        ("fault-harness", "invalid-json", "", "report.data is no JSON", true),
+        ("fault-js", "memory", "", "out of memory", false),
+        ("fault-harness", "recurse", "faults.rs:", "call stack", false),
+        ("fault-harness", "own-failure", "", "invalid: a failure of my own", false),
+        ("fault-harness", "ignore-budget", "", "budget used up", false),
+    ] {
+        let outcome = run(name, fault).await;
+        let failure = outcome.failure.unwrap();
+        println!("{failure}");
+        assert_eq!((&*failure.plugin, &*failure.world, &*failure.export), (name, "harness", "harness.run"));
+        assert!(failure.place.clone().unwrap_or_default().contains(place), "{failure:?}");
+        assert!(failure.message.contains(message), "{failure:?}");
+        assert_eq!(failure.is_defect(), defect, "{failure:?}");
+        if fault == "panic" {
+            let again = run(name, fault).await.failure.unwrap();
+            assert_eq!(again.signature(), failure.signature(), "one fault has one place");
+        }
+    }
+    assert_eq!(run("fault-harness", "none").await.failure, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn javascript() {
     let mut cases = common();
     cases.extend([
         ("panic", Expect::Trap("guest trap (panic)", "TypeError: a panic on purpose")),
         ("recurse", Expect::Trap("guest trap (", "stack")),
-        ("invalid-shape", Expect::Trap("guest trap (", "")),
+        (
+            "invalid-shape",
+            Expect::Trap("does not fit its type: harness.run returns { outcome: { tag: 'submitted' | ", ""),
+        ),
     ]);
     check("fault-js", cases).await;
 }

@@ -48,7 +48,9 @@ async fn real_components_of_another_version_or_world_are_refused_by_name() {
     });
     let error = host().load("/nonexistent/x.wasm".as_ref()).await.unwrap_err();
     assert!(matches!(error, PluginError::Read { .. }));
-    assert!(error.to_string().starts_with("plugin /nonexistent/x.wasm: cannot be read: "), "{error}");
+    assert_eq!(error.to_string(), "plugin /nonexistent/x.wasm: cannot be read");
+    let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    assert_eq!(cause.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,6 +75,51 @@ async fn many_loads_compile_once_and_a_second_host_takes_the_cache() {
     let second = new_host(folder.path(), 1).load(&path).await.unwrap();
     assert_eq!(second.settings_schema(), plugins[0].settings_schema());
     assert_eq!(files[0].metadata().unwrap().modified().unwrap(), written, "taken, not written again");
+}
+
+/// As Go's runtime does, it looks at the clock when it starts, and takes 0 for a clock that does not work.
+const NEEDS_A_CLOCK: &str = r#"(component
+    (import "wasi:clocks/monotonic-clock@0.2.0" (instance $clock (export "now" (func (result u64)))))
+    (core func $now (canon lower (func $clock "now")))
+    (core module $module
+        (import "clock" "now" (func $now (result i64)))
+        (memory (export "memory") 1)
+        (data (i32.const 0) "\10\00\00\00\11\00\00\00")
+        (data (i32.const 16) "{\22type\22:\22object\22}")
+        (func (export "settings-schema") (result i32) i32.const 0)
+        (func $start (if (i64.eqz (call $now)) (then unreachable)))
+        (start $start))
+    (core instance $core
+        (instantiate $module (with "clock" (instance (export "now" (func $now))))))
+    (func $schema (result string)
+        (canon lift (core func $core "settings-schema") (memory (core memory $core "memory"))))
+    (instance $configurable (export "settings-schema" (func $schema)))
+    (instance $judge)
+    (export "espalier:base/configurable@0.1.0" (instance $configurable))
+    (export "espalier:plugin/judge@0.1.0" (instance $judge)))"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_runs_before_the_first_host_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("clock.wasm");
+    std::fs::write(&path, wat::parse_str(NEEDS_A_CLOCK).unwrap()).unwrap();
+    let plugin = host().load(&path).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(plugin.settings_schema(), &serde_json::json!({ "type": "object" }));
+}
+
+/// What componentize-qjs makes without `--sync` needs the asynchronous functions of the component model.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_that_is_built_for_async_says_how_to_build_it() {
+    for function in ["(canon task.cancel)", "(canon backpressure.inc)", "(canon waitable-set.new)"] {
+        let text =
+            NEEDS_A_CLOCK.replacen("(core module", &format!("(core func {function})\n(core module"), 1);
+        let told = refusal("async.wasm", &wat::parse_str(text).unwrap()).await;
+        assert_eq!(
+            told,
+            "plugin [folder]/async.wasm: is built for async, which plugins do not use; rebuild it for synchronous \
+             calls (componentize-qjs: with --sync)"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

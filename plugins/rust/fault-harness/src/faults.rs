@@ -2,12 +2,21 @@
 
 use std::hint::black_box;
 
+/// Stands in the component's data: a test mends the plugin by writing `mended!!` over `unmended`.
+static STATE: &str = "state of the plugin: unmended";
+
 /// Carries out the fault of this name; returns where it is none of these.
 pub(crate) fn misbehave(fault: &str) {
     match fault {
         "loop" => spin(),
         "memory" => eat_memory(),
         "panic" => panic!("a panic on purpose"),
+        "unmended" => {
+            let list = black_box(Vec::<u8>::new());
+            if black_box(STATE).ends_with("unmended") {
+                black_box(list[black_box(7)]);
+            }
+        }
         "recurse" => {
             black_box(recurse(black_box(1)));
         }

@@ -24,7 +24,7 @@ fn none() -> String {
 espalier_sdk::reward!(Settings, score_rollout);
 
 fn score_rollout(rollout: RolloutView, Settings { fault }: Settings) -> Result<Vec<Score>, Failure> {
-    misbehave(&fault);
+    misbehave(if fault == "unmended-sandbox" { "unmended" } else { &fault });
     let before = clock::now_ms();
     let mut score = Score {
         name: "reward".to_owned(),
@@ -39,6 +39,7 @@ fn score_rollout(rollout: RolloutView, Settings { fault }: Settings) -> Result<V
         "turn" => score.turn = Some(99),
         "nameless" => score.name = String::new(),
         "failure" => return Err(Failure::Unavailable("no ground to score on".to_owned())),
+        "unmended-sandbox" => drop(bindings::espalier::sandbox::sandboxes::open("main")?),
         "import-loop" => loop {
             clock::now_ms();
         },
