@@ -6,14 +6,18 @@
 const EVENT_BYTES_MAX: usize = 8 << 20;
 
 /// One change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change<'a> {
     /// Absolute.
     pub path: &'a [u8],
+    /// There was nothing.
+    pub added: bool,
     /// What stood there is gone.
     pub removed: bool,
     /// There is a folder now.
     pub folder: bool,
+    /// There is something other than a file or a folder now, such as a link.
+    pub link: bool,
 }
 
 /// What the host handed out is none of it.
@@ -66,22 +70,30 @@ impl Filter {
 
 fn read(change: &[u8]) -> Result<Change<'_>, Malformed> {
     const REMOVED: u64 = 2;
+    const FILE: u64 = 1;
     const FOLDER: u64 = 2;
-    let mut read = Change { path: b"", removed: false, folder: false };
+    // What is left out of a message is 0.
+    let mut read = Change { added: true, ..Change::default() };
+    let mut kind = 0;
     for field in fields(change) {
         match field? {
-            (1, Value::Number(action)) => read.removed = action == REMOVED,
+            (1, Value::Number(action)) => {
+                read.removed = action == REMOVED;
+                read.added = action == 0;
+            }
             (2, Value::Bytes(path)) => read.path = path,
             (3, Value::Bytes(stat)) => {
                 for field in fields(stat) {
-                    if let (1, Value::Number(kind)) = field? {
-                        read.folder = kind == FOLDER;
+                    if let (1, Value::Number(number)) = field? {
+                        kind = number;
                     }
                 }
             }
             _ => {}
         }
     }
+    read.folder = kind == FOLDER;
+    read.link = !read.removed && kind != FILE && kind != FOLDER;
     if read.path.starts_with(b"/") { Ok(read) } else { Err(Malformed) }
 }
 

@@ -6,7 +6,10 @@ pub mod changes;
 pub mod guard;
 #[cfg(target_arch = "wasm32")]
 mod guest;
+pub mod hidden;
+pub mod modules;
 pub mod protected;
+pub mod python;
 pub mod tables;
 pub mod task;
 pub mod verdict;

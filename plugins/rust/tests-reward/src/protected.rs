@@ -1,5 +1,5 @@
-//! What of an agent's work is left out: what belongs to the tests, to their runner's set-up, or would take the place of a module
-//! that the runner loads.
+//! What of an agent's work is left out by its path: hidden files everywhere; in languages other than Python also what belongs to
+//! the runner's set-up, or would take the place of a module that it loads. Python's rules: `python.rs`.
 
 use crate::changes::Change;
 use crate::task::Job;
@@ -53,29 +53,64 @@ pub enum Fate {
     LeftOutIfNew(String),
     /// It is applied, and the runner's tables in this file are put back.
     Mended(String),
+    /// It is applied, and is as before when the tests run.
+    KeptForPrepare,
+    /// It is left out, but for the removal of these files, from the working folder.
+    OnlyRemoved(Vec<String>),
+}
+
+/// The files of the hidden side, and programs that the command runs.
+#[derive(Clone, Debug)]
+pub struct Hidden {
+    /// From the working folder; folders without `/` at their end.
+    paths: BTreeSet<String>,
+    programs: BTreeSet<String>,
+}
+
+impl Hidden {
+    /// Of this job.
+    pub fn new(job: &Job, workdir: &str) -> Hidden {
+        let patched = job.tests.patch.as_deref().map(patched_files).unwrap_or_default();
+        let given = job.tests.files.keys().chain(&job.tests.reset).cloned();
+        let report = job.report.iter().map(|(path, _)| path.clone());
+        let paths = given.chain(report).chain(patched).filter_map(|path| relative(&path, workdir)).collect();
+        Hidden { paths, programs: programs(&job.command) }
+    }
+
+    /// Whether it is such a file, or lies in such a folder.
+    pub fn covers(&self, path: &str) -> bool {
+        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+        self.paths.contains("")
+            || self.programs.contains(path)
+            || ends.into_iter().any(|end| self.paths.contains(&path[..end]))
+    }
+
+    /// Whether a change there would take such a file away.
+    pub fn takes(&self, path: &str, folder: bool) -> bool {
+        self.covers(path) || (!folder && self.has_below(path))
+    }
+
+    /// Whether a hidden file lies below: a link or a file in the place of a folder would lead it astray.
+    fn has_below(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        self.paths.range(folder.clone()..).next().is_some_and(|next| next.starts_with(&folder))
+    }
 }
 
 /// The rules of one task.
 #[derive(Clone, Debug)]
 pub struct Rules {
     workdir: Vec<u8>,
-    /// From the working folder; folders without `/` at their end.
-    hidden: BTreeSet<String>,
-    programs: BTreeSet<String>,
+    hidden: Hidden,
     kind: Kind,
 }
 
 impl Rules {
     /// Of this job, in a working folder without `/` at its end.
     pub fn new(job: &Job, workdir: &str) -> Rules {
-        let patched = job.tests.patch.as_deref().map(patched_files).unwrap_or_default();
-        let given = job.tests.files.keys().chain(&job.tests.reset).cloned();
-        let report = job.report.iter().map(|(path, _)| path.clone());
-        let hidden = given.chain(report).chain(patched).filter_map(|path| relative(&path, workdir)).collect();
         Rules {
             workdir: format!("{}/", workdir.trim_end_matches('/')).into_bytes(),
-            hidden,
-            programs: programs(&job.command),
+            hidden: Hidden::new(job, workdir),
             kind: job.kind,
         }
     }
@@ -91,11 +126,7 @@ impl Rules {
         let path = String::from_utf8_lossy(inner);
         let parts: Vec<&str> = path.split('/').collect();
         let name = *parts.last().unwrap_or(&"");
-        let hidden = self.hidden.contains("")
-            || (1..=parts.len()).any(|depth| self.hidden.contains(&parts[..depth].join("/")))
-            || (!change.folder && self.has_below(&path));
-        let hidden = hidden || self.programs.contains(&*path);
-        if hidden || self.steers(&parts, name) {
+        if self.hidden.takes(&path, change.folder) || self.steers(&parts, name) {
             return Fate::LeftOut;
         }
         if let Some(place) = self.takes_a_place(&parts) {
@@ -113,12 +144,6 @@ impl Rules {
             (true, false) => Fate::Mended(path.into_owned()),
             (false, _) => Fate::Kept,
         }
-    }
-
-    /// Whether a hidden file lies below: a link or a file in the place of a folder would lead it astray.
-    fn has_below(&self, path: &str) -> bool {
-        let folder = format!("{path}/");
-        self.hidden.range(folder.clone()..).next().is_some_and(|next| next.starts_with(&folder))
     }
 
     fn steers(&self, parts: &[&str], name: &str) -> bool {
@@ -141,7 +166,7 @@ impl Rules {
     fn takes_a_place(&self, parts: &[&str]) -> Option<String> {
         let searched = |folder: &[&str]| {
             let path = folder.join("/");
-            matches!(&*path, "" | "src" | "lib" | "test" | "tests") || self.has_below(&path)
+            matches!(&*path, "" | "src" | "lib" | "test" | "tests") || self.hidden.has_below(&path)
         };
         (0..parts.len()).filter(|depth| searched(&parts[..*depth])).find_map(|depth| {
             let entry = parts[depth];
@@ -229,9 +254,8 @@ mod tests {
 
     #[track_caller]
     fn check(rules: &Rules, kept: &[&str], left_out: &[&str]) {
-        let fate = |path: &str| {
-            rules.fate(Change { path: format!("/w/{path}").as_bytes(), removed: false, folder: false })
-        };
+        let fate =
+            |path: &str| rules.fate(Change { path: format!("/w/{path}").as_bytes(), ..Change::default() });
         for path in kept {
             assert_eq!(fate(path), Fate::Kept, "{path}");
         }
@@ -284,20 +308,22 @@ mod tests {
                 "check.sh",
             ],
         );
-        let folder = |path: &[u8]| rules.fate(Change { path, removed: false, folder: true });
+        let folder = |path: &[u8]| rules.fate(Change { path, folder: true, ..Change::default() });
         assert_eq!(folder(b"/w/tests"), Fate::Kept);
         assert_eq!(folder(b"/w"), Fate::Kept);
         assert_eq!(folder(b"/etc/x"), Fate::LeftOut);
-        assert_eq!(rules.fate(Change { path: b"/w/tests", removed: true, folder: false }), Fate::LeftOut);
-        assert_eq!(rules.fate(Change { path: b"/w2/a", removed: false, folder: false }), Fate::LeftOut);
+        assert_eq!(
+            rules.fate(Change { path: b"/w/tests", removed: true, ..Change::default() }),
+            Fate::LeftOut
+        );
+        assert_eq!(rules.fate(Change { path: b"/w2/a", ..Change::default() }), Fate::LeftOut);
     }
 
     #[test]
     fn modules_of_the_runner_cannot_be_replaced() {
         let rules = rules(r#""command":"pytest","parser":"pytest","files":{"t/unit/test_a.py":""}"#);
-        let fate = |path: &str| {
-            rules.fate(Change { path: format!("/w/{path}").as_bytes(), removed: false, folder: false })
-        };
+        let fate =
+            |path: &str| rules.fate(Change { path: format!("/w/{path}").as_bytes(), ..Change::default() });
         for (path, place) in [
             ("pytest.py", "pytest.py"),
             ("_pytest/runner.py", "_pytest"),
@@ -318,14 +344,14 @@ mod tests {
     fn files_with_tables_are_mended_by_the_kind_of_runner() {
         let fate = |parser: &str, path: &str| {
             let rules = rules(&format!(r#""command":"x","parser":"{parser}""#));
-            rules.fate(Change { path: format!("/w/{path}").as_bytes(), removed: false, folder: false })
+            rules.fate(Change { path: format!("/w/{path}").as_bytes(), ..Change::default() })
         };
         let mended = |path: &str| Fate::Mended(path.to_owned());
         assert_eq!(fate("pytest", "pyproject.toml"), mended("pyproject.toml"));
         assert_eq!(fate("unittest", "a/setup.cfg"), mended("a/setup.cfg"));
         assert_eq!(fate("cargo-test", "Cargo.toml"), mended("Cargo.toml"));
         assert_eq!(fate("jest", "package.json"), mended("package.json"));
-        let gone = Change { path: b"/w/setup.cfg", removed: true, folder: false };
+        let gone = Change { path: b"/w/setup.cfg", removed: true, ..Change::default() };
         assert_eq!(rules(r#""command":"x","parser":"pytest""#).fate(gone), Fate::LeftOut);
         assert_eq!(fate("jest", "jest.config.mjs"), Fate::LeftOut);
         assert_eq!(fate("go-test", "a/b_test.go"), Fate::LeftOut);

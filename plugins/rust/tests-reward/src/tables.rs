@@ -81,13 +81,21 @@ fn package(before: Option<&str>, after: &str) -> Option<String> {
     if theirs == mine { Some(after.to_owned()) } else { serde_json::to_string_pretty(&theirs).ok() }
 }
 
+/// Ends a line for whoever reads INI files in Python.
+fn ends_line(letter: char) -> bool {
+    matches!(
+        letter,
+        '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+    )
+}
+
 /// INI: sections about pytest come from before, all others from the agent.
 fn sections(before: &str, after: &str) -> String {
     let is_about = |header: &str| header.to_ascii_lowercase().contains("pytest");
     let pick = |text: &str, wanted: bool| {
         let mut picked = String::new();
         let mut about = false;
-        for line in text.split_inclusive('\n') {
+        for line in text.split_inclusive(ends_line) {
             let bare = line.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
             if bare.starts_with('[') {
                 about = is_about(bare);
@@ -103,7 +111,7 @@ fn sections(before: &str, after: &str) -> String {
         return after.to_owned();
     }
     let mut rest = pick(after, false);
-    if !rest.is_empty() && !rest.ends_with('\n') {
+    if !rest.is_empty() && !rest.ends_with(ends_line) {
         rest.push('\n');
     }
     rest + &mine
@@ -154,6 +162,7 @@ mod tests {
         );
         check("setup.cfg", Some(before), "[metadata]\nname = b\n[tool:pytest]\naddopts = -q\n", None);
         check("a/tox.ini", None, "[tox]\nx = 1\n [pytest]\naddopts = -p evil", Some("[tox]\nx = 1\n"));
+        check("tox.ini", None, "[tox]\r[pytest]\raddopts = -p evil\u{1c}[flake8]", Some("[tox]\r[flake8]\n"));
         check("tox.ini", None, "[PyTest]\na = 1\n", Some(""));
     }
 

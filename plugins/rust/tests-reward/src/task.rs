@@ -31,6 +31,8 @@ pub struct Tests {
     pub pass_to_pass: Vec<String>,
     /// Files, and folders with a `/` at their end, of which the agent's changes do not count.
     pub reset: Vec<String>,
+    /// Modules that count as the library's own beside those that there are, with dots.
+    pub modules: Vec<String>,
     /// `90s`, `10m` or seconds.
     pub timeout: Option<Timeout>,
     /// Where the tests run.
@@ -97,6 +99,8 @@ pub struct Job {
     pub timeout_ms: u64,
     /// Whether the guard runs.
     pub guard: bool,
+    /// What solves it, as a diff.
+    pub reference_patch: Option<String>,
 }
 
 impl Job {
@@ -105,10 +109,13 @@ impl Job {
         #[derive(Deserialize)]
         struct Private {
             tests: Option<Tests>,
+            reference: Option<serde_json::Value>,
         }
         let private: Private = serde_json::from_str(private.unwrap_or("{}"))
             .map_err(|error| format!("private part of the task: {error}"))?;
         let tests = private.tests.ok_or("the task has no `private.tests`, as {\"command\": \"pytest\", \"parser\": \"pytest\", \"fail_to_pass\": [\"...\"]}")?;
+        let reference = private.reference.as_ref().and_then(|reference| reference.get("patch")?.as_str());
+        let reference_patch = reference.map(str::to_owned);
         let missing = |key: &str| format!("`private.tests.{key}` is missing, and the settings name none");
         let command =
             tests.command.clone().or_else(|| settings.command.clone()).ok_or_else(|| missing("command"))?;
@@ -134,11 +141,24 @@ impl Job {
                 return Err(format!("`private.tests`: path {path:?} is none below the working folder"));
             }
         }
+        let is_name = |name: &str| {
+            let part = |part: &str| {
+                !part.is_empty()
+                    && !part.starts_with(|first: char| first.is_ascii_digit())
+                    && part.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
+            };
+            name.split('.').all(part)
+        };
+        if let Some(name) = tests.modules.iter().find(|name| !is_name(name)) {
+            return Err(format!(
+                "`private.tests.modules`: {name:?} is no module's name, as \"package.module\""
+            ));
+        }
         let timeout_ms = tests
             .timeout
             .map_or(settings.timeout_s.saturating_mul(1_000), |Timeout(milliseconds)| milliseconds);
         let guard = tests.guard.unwrap_or(report.is_none()) && kind.is_pytest() && !scores_itself;
-        Ok(Job { command, kind, report, timeout_ms, guard, tests })
+        Ok(Job { command, kind, report, timeout_ms, guard, reference_patch, tests })
     }
 
     /// What the tests are held against.
@@ -239,6 +259,10 @@ mod tests {
             "path \"../a\"",
         );
         check(r#"{"command":"x","parser":"pytest","fail_to_pass":["a"],"timeout":"1d"}"#, "is no time");
+        check(
+            r#"{"command":"x","parser":"pytest","fail_to_pass":["a"],"modules":["a/b"]}"#,
+            "`private.tests.modules`: \"a/b\"",
+        );
         check(r#"{"files":{"a":{"base64":"A*"}}}"#, "did not match any variant");
     }
 

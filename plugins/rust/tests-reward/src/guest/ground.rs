@@ -1,0 +1,250 @@
+//! The sandbox in which the tests run: fresh, with what counts of the agent's work, and with the hidden tests.
+
+use super::asked::{Asked, workdir};
+use super::bindings::espalier::base::{blobs, log};
+use super::bindings::espalier::sandbox::sandboxes::{PatchOptions, Sandbox, WriteOptions};
+use super::bindings::espalier::sandbox::scoring::open_fresh;
+use super::commands::{SLICE_BYTES, read_text, text, write_options};
+use super::{Failure, Stop, TABLES_BYTES_MAX, blame, invalid, wrecked};
+use crate::Settings;
+use crate::changes::{Change, Filter};
+use crate::protected::{Fate, Rules};
+use crate::tables::mended;
+use crate::task::{Job, Place};
+use crate::verdict::Verdict;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most bytes that can be put into a blob.
+const BLOB_BYTES_MAX: usize = 64 << 20;
+/// Most paths that a log tells of.
+const TOLD_MAX: usize = 100;
+/// Most paths that are put back behind `prepare`.
+const PUT_BACK_MAX: usize = 20_000;
+
+/// A new sandbox with the agent's work, less what does not count.
+pub(super) fn fresh(
+    left: &Sandbox,
+    job: &Job,
+    settings: &Settings,
+    asked: Option<&Asked>,
+) -> Result<Sandbox, Stop> {
+    const WRECKED: &str = "no changes can be taken from the sandbox that the agent left";
+    let work = left.changes(None).map_err(|failure| blame(failure, "wrecked", WRECKED))?;
+    if work.content_bytes > settings.changes_bytes_max {
+        let reason = format!(
+            "the agent's work is {} bytes, at most {} count",
+            work.content_bytes, settings.changes_bytes_max
+        );
+        return Err(Stop::Scored(Verdict::zero("too-large", reason)));
+    }
+    let ground = open_fresh(&settings.sandbox)?;
+    let mut kept = match asked {
+        Some(asked) => kept(&work.blob, &ground, &mut |change| asked.rules.fate(change))?,
+        None => {
+            let rules = Rules::new(job, &workdir(&ground, settings)?);
+            kept(&work.blob, &ground, &mut |change| rules.fate(change))?
+        }
+    };
+    let mut before = BTreeMap::new();
+    for path in std::mem::take(&mut kept.tables) {
+        let was = read_text(&ground, &path, TABLES_BYTES_MAX)?;
+        before.insert(path, was);
+    }
+    for folder in &kept.folders {
+        ground.make_folder(&text(folder), &write_options()).map_err(wrecked)?;
+    }
+    let applied = ground.apply_changes(&kept.blob);
+    applied.map_err(|failure| {
+        blame(failure, "not-applied", "the agent's work does not apply to a fresh sandbox")
+    })?;
+    for path in &kept.removed {
+        ground.remove(&text(path), true, true).map_err(wrecked)?;
+    }
+    for (path, was) in before {
+        let Some(is) = read_text(&ground, &path, TABLES_BYTES_MAX)? else { continue };
+        let put_back = match mended(&path, was.as_deref(), &is) {
+            Some(empty) if empty.is_empty() => ground.remove(&text(&path), false, true).map(drop),
+            Some(mended) => ground.write_file(&text(&path), mended.as_bytes(), &write_options()),
+            None => Ok(()),
+        };
+        put_back.map_err(wrecked)?;
+    }
+    Ok(ground)
+}
+
+/// What is applied of an agent's work.
+#[derive(Default)]
+struct Kept {
+    blob: String,
+    /// Files whose tables are put back.
+    tables: BTreeSet<String>,
+    /// Files that go with folders that stay.
+    removed: Vec<String>,
+    /// Folders that are left out themselves, in which something is kept.
+    folders: BTreeSet<String>,
+}
+
+fn kept(blob: &str, ground: &Sandbox, fate: &mut dyn FnMut(Change<'_>) -> Fate) -> Result<Kept, Stop> {
+    let (mut kept, mut bytes) = (Kept::default(), Vec::new());
+    let (mut new, mut names, mut failed) = (BTreeMap::new(), Vec::new(), None);
+    let mut without: BTreeSet<String> = BTreeSet::new();
+    let mut keep = |change: Change<'_>| {
+        let path = String::from_utf8_lossy(change.path);
+        let fine = match fate(change) {
+            Fate::Kept | Fate::KeptForPrepare => true,
+            Fate::LeftOut => false,
+            Fate::OnlyRemoved(files) => {
+                kept.removed.extend(files);
+                false
+            }
+            Fate::Mended(path) => {
+                kept.tables.insert(path);
+                true
+            }
+            Fate::LeftOutIfNew(path) => *new.entry(path).or_insert_with_key(|path| {
+                // Modules are not looked for in a package: its own may be called as they like.
+                let package = path.rsplit_once('/').map(|(folder, _)| format!("{folder}/__init__.py"));
+                [Some(path.clone()), package].into_iter().flatten().any(|path| {
+                    match ground.stat(&text(&path), false) {
+                        Ok(_) => true,
+                        Err(Failure::Other(_)) => false,
+                        Err(failure) => {
+                            failed = Some(failure);
+                            false
+                        }
+                    }
+                })
+            }),
+        };
+        if fine && !change.removed && !without.is_empty() {
+            let above = crate::hidden::upwards(crate::hidden::folder_of(&path));
+            kept.folders.extend(above.filter(|folder| without.contains(*folder)).map(str::to_owned));
+        }
+        if !fine {
+            names.push(path.clone().into_owned());
+            if change.folder {
+                without.insert(path.into_owned());
+            }
+        }
+        fine
+    };
+    let length = blobs::stat(blob)?.length;
+    bytes.reserve(usize::try_from(length).unwrap_or(0).min(BLOB_BYTES_MAX));
+    filtered(blob, length, &mut keep, &mut |event| bytes.extend_from_slice(event))?;
+    if let Some(failure) = failed {
+        return Err(Stop::Failed(failure));
+    }
+    if names.is_empty() {
+        kept.blob = blob.to_owned();
+        return Ok(kept);
+    }
+    let count = names.len();
+    names.truncate(TOLD_MAX);
+    let more = if count > TOLD_MAX { format!(" and {} more", count - TOLD_MAX) } else { String::new() };
+    let told = format!("left out of the agent's work: {}{more}", names.join(", "));
+    log::write(log::Level::Info, &told, None);
+    kept.blob = blobs::put(&bytes, "application/x-espalier-changes")?;
+    Ok(kept)
+}
+
+/// Goes through changes.
+pub(super) fn read_changes(blob: &str, seen: &mut dyn FnMut(Change<'_>) -> bool) -> Result<(), Stop> {
+    filtered(blob, blobs::stat(blob)?.length, seen, &mut |_| {})
+}
+
+fn filtered(
+    blob: &str,
+    length: u64,
+    keep: &mut dyn FnMut(Change<'_>) -> bool,
+    kept: &mut dyn FnMut(&[u8]),
+) -> Result<(), Stop> {
+    let malformed =
+        |_| Stop::Failed(invalid("the sandbox's changes are not in the form that this plugin knows"));
+    let mut filter = Filter::default();
+    let mut offset = 0;
+    while offset < length {
+        let slice = blobs::read(blob, offset, SLICE_BYTES)?;
+        if slice.is_empty() {
+            break;
+        }
+        offset += slice.len() as u64;
+        filter.push(&slice, keep, kept).map_err(malformed)?;
+    }
+    filter.finish().map_err(malformed)
+}
+
+/// Behind `prepare`: whatever does not count as the library's own is as `prepare` leaves it without the agent's work.
+pub(super) fn put_back(ground: &Sandbox, asked: &Asked) -> Result<(), Stop> {
+    let work = ground.changes(None).map_err(|failure| {
+        blame(failure, "prepare", "what `prepare` made of the agent's work is too much to look through")
+    })?;
+    let mut wrong = Vec::new();
+    read_changes(&work.blob, &mut |change| {
+        let fate = asked.rules.fate(change);
+        if !matches!(fate, Fate::Kept) && !matches!((&fate, change.removed), (Fate::OnlyRemoved(_), true)) {
+            wrong.push((change.path.to_vec(), change.added, change.removed, change.folder));
+        }
+        false
+    })?;
+    if wrong.len() > PUT_BACK_MAX {
+        let reason = format!("`prepare` changed {} paths outside of the library", wrong.len());
+        return Err(Stop::Scored(Verdict::zero("prepare", reason)));
+    }
+    for (path, added, removed, folder) in wrong {
+        let there = asked.prepared(&path).unwrap_or(!added);
+        let Ok(path) = String::from_utf8(path) else { continue };
+        if !there {
+            if !removed {
+                ground.remove(&text(&path), true, true).map_err(wrecked)?;
+            }
+            continue;
+        }
+        if removed {
+            let inner = asked.rules.side().inner(&path).unwrap_or_default();
+            let below: Vec<String> = asked.rules.side().below(&inner).map(str::to_owned).collect();
+            for file in
+                below.iter().map(|file| format!("{}/{file}", asked.rules.side().workdir)).chain([path])
+            {
+                copy(ground, asked, &file)?;
+            }
+        } else if !folder {
+            copy(ground, asked, &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts a file back as it is without the agent's work; what is no file goes.
+fn copy(ground: &Sandbox, asked: &Asked, path: &str) -> Result<(), Stop> {
+    if asked.has_file(path)? {
+        let blob = asked.sandbox.file_to_blob(&text(path))?;
+        ground.remove(&text(path), true, true).map_err(wrecked)?;
+        let mode = asked.sandbox.stat(&text(path), false)?.mode;
+        let options = WriteOptions { mode: Some(mode & 0o7777), ..write_options() };
+        return ground.blob_to_file(&blob, &text(path), &options).map_err(wrecked);
+    }
+    Ok(())
+}
+
+/// The hidden tests. A patch that does not apply is the task's fault: what it is about was reset.
+pub(super) fn put_hidden(ground: &Sandbox, job: &Job) -> Result<(), Stop> {
+    for (path, content) in &job.tests.files {
+        let put = ground.write_file(&text(path), content.bytes(), &write_options());
+        put.map_err(|failure| {
+            blame(failure, "not-applied", &format!("hidden file {path} has no place left"))
+        })?;
+    }
+    let Some(patch) = job.tests.patch.as_ref().filter(|patch| !patch.trim().is_empty()) else {
+        return Ok(());
+    };
+    let options =
+        PatchOptions { root: None, strip: None, fuzz: Some(0), reverse: false, dry_run: false, extra: None };
+    match ground.apply_patch(patch, &options) {
+        Err(Failure::Other(other)) if other.code == "patch" && job.tests.place == Place::Fresh => {
+            Err(Stop::Failed(invalid(format!("`private.tests.patch` does not apply: {}", other.text))))
+        }
+        other => other
+            .map(drop)
+            .map_err(|failure| blame(failure, "not-applied", "the hidden tests have no place left")),
+    }
+}
