@@ -11,7 +11,7 @@ use espalier_core::host::{BlobInfo, Blobs, Branch, Conversation, Environments, M
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
-use espalier_plugin::{CancelToken, EnvironmentRun, HarnessRun, PluginHost, PluginHostConfig};
+use espalier_plugin::{CancelToken, Compiler, EnvironmentRun, HarnessRun, PluginHost, PluginHostConfig};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -135,8 +135,10 @@ struct Played {
 
 /// Compiles into `folder`.
 fn host(folder: &tempfile::TempDir) -> PluginHost {
-    let (cache_dir, io) = (folder.path().to_owned(), tokio::runtime::Handle::current());
-    PluginHost::new(PluginHostConfig { cache_dir, guest_threads: 2, instances_max: 64, io }).unwrap()
+    let (cache_dir, io) = (Some(folder.path().to_owned()), tokio::runtime::Handle::current());
+    let compiler = Compiler::InProcess;
+    PluginHost::new(PluginHostConfig { cache_dir, compiler, guest_threads: 2, instances_max: 64, io })
+        .unwrap()
 }
 
 async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&str]) -> Played {

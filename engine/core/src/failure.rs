@@ -31,6 +31,13 @@ pub enum Failure {
     },
 }
 
+impl Failure {
+    /// Whether it is of a limit, a cancel or something that was lost: nobody's defect.
+    pub fn is_no_defect(&self) -> bool {
+        matches!(self, Failure::Budget(_) | Failure::Cancelled | Failure::Unavailable(_))
+    }
+}
+
 /// Which limit of `[limits]` was met.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]

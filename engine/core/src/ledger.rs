@@ -17,7 +17,7 @@ mod withdraw;
 pub(crate) use finish::is_real;
 pub use finish::{Finished, Trainability};
 pub use reconcile::{HEAL_MAX, Reconciled};
-pub use withdraw::{abandon, withhold};
+pub use withdraw::{abandon, restore, withhold};
 
 use crate::samples::{Call, Origin};
 use std::sync::Arc;

@@ -5,8 +5,10 @@
 //! crates implement them and never know one another.
 //!
 //! Reading order: [`task`] -> [`limits`], [`seed`] -> [`host`] with [`chat`] and [`failure`] -> [`meter`] -> [`ending`] ->
-//! [`rollout`] -> [`group`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`].
+//! [`rollout`] -> [`group`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`]; [`plugin_failure`] -> [`breaker`].
 
+pub mod breaker;
+pub mod cause;
 pub mod chat;
 pub mod dataset;
 pub mod ending;
@@ -17,6 +19,7 @@ pub mod host;
 pub mod ledger;
 pub mod limits;
 pub mod meter;
+pub mod plugin_failure;
 pub mod rollout;
 pub mod samples;
 pub mod sandbox;

@@ -8,6 +8,9 @@
 //!     +---------------------------- BackingOff <+
 //! ```
 //!
+//! A rollout that only a reward has left without a score is scored again under the number of the attempt that it has: its
+//! record is changed in place, so that no token counts twice. Where that cannot be done it is sampled again.
+//!
 //! Nothing follows from an attempt before its record is durable: that is what `Storing` stands for. An event that does
 //! not fit the state (a late, repeated or foreign one) changes nothing and is answered by [`Effect::Stale`], so the
 //! owner can count it.
@@ -61,6 +64,8 @@ pub enum Fate {
     Final,
     /// Another follows, now or when the run is resumed: its tokens are dropped.
     Abandoned,
+    /// Scoring it again came to nothing: its record stays as it was.
+    AsItWas,
 }
 
 /// Where a rollout stands.
@@ -81,6 +86,11 @@ pub enum Phase {
         outcome: AttemptOutcome,
         /// Draw for the delay of the next attempt, in 0..1.
         draw: f64,
+    },
+    /// Has a permit; the result that cannot be scored again is being given up.
+    Discarding {
+        /// Which attempt.
+        key: AttemptKey,
     },
     /// Waits for its next attempt, without a permit.
     BackingOff,
@@ -104,6 +114,8 @@ pub struct Rollout {
     pub failures: u32,
     /// Those of them that ended for memory: the next attempt gets so many levels more.
     pub level: u32,
+    /// The durable attempt without a reward that is to be scored again.
+    pub unscored: Option<AttemptOutcome>,
 }
 
 /// What happens to a rollout.
@@ -122,6 +134,11 @@ pub enum Event {
         outcome: AttemptOutcome,
         /// Random, in 0..1: places the next attempt within its delay.
         draw: f64,
+    },
+    /// The runner found that an attempt cannot be scored again: its rollout must be sampled anew.
+    SampleAgain {
+        /// Which attempt says so.
+        key: AttemptKey,
     },
     /// The record is durable.
     Stored {
@@ -175,7 +192,7 @@ pub enum Effect {
 impl Rollout {
     /// A rollout that never ran.
     pub fn new() -> Self {
-        Rollout { phase: Phase::Queued, attempt: 0, failures: 0, level: 0 }
+        Rollout { phase: Phase::Queued, attempt: 0, failures: 0, level: 0, unscored: None }
     }
 
     /// The state after a restart, from the attempts whose records are durable (number and outcome, in order of number).
@@ -192,9 +209,19 @@ impl Rollout {
         rollout
     }
 
+    /// The same, where the result has no reward and is to be scored again; without a result it is sampled as ever.
+    pub fn resume_to_score(policy: &RetryPolicy, attempts: &[(u32, AttemptOutcome)]) -> Self {
+        let mut rollout = Rollout::resume(policy, attempts);
+        if let Phase::Ended { outcome, .. } = rollout.phase {
+            rollout.phase = Phase::Queued;
+            rollout.unscored = Some(outcome);
+        }
+        rollout
+    }
+
     /// Whether it holds a permit.
     pub fn holds_permit(&self) -> bool {
-        matches!(self.phase, Phase::Running { .. } | Phase::Storing { .. })
+        matches!(self.phase, Phase::Running { .. } | Phase::Storing { .. } | Phase::Discarding { .. })
     }
 
     /// Whether no attempt follows the one under way, however it ends.
@@ -214,10 +241,22 @@ impl Rollout {
                 self.phase = Phase::Storing { key, outcome, draw };
                 vec![Effect::Store { key, fate: self.fate(policy, outcome.stop_reason) }]
             }
+            (Phase::Running { key }, Event::SampleAgain { key: from })
+                if key == from && self.unscored.is_some() =>
+            {
+                self.phase = Phase::Discarding { key };
+                vec![Effect::Store { key, fate: Fate::Abandoned }]
+            }
+            (Phase::Discarding { key }, Event::Stored { key: from }) if key == from => {
+                self.unscored = None;
+                self.attempt += 1;
+                self.phase = Phase::BackingOff;
+                vec![Effect::Release, Effect::Wait { attempt: self.attempt, delay: Duration::ZERO }]
+            }
             (Phase::Storing { key, outcome, draw }, Event::Stored { key: from }) if key == from => {
                 self.settle(policy, outcome);
                 match self.phase {
-                    Phase::Ended { .. } => vec![Effect::Release, Effect::End { outcome }],
+                    Phase::Ended { outcome, .. } => vec![Effect::Release, Effect::End { outcome }],
                     Phase::BackingOff => {
                         let delay = policy.backoff(self.failures, draw);
                         vec![Effect::Release, Effect::Wait { attempt: self.attempt, delay }]
@@ -237,6 +276,7 @@ impl Rollout {
     fn fate(&self, policy: &RetryPolicy, stop_reason: StopReason) -> Fate {
         match stop_reason.row().retried {
             Retried::No => Fate::Final,
+            _ if self.unscored.is_some() => Fate::AsItWas,
             Retried::WithBackoff | Retried::WithMoreMemory if self.is_last(policy) => Fate::Final,
             Retried::WithBackoff | Retried::WithMoreMemory | Retried::OnResume => Fate::Abandoned,
         }
@@ -246,6 +286,13 @@ impl Rollout {
     fn settle(&mut self, policy: &RetryPolicy, outcome: AttemptOutcome) {
         let retried = outcome.stop_reason.row().retried;
         let fate = self.fate(policy, outcome.stop_reason);
+        if let (Fate::AsItWas, Some(unscored)) = (fate, self.unscored) {
+            self.phase = match retried {
+                Retried::OnResume => Phase::Queued,
+                _ => Phase::Ended { attempt: self.attempt, outcome: unscored },
+            };
+            return;
+        }
         if matches!(retried, Retried::WithBackoff | Retried::WithMoreMemory) {
             self.failures += 1;
         }
@@ -254,8 +301,8 @@ impl Rollout {
         }
         self.phase = match fate {
             Fate::Final => Phase::Ended { attempt: self.attempt, outcome },
-            Fate::Abandoned if retried == Retried::OnResume => Phase::Queued,
-            Fate::Abandoned => Phase::BackingOff,
+            Fate::Abandoned | Fate::AsItWas if retried == Retried::OnResume => Phase::Queued,
+            Fate::Abandoned | Fate::AsItWas => Phase::BackingOff,
         };
         if fate == Fate::Abandoned {
             self.attempt += 1;
@@ -277,6 +324,8 @@ mod tests {
     const POLICY: RetryPolicy =
         RetryPolicy { attempts: 3, delay: Duration::from_secs(1), delay_max: Duration::from_secs(60) };
 
+    const UNSCORED: AttemptOutcome = AttemptOutcome { stop_reason: StopReason::GaveUp, reward: None };
+
     fn key(attempt: u32, token: u64) -> AttemptKey {
         AttemptKey { attempt, token }
     }
@@ -290,7 +339,7 @@ mod tests {
     }
 
     fn at(phase: Phase, attempt: u32, failures: u32) -> Rollout {
-        Rollout { phase, attempt, failures, level: 0 }
+        Rollout { phase, attempt, failures, level: 0, unscored: None }
     }
 
     fn storing(attempt: u32, token: u64, stop_reason: StopReason) -> Phase {
@@ -299,7 +348,8 @@ mod tests {
 
     #[test]
     fn each_event_in_each_state() {
-        use Event::{Admit, BackoffElapsed, Stored};
+        use Event::{Admit, BackoffElapsed, SampleAgain, Stored};
+        let to_score = |rollout: Rollout| Rollout { unscored: Some(UNSCORED), ..rollout };
         let queued = |attempt, failures| at(Phase::Queued, attempt, failures);
         let running =
             |attempt, token, failures| at(Phase::Running { key: key(attempt, token) }, attempt, failures);
@@ -371,6 +421,55 @@ mod tests {
                 vec![Effect::Release, Effect::Park],
             ),
             (at(Phase::BackingOff, 1, 1), BackoffElapsed { attempt: 1 }, queued(1, 1), vec![Effect::Enqueue]),
+            // Scored again: with a score, cut, lost, and not to be had without sampling.
+            (
+                to_score(running(1, 9, 1)),
+                ended(1, 9, Submitted),
+                to_score(at(storing(1, 9, Submitted), 1, 1)),
+                vec![Effect::Store { key: key(1, 9), fate: Fate::Final }],
+            ),
+            (
+                to_score(at(storing(1, 9, Submitted), 1, 1)),
+                Stored { key: key(1, 9) },
+                to_score(over(1, Submitted, 1)),
+                vec![Effect::Release, Effect::End { outcome: outcome(Submitted) }],
+            ),
+            (
+                to_score(running(1, 9, 1)),
+                ended(1, 9, Cancelled),
+                to_score(at(storing(1, 9, Cancelled), 1, 1)),
+                vec![Effect::Store { key: key(1, 9), fate: Fate::AsItWas }],
+            ),
+            (
+                to_score(at(storing(1, 9, Cancelled), 1, 1)),
+                Stored { key: key(1, 9) },
+                to_score(queued(1, 1)),
+                vec![Effect::Release, Effect::Park],
+            ),
+            (
+                to_score(running(2, 9, 2)),
+                ended(2, 9, Infrastructure),
+                to_score(at(storing(2, 9, Infrastructure), 2, 2)),
+                vec![Effect::Store { key: key(2, 9), fate: Fate::AsItWas }],
+            ),
+            (
+                to_score(at(storing(2, 9, Infrastructure), 2, 2)),
+                Stored { key: key(2, 9) },
+                to_score(at(Phase::Ended { attempt: 2, outcome: UNSCORED }, 2, 2)),
+                vec![Effect::Release, Effect::End { outcome: UNSCORED }],
+            ),
+            (
+                to_score(running(1, 9, 1)),
+                SampleAgain { key: key(1, 9) },
+                to_score(at(Phase::Discarding { key: key(1, 9) }, 1, 1)),
+                vec![Effect::Store { key: key(1, 9), fate: Fate::Abandoned }],
+            ),
+            (
+                to_score(at(Phase::Discarding { key: key(1, 9) }, 1, 1)),
+                Stored { key: key(1, 9) },
+                at(Phase::BackingOff, 2, 1),
+                vec![Effect::Release, Effect::Wait { attempt: 2, delay: Duration::ZERO }],
+            ),
         ];
         for (before, event, after, effects) in &legal {
             let mut rollout = *before;
@@ -390,7 +489,12 @@ mod tests {
         let fits = |state: &Rollout, event: &Event| match (state.phase, event) {
             (Phase::Queued, Event::Admit { .. }) => true,
             (Phase::Running { key }, Event::AttemptEnded { key: from, .. })
-            | (Phase::Storing { key, .. }, Event::Stored { key: from }) => key == *from,
+            | (Phase::Storing { key, .. } | Phase::Discarding { key }, Event::Stored { key: from }) => {
+                key == *from
+            }
+            (Phase::Running { key }, Event::SampleAgain { key: from }) => {
+                key == *from && state.unscored.is_some()
+            }
             (Phase::BackingOff, Event::BackoffElapsed { attempt }) => *attempt == state.attempt,
             _ => false,
         };
@@ -432,6 +536,15 @@ mod tests {
             resume(&[(0, Infrastructure), (1, Infrastructure), (2, Infrastructure)]),
             at(Phase::Ended { attempt: 2, outcome: outcome(Infrastructure) }, 2, 3)
         );
+    }
+
+    #[test]
+    fn what_is_to_be_scored_again_waits_under_its_own_number() {
+        let attempts = [(0, outcome(Infrastructure)), (1, UNSCORED)];
+        let expect = Rollout { unscored: Some(UNSCORED), ..at(Phase::Queued, 1, 1) };
+        assert_eq!(Rollout::resume_to_score(&POLICY, &attempts), expect);
+        let cut = [(0, outcome(Cancelled))];
+        assert_eq!(Rollout::resume_to_score(&POLICY, &cut), Rollout::resume(&POLICY, &cut));
     }
 
     #[test]

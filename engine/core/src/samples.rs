@@ -395,6 +395,16 @@ impl std::ops::AddAssign for TokenSums {
     }
 }
 
+impl std::ops::SubAssign for TokenSums {
+    /// Of sums that were added before.
+    fn sub_assign(&mut self, other: TokenSums) {
+        self.sampled = self.sampled.saturating_sub(other.sampled);
+        self.trained = self.trained.saturating_sub(other.trained);
+        self.masked = self.masked.saturating_sub(other.masked);
+        self.dropped = self.dropped.saturating_sub(other.dropped);
+    }
+}
+
 impl Trajectory {
     /// The sums over own calls to the group's model.
     pub fn token_sums(&self) -> TokenSums {

@@ -12,6 +12,20 @@ pub const LEASE_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration
 const VARIABLE_BYTES_MAX: usize = (128 << 10) - 1;
 /// All of them, as far as every program takes them.
 const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
+/// Longest name of an image, and longest path.
+const PATH_BYTES_MAX: usize = 4096;
+/// Longest name of a user, or of a user and a group.
+const USER_BYTES_MAX: usize = 256;
+/// Longest entry of an allow-list: a name of 253 bytes with a port, and room.
+const RULE_BYTES_MAX: usize = 300;
+/// Memory of a sandbox: the least and the most that can be asked for.
+pub const MEMORY_BOUNDS: (u64, u64) = (16 << 20, 1 << 44);
+/// What it may write: the same.
+pub const DISK_BOUNDS: (u64, u64) = (1 << 20, 1 << 50);
+/// Files that it may make: the same.
+pub const FILES_BOUNDS: (u64, u64) = (64, 1 << 32);
+/// As much of a value as an error repeats.
+const SHOWN_CHARACTERS_MAX: usize = 200;
 
 /// The name that `sandbox = {...}` of a task stands for.
 pub const MAIN: &str = "main";
@@ -190,7 +204,12 @@ pub struct SpecError {
 impl SpecError {
     #[expect(clippy::needless_pass_by_value, reason = "texts and numbers alike, most of them made for it")]
     fn new(key: &'static str, value: impl ToString, wanted: &'static str) -> SpecError {
-        SpecError { key, value: value.to_string(), wanted }
+        let mut value = value.to_string();
+        if let Some((end, _)) = value.char_indices().nth(SHOWN_CHARACTERS_MAX) {
+            value.truncate(end);
+            value.push_str("...");
+        }
+        SpecError { key, value, wanted }
     }
 }
 
@@ -275,11 +294,14 @@ impl SandboxSpec {
             if bad { Err(SpecError::new(key, value.to_string(), wanted)) } else { Ok(()) }
         };
         refuse(self.image.trim().is_empty(), "image", &self.image, "`host` or the name of an image")?;
+        let long = "at most 4096 bytes";
+        refuse(self.image.len() > PATH_BYTES_MAX, "image", &self.image, long)?;
         refuse(!(0.01..=1024.0).contains(&self.cpu), "cpu", &self.cpu, "0.01 to 1024 cores")?;
         let size = |bytes: u64| SizeText(bytes);
-        refuse(self.memory < 16 << 20, "memory", &size(self.memory), "at least 16MiB")?;
-        refuse(self.disk < 1 << 20, "disk", &size(self.disk), "at least 1MiB")?;
-        refuse(self.files_max < 64, "files_max", &self.files_max, "at least 64")?;
+        let within = |(least, most): (u64, u64), value: u64| (least..=most).contains(&value);
+        refuse(!within(MEMORY_BOUNDS, self.memory), "memory", &size(self.memory), "16MiB to 16384GiB")?;
+        refuse(!within(DISK_BOUNDS, self.disk), "disk", &size(self.disk), "1MiB to 1048576GiB")?;
+        refuse(!within(FILES_BOUNDS, self.files_max), "files_max", &self.files_max, "64 to 4294967296")?;
         refuse(
             !(8..=1 << 22).contains(&self.processes_max),
             "processes_max",
@@ -290,14 +312,17 @@ impl SandboxSpec {
         if let Some(folder) = &self.workdir {
             let plain = folder.starts_with('/') && !folder.contains('\0');
             refuse(!plain, "workdir", folder, "an absolute path")?;
+            refuse(folder.len() > PATH_BYTES_MAX, "workdir", folder, long)?;
         }
         if let Some(user) = &self.user {
-            refuse(user.contains('\0'), "user", user, "a name or a number")?;
+            let plain = user.len() <= USER_BYTES_MAX && !user.contains('\0');
+            refuse(!plain, "user", user, "a name or a number, at most 256 bytes")?;
         }
         for (path, content) in &self.files {
             let plain =
                 path.starts_with('/') && path.split('/').all(|part| part != "..") && !path.ends_with('/');
             refuse(!plain, "files", path, "an absolute path without `..`")?;
+            refuse(path.len() > PATH_BYTES_MAX, "files", path, long)?;
             content.mode()?;
         }
         if let Network::Allow(hosts) = &self.network {
@@ -334,6 +359,9 @@ impl Rule {
     pub fn parse(text: &str) -> Result<Rule, SpecError> {
         const WANTED: &str = "HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT";
         let refused = || SpecError::new("network.allow", text, WANTED);
+        if text.len() > RULE_BYTES_MAX {
+            return Err(refused());
+        }
         let (host, port) = text.rsplit_once(':').ok_or_else(refused)?;
         let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(refused)?;
         let (base, bits) = match host.split_once('/') {
@@ -394,7 +422,42 @@ mod tests {
             assert_eq!(error.to_string(), expect, "{text}");
         };
         check(r#"{"cpu":0}"#, r#"sandbox.cpu is "0", wanted is 0.01 to 1024 cores"#);
-        check(r#"{"memory":"1MiB"}"#, r#"sandbox.memory is "1MiB", wanted is at least 16MiB"#);
+        check(r#"{"memory":"1MiB"}"#, r#"sandbox.memory is "1MiB", wanted is 16MiB to 16384GiB"#);
+        let most = "18446744073709551615";
+        check(
+            &format!(r#"{{"memory":{most}}}"#),
+            &format!(r#"sandbox.memory is "{most}", wanted is 16MiB to 16384GiB"#),
+        );
+        check(
+            &format!(r#"{{"disk":{most}}}"#),
+            &format!(r#"sandbox.disk is "{most}", wanted is 1MiB to 1048576GiB"#),
+        );
+        check(
+            &format!(r#"{{"files_max":{most}}}"#),
+            &format!(r#"sandbox.files_max is "{most}", wanted is 64 to 4294967296"#),
+        );
+        check(
+            r#"{"cpu":1e308}"#,
+            &format!(r#"sandbox.cpu is "1{}...", wanted is 0.01 to 1024 cores"#, "0".repeat(199)),
+        );
+        // What is too long is not repeated whole.
+        let long = "x".repeat(5_000);
+        let shown = "x".repeat(200);
+        check(
+            &format!(r#"{{"image":"{long}"}}"#),
+            &format!(r#"sandbox.image is "{shown}...", wanted is at most 4096 bytes"#),
+        );
+        check(
+            &format!(r#"{{"user":"{long}"}}"#),
+            &format!(r#"sandbox.user is "{shown}...", wanted is a name or a number, at most 256 bytes"#),
+        );
+        for (key, text) in [
+            ("workdir", format!(r#"{{"workdir":"/{long}"}}"#)),
+            ("files", format!(r#"{{"files":{{"/{long}":""}}}}"#)),
+        ] {
+            let shown = &shown[1..];
+            check(&text, &format!(r#"sandbox.{key} is "/{shown}...", wanted is at most 4096 bytes"#));
+        }
         check(r#"{"workdir":"src"}"#, r#"sandbox.workdir is "src", wanted is an absolute path"#);
         check(r#"{"env":{"a=b":""}}"#, r#"sandbox.env is "a=b", wanted is a name without `=`"#);
         let long = "wanted is a variable without a NUL byte, of less than 128KiB with its name";

@@ -209,8 +209,8 @@ pub fn combine(rewards: &[Scored<'_>], turns: u32) -> Signal {
     signal
 }
 
-/// Why these scores cannot be used.
-fn defect(config: &RewardConfig, scores: &[Score], turns: u32) -> Option<String> {
+/// Why these scores of a rollout with `turns` turns cannot be used.
+pub fn defect(config: &RewardConfig, scores: &[Score], turns: u32) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
     for score in scores {
         if !score.value.is_finite() {

@@ -2,6 +2,7 @@
 
 use crate::chat::{Message, Tool, ToolCall, Usage};
 use crate::ending::Report;
+use crate::plugin_failure::PluginFailure;
 use crate::samples::{Call, Excluded, Segment, Trajectory};
 use crate::task::TaskView;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,12 @@ pub struct Record {
     /// Every sandbox that was made for it, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sandboxes: Vec<SandboxUse>,
+    /// How plugins failed in it, first the harness, last the rewards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<PluginFailure>,
+    /// Whether its tokens train once it has a reward ([`crate::ledger::restore`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withheld: bool,
 }
 
 /// Name of the blob that is the work as a git diff.
@@ -118,7 +125,7 @@ pub struct Step {
     pub info: String,
 }
 
-/// One import of a guest: the journal's entry, without its bytes.
+/// One import of a guest, as the record keeps it: without the bytes that were passed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostCall {
     /// Number of the call in its instance, from 0; logs are not counted.
@@ -153,6 +160,12 @@ pub struct LogLine {
     pub text: String,
     /// JSON text of structured fields.
     pub fields: Option<String>,
+    /// Index of the policy's last answer when it was written; none before the first, and for rewards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
+    /// [`HostCall::number`] of the instance's last call when it was written; none before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<u64>,
 }
 
 /// Where a log line came from.

@@ -8,6 +8,7 @@ mod image;
 mod key;
 mod list;
 mod logging;
+mod plugin_alias;
 mod plugins;
 mod run;
 mod sandbox;
@@ -59,6 +60,9 @@ pub struct Common {
     /// Print JSON for programs on standard output; messages stay on standard error.
     #[arg(long, global = true)]
     pub json: bool,
+    /// Print what caused an error line by line; without it the causes stand in the message.
+    #[arg(long, global = true)]
+    pub verbose: bool,
     /// Where runs are kept: a folder, or a postgres:// URL.
     #[arg(long, global = true, env = "ESPALIER_STORE", default_value = DEFAULT_STORE, value_name = "DIR|URL", hide_env_values = true)]
     pub store: String,
@@ -273,6 +277,9 @@ pub struct TaskCheckArgs {
     /// Check only the first N tasks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
+    /// Keep the store of the check, and say where it is: `espalier --store PLACE show RUN`.
+    #[arg(long)]
+    pub keep: bool,
 }
 
 /// `espalier plugin`
@@ -300,18 +307,21 @@ pub enum PluginCommand {
 pub struct PluginAliasArgs {
     /// The name that an experiment uses, as `plugin = "NAME"`.
     pub alias: String,
-    /// A component file, the name of a plugin, or a digest.
+    /// A component file, an alias, the name of a plugin, or a digest or its beginning.
     #[arg(required_unless_present = "remove")]
     pub plugin: Option<String>,
     /// Takes the alias away: the name means the plugin of that name again.
     #[arg(long, conflicts_with = "plugin")]
     pub remove: bool,
+    /// Does it even where open runs that use the alias could not go on with it, or its world is another.
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `espalier plugin check`
 #[derive(Debug, Args)]
 pub struct PluginCheckArgs {
-    /// A component file, or the name of a plugin.
+    /// A component file, an alias, the name of a plugin, or a digest or its beginning.
     pub plugin: String,
 }
 
@@ -337,10 +347,15 @@ struct Context {
     common: Common,
     out: Out,
     screen: Screen,
+    /// Parts of the command that listen to signals themselves.
+    listeners: signals::Listeners,
 }
 
 /// Parses the arguments, carries the command out, prints what went wrong.
 pub fn main() -> ExitCode {
+    if let Some(exit) = espalier_plugin::compile_if_asked() {
+        return exit;
+    }
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some(crate::sandboxes::KEEPER) {
         // Before any thread is started: a keeper has one.
@@ -361,12 +376,15 @@ pub fn main() -> ExitCode {
     // The last spans are sent when all else has ended.
     let (screen, _traces) =
         logging::start(if serves { "info,espalier_api::spans=off" } else { "warn" }, serves);
-    let json = cli.common.json;
-    let mut context = Context { common: cli.common, out: Out::stdout(), screen };
+    let (json, verbose) = (cli.common.json, cli.common.verbose);
+    let mut context =
+        Context { common: cli.common, out: Out::stdout(), screen, listeners: signals::Listeners::default() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("engine").build();
     let result = match runtime {
         Ok(runtime) => {
-            let result = runtime.block_on(Box::pin(dispatch(&mut context, cli.command)));
+            let listeners = context.listeners.clone();
+            let work = Box::pin(dispatch(&mut context, cli.command));
+            let result = runtime.block_on(signals::or_stopped(listeners, work));
             // Whatever still runs was told to stop; nobody waits for it.
             runtime.shutdown_background();
             result
@@ -381,7 +399,11 @@ pub fn main() -> ExitCode {
         Err(problem) => {
             // What was printed before the problem stands before it.
             let _ = context.out.flush();
-            let text = if json { format!("{}\n", problem.json()) } else { problem.text(&Look::of_stderr()) };
+            let text = if json {
+                format!("{}\n", problem.json())
+            } else {
+                problem.text(&Look::of_stderr(), verbose)
+            };
             // Nobody may be left to read it; the exit code still says it.
             let _ = io::stderr().write_all(text.as_bytes());
             problem.exit.into()
@@ -421,7 +443,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Task(TaskCommand::FromManifest(args)) => task_sdist::from_manifest(context, args).await,
         Command::Plugin(PluginCommand::List) => plugins::list(context).await,
         Command::Plugin(PluginCommand::Check(args)) => plugins::check(context, args).await,
-        Command::Plugin(PluginCommand::Alias(args)) => plugins::alias(context, args).await,
+        Command::Plugin(PluginCommand::Alias(args)) => plugin_alias::alias(context, args).await,
         Command::Sandbox(command) => sandbox::sandbox(context, command).await,
         Command::Image(command) => image::image(context, command).await,
         Command::Serve(args) => serve::serve(context, *args).await,
@@ -452,18 +474,18 @@ pub fn plugin_folders(file: Option<&Path>) -> Vec<PathBuf> {
     folders
 }
 
-/// Where compiled plugins are kept.
-pub fn plugin_cache() -> PathBuf {
-    cache_folder().join("plugins")
+/// Where compiled plugins are kept; nowhere, where there is no cache folder.
+pub fn plugin_cache() -> Option<PathBuf> {
+    cache_folder().map(|cache| cache.join("plugins"))
 }
 
-/// What is kept between runs and may be deleted: `ESPALIER_CACHE`, else the user's cache folder.
-fn cache_folder() -> PathBuf {
+/// What is kept between runs and may be deleted: `ESPALIER_CACHE`, else the user's cache folder. Never one of the machine, such
+/// as `/tmp`, that anybody else could make first.
+fn cache_folder() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     folder("ESPALIER_CACHE")
         .or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("espalier")))
         .or_else(|| folder("HOME").map(|home| home.join(".cache").join("espalier")))
-        .unwrap_or_else(|| std::env::temp_dir().join("espalier"))
 }
 
 impl From<io::Error> for Problem {

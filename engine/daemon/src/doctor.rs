@@ -10,7 +10,7 @@ use crate::output::table::{Align, Cell, Table};
 use crate::output::text::{bytes, count, counted, wrap};
 use crate::output::{Out, styles};
 use espalier_inference::embedded::{environment_folder, is_installed};
-use espalier_plugin::Registry;
+use espalier_plugin::{Compiler, FolderError, Registry, bounds, check_own_folder};
 use espalier_store::{Store, StoreUrl};
 use serde::Serialize;
 use std::fs;
@@ -79,8 +79,9 @@ async fn checks(store: &str) -> Vec<Check> {
     let mut checks = vec![cpu(), memory(), memory_maps(), open_files()];
     checks.push(store_writable(store).await);
     checks.push(disk(store));
-    checks.push(cache_writable());
+    checks.push(plugin_cache_folder());
     checks.push(plugins());
+    checks.push(plugin_bounds());
     checks.push(embedded_model());
     checks.push(
         program(
@@ -255,7 +256,7 @@ async fn store_writable(store: &str) -> Check {
         StoreUrl::Postgres { .. } => match timeout(CONNECT, Store::open_existing(&url)).await {
             Ok(Ok(_)) => check(name, "every run", State::Good, format!("{url} answers"), ""),
             Ok(Err(error)) => failed(
-                Problem::from(error).message,
+                Problem::from(error).whole(),
                 "check that the server runs, and user, password and database",
             ),
             Err(_) => failed(
@@ -308,18 +309,41 @@ fn disk(store: &str) -> Check {
     }
 }
 
-fn cache_writable() -> Check {
-    let folder = plugin_cache();
-    match probe_folder(&folder) {
-        Ok(()) => check("plugin cache", "quick starts", State::Good, folder.display().to_string(), ""),
-        Err(error) => check(
-            "plugin cache",
-            "every run",
-            State::Failed,
-            format!("{}: {error}", folder.display()),
-            "name a writable folder in ESPALIER_CACHE",
-        ),
+/// Without such a folder plugins run all the same, compiled at each start.
+fn plugin_cache_folder() -> Check {
+    let (name, needed) = ("plugin cache", "quick starts");
+    let remedy = "name a folder of your own in ESPALIER_CACHE";
+    let Some(folder) = plugin_cache() else {
+        let found = "none of ESPALIER_CACHE, XDG_CACHE_HOME and HOME is set".to_owned();
+        return check(name, needed, State::Limited, found, remedy);
+    };
+    let shown = folder.display();
+    match check_own_folder(&folder) {
+        Ok(()) => match probe_folder(&folder) {
+            Ok(()) => check(name, needed, State::Good, shown.to_string(), ""),
+            Err(error) => check(name, "every run", State::Failed, format!("{shown}: {error}"), remedy),
+        },
+        Err(FolderError::Io(error)) => {
+            check(name, "every run", State::Failed, format!("{shown}: {error}"), remedy)
+        }
+        Err(FolderError::Untrusted(reason)) => {
+            check(name, needed, State::Limited, format!("{shown} is not used: {reason}"), remedy)
+        }
     }
+}
+
+/// What a component may consist of, and what its compiler may take.
+fn plugin_bounds() -> Check {
+    let Compiler::Process(compiler) = Compiler::this_program() else { unreachable!("it is a process") };
+    let bound = |wanted: &str| bounds().find(|(what, _)| *what == wanted).map_or(0, |(_, max)| max);
+    let found = format!(
+        "at most {} and {} functions each, compiled within {} of memory and {} s",
+        bytes(bound("bytes")),
+        count(bound("functions")),
+        bytes(compiler.memory_bytes_max),
+        compiler.time_max.as_secs()
+    );
+    check("plugin bounds", "plugins", State::Good, found, "")
 }
 
 fn plugins() -> Check {

@@ -4,34 +4,37 @@
 //! What is wrong with the input is found before the first rollout. Next: `plan` (which task is which group's),
 //! `plugins`, `world` (what the scheduler stands on), `lease` (holding the lock).
 
+pub(crate) mod components;
 mod lease;
+mod mend;
+mod parts;
 mod plan;
-mod plugins;
+pub(crate) mod plugins;
 mod world;
 
+pub(crate) use components::short;
+use parts::off_runtime;
 pub(crate) use plan::task_lines;
 
-use crate::experiment::{Experiment, ExperimentError, POLICY};
-use crate::progress::{Counts, ProgressSender, Stage};
-use crate::runner::sandboxes::RunSandboxes;
-use crate::runner::{Runner, now_ms};
+use crate::experiment::{Experiment, ExperimentError};
+use crate::progress::{Counts, PluginChange, ProgressSender, Stage};
+use crate::runner::now_ms;
 use crate::scheduler::{self, Fatal, Hopeless, Lack, Resume, Schedule};
 use crate::shutdown::{Stop, StopSignal};
+use components::Finder;
+use espalier_core::breaker::Tripped;
 use espalier_core::ending::StopReason;
-use espalier_core::group;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::samples::GroupStatus;
-use espalier_inference::error::EndpointError;
-use espalier_inference::models::{Model, OpenError};
-use espalier_inference::tokenizer::TokenizerError;
-use espalier_plugin::{PluginError, PluginHost, PluginHostConfig};
+use espalier_inference::models::OpenError;
+use espalier_plugin::{Compiler, PluginError};
 use espalier_store::{
-    AttemptState, Claim, GroupOpened, Holder, RunSpec, RunState, RunWriter, Start, Store, StoreError,
-    StoreUrl,
+    AttemptState, Causes, Claim, DoAgain, GroupOpened, Holder, RunSpec, RunState, RunWriter, Start, Store,
+    StoreError, StoreUrl,
 };
+use mend::{EarlierGroup, EarlierResult};
 use plan::Plan;
-use plugins::Plugins;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,8 +49,10 @@ pub struct RunOptions {
     pub sandboxes: String,
     /// Folders of built plugins, searched in this order.
     pub plugin_folders: Vec<PathBuf>,
-    /// Folder of compiled plugin code; safe to delete, safe to share.
-    pub plugin_cache: PathBuf,
+    /// Folder of compiled plugin code; safe to delete. `None`: it is compiled each time.
+    pub plugin_cache: Option<PathBuf>,
+    /// Who compiles plugins.
+    pub plugin_compiler: Compiler,
     /// Works only on the first so many groups of the run; a later command without it goes on.
     pub limit: Option<u64>,
     /// Starts a fresh run where one of this name exists.
@@ -71,14 +76,20 @@ pub struct RunSummary {
     pub state: RunEnd,
     /// Whether the whole run is done, beyond what `--limit` asked for.
     pub whole: bool,
-    /// Tasks that were read.
+    /// Tasks that the run takes: `tasks.limit` of those that were read.
     pub tasks: u64,
+    /// Tasks of the file.
+    pub tasks_read: u64,
     /// Lines of the task file that were rejected.
     pub rejected: Vec<RejectedTask>,
     /// Counters of the whole run, earlier sessions included.
     pub counts: Counts,
+    /// Plugins whose components changed in this session, or, where it opened no group, since the run's last one.
+    pub plugins_changed: Vec<PluginChange>,
     /// Time of this session.
     pub elapsed: Duration,
+    /// Why rollouts have no reward.
+    pub causes: Causes,
     /// 99 of 100 events waited no longer than this for the scheduler in this session.
     pub scheduler_lag_p99: Duration,
 }
@@ -113,13 +124,19 @@ pub async fn run(
     let began = Instant::now();
     let stage = |stage: Stage| progress.send_modify(|progress| progress.stage = stage);
     stage(Stage::Tasks);
-    let plan = Arc::new(read_plan(&experiment, &options)?);
+    let plan = Arc::new(read_plan(&experiment, &options).await?);
     progress.send_modify(|progress| {
-        progress.tasks = plan.tasks();
+        progress.tasks = plan.tasks_read();
         progress.tasks_rejected = plan.rejected.len() as u64;
         progress.groups_wanted = wanted(&plan, &options);
     });
-    experiment.check_files()?;
+    let checked = experiment.clone();
+    let file_hash = plan.file_hash.clone();
+    let (meaning, record) = off_runtime("the experiment's files", move || {
+        checked.check_files()?;
+        Ok::<_, ExperimentError>((checked.meaning(&file_hash), checked.record()))
+    })
+    .await??;
     stage(Stage::Store);
     let url: StoreUrl = options.store.parse()?;
     let mut stop = options.stop.clone();
@@ -129,8 +146,8 @@ pub async fn run(
     };
     let spec = RunSpec {
         name: experiment.file.name.clone(),
-        meaning: experiment.meaning(&plan.file_hash),
-        experiment: experiment.record(),
+        meaning,
+        experiment: record,
         engine: env!("CARGO_PKG_VERSION").to_owned(),
         groups_planned: Some(plan.wanted()),
     };
@@ -144,7 +161,7 @@ pub async fn run(
     let state = match &result {
         Ok(summary) => Some(if summary.whole { RunState::Finished } else { RunState::Stopped }),
         Err(EngineError::Store(StoreError::Fenced { .. }) | EngineError::Fenced(_)) => None,
-        Err(EngineError::Gone { .. }) => Some(RunState::Stopped),
+        Err(EngineError::Gone { .. } | EngineError::PluginFails(_)) => Some(RunState::Stopped),
         Err(_) => Some(RunState::Failed),
     };
     drop(lease);
@@ -191,9 +208,16 @@ struct Earlier {
     resume: Resume,
     /// How each group that is open, or opens again, was opened.
     opened: BTreeMap<u64, GroupOpened>,
-    /// Groups that infrastructure alone has failed, with the rollouts to be run again.
-    lost: BTreeMap<u64, Vec<u32>>,
+    /// Groups that are open or failed, with their results.
+    groups: Vec<EarlierGroup>,
+    /// Digests by alias of the group that opened last.
+    versions: BTreeMap<String, String>,
 }
+
+/// Causes told apart at the end of a run.
+const CAUSES_MAX: usize = 100;
+/// Groups looked at for how many tasks there are: no more than a few tasks are of interest.
+const TASKS_LOOKED_AT: usize = 1_000;
 
 struct Session {
     experiment: Arc<Experiment>,
@@ -206,34 +230,103 @@ struct Session {
 
 impl Session {
     async fn play(&self, lease: &lease::Lease) -> Result<RunSummary, EngineError> {
-        let Earlier { mut resume, opened, lost } = self.resume().await?;
+        let Earlier { mut resume, mut opened, groups: earlier, mut versions } = self.resume().await?;
         let wanted = wanted(&self.plan, &self.options);
         // What `--limit` leaves for later is no reserve: only the whole run replenishes.
         let mut groups = self.experiment.file.groups.clone();
         groups.replenish &= wanted >= self.plan.wanted();
         let filtered = resume.counts.groups_closed.get(&GroupStatus::Filtered).copied().unwrap_or(0);
         let target = if groups.replenish { wanted + filtered } else { wanted }.min(self.plan.available());
-        let again: Vec<_> = lost.into_iter().filter(|(index, _)| *index < target).collect();
+        let earlier: Vec<EarlierGroup> =
+            earlier.into_iter().filter(|group| !group.failed || group.opened.group_index < target).collect();
         let nothing_left = resume.open.is_empty() && (0..target).all(|index| resume.closed.contains(&index));
-        if nothing_left && again.is_empty() {
+        let lost = earlier.iter().any(EarlierGroup::was_lost);
+        let failing = earlier.iter().any(EarlierGroup::may_be_mended);
+        let all_done = async |resume: Resume| {
             self.progress.send_modify(|progress| progress.counts.clone_from(&resume.counts));
             let whole = resume.closed.len() as u64 >= self.plan.wanted();
-            return Ok(self.summary(RunEnd::Finished, whole, resume.counts, Duration::ZERO));
+            let finder = Finder::new(self.options.plugin_folders.clone(), Some(self.run.store().clone()));
+            let now = plugins::digests_now(&finder, &self.experiment).await;
+            let changed = PluginChange::between(&versions, &now, None);
+            self.progress.send_modify(|progress| progress.plugins_changed = changed);
+            self.summary(RunEnd::Finished, whole, resume.counts, Duration::ZERO).await
+        };
+        if nothing_left && !lost && !failing {
+            return all_done(resume).await;
         }
-        let world = tokio::select! {
-            world = self.world(opened) => Arc::new(world?),
-            stop = async { self.options.stop.clone().harder_than(Stop::Never).await } => {
-                tracing::debug!(?stop, "stopped before the first rollout");
-                return Ok(self.summary(RunEnd::Interrupted, false, resume.counts, Duration::ZERO));
+        let interrupted = async {
+            let stop = self.options.stop.clone().harder_than(Stop::Never).await;
+            tracing::debug!(?stop, "stopped before the first rollout");
+        };
+        let mut interrupted = std::pin::pin!(interrupted);
+        let loaded = tokio::select! {
+            loaded = self.plugins() => loaded,
+            () = &mut interrupted => {
+                return self.summary(RunEnd::Interrupted, false, resume.counts, Duration::ZERO).await;
             }
         };
-        if !again.is_empty() {
-            tracing::info!(groups = again.len(), "groups that infrastructure alone has failed are run again");
-            for (group_index, rollouts) in again {
-                self.run.reopen_group(group_index, rollouts).await?;
+        let (host, plugins, loaded) = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) if nothing_left && !lost => {
+                tracing::warn!(%error, "whether a plugin was mended cannot be told");
+                return all_done(resume).await;
             }
-            resume = self.resume().await?.resume;
+            Err(error) => return Err(error),
+        };
+        let mends = mend::plan(&groups, &earlier, &loaded.digests());
+        if nothing_left && mends.is_empty() {
+            return all_done(resume).await;
         }
+        let runner = tokio::select! {
+            runner = self.runner(host) => runner?,
+            () = &mut interrupted => {
+                return self.summary(RunEnd::Interrupted, false, resume.counts, Duration::ZERO).await;
+            }
+        };
+        if !mends.is_empty() {
+            // A group that is done again must find them, whatever becomes of the files.
+            plugins.keep(&loaded).await?;
+            let (mut run, mut score) = (0, 0);
+            for mend in &mends {
+                run += mend.again.run.len();
+                score += mend.again.score.len();
+                if let Some(plugins) = mend.plugins.clone() {
+                    let (group_index, rollouts) = (mend.group_index, mend.again.run.clone());
+                    self.run.do_again(DoAgain { group_index, rollouts, plugins }).await?;
+                }
+            }
+            tracing::warn!(
+                groups = mends.len(),
+                results_given_up = run,
+                results_scored_again = score,
+                "groups that infrastructure or a plugin that is another now has failed go on"
+            );
+            // Groups that go on under other components are told like those that open under them.
+            let renewed = mends.iter().find_map(|mend| Some((mend.group_index, mend.plugins.clone()?)));
+            if let Some((group_index, digests)) = renewed {
+                let changed = PluginChange::between(&versions, &digests, Some(group_index));
+                self.progress.send_modify(|progress| progress.plugins_changed.extend(changed));
+                versions = digests;
+            }
+            Earlier { resume, opened, .. } = self.resume().await?;
+            let to_score = mends.into_iter().filter(|mend| !mend.again.score.is_empty());
+            resume.score_again =
+                to_score.map(|mend| (mend.group_index, mend.again.score.into_iter().collect())).collect();
+        }
+        let (experiment, plan) = (Arc::clone(&self.experiment), Arc::clone(&self.plan));
+        let world = Arc::new(EngineWorld::new(
+            experiment,
+            plan,
+            plugins,
+            runner,
+            (opened, versions),
+            self.progress.clone(),
+        ));
+        let open_tasks = (0..target).filter(|index| !resume.closed.contains(index));
+        let tasks: BTreeSet<String> = (open_tasks.filter_map(|index| self.plan.slot(index)))
+            .map(|slot| slot.task.id.as_str().to_owned())
+            .take(TASKS_LOOKED_AT)
+            .collect();
         let schedule = Schedule {
             groups,
             available: self.plan.available(),
@@ -241,6 +334,7 @@ impl Session {
             resume,
             seed: self.experiment.file.seed ^ now_ms(),
             drain: self.options.drain,
+            tasks: tasks.len() as u64,
         };
         let stop = self.options.stop.clone();
         let sandboxes = world.sandboxes();
@@ -255,49 +349,59 @@ impl Session {
         })?;
         let end = if outcome.finished { RunEnd::Finished } else { RunEnd::Interrupted };
         let whole = outcome.finished && wanted >= self.plan.wanted();
-        Ok(self.summary(end, whole, outcome.counts, outcome.lag.quantile(0.99)))
+        self.summary(end, whole, outcome.counts, outcome.lag.quantile(0.99)).await
     }
 
-    fn summary(&self, state: RunEnd, whole: bool, counts: Counts, scheduler_lag_p99: Duration) -> RunSummary {
-        RunSummary {
+    async fn summary(
+        &self,
+        state: RunEnd,
+        whole: bool,
+        counts: Counts,
+        scheduler_lag_p99: Duration,
+    ) -> Result<RunSummary, EngineError> {
+        Ok(RunSummary {
             run_id: self.run.run_id().to_owned(),
             name: self.experiment.file.name.clone(),
             state,
             whole,
             tasks: self.plan.tasks(),
+            tasks_read: self.plan.tasks_read(),
             rejected: self.plan.rejected.clone(),
             counts,
+            plugins_changed: self.progress.borrow().plugins_changed.clone(),
             elapsed: self.began.elapsed(),
+            causes: self.run.store().causes(self.run.run_id(), CAUSES_MAX).await?,
             scheduler_lag_p99,
-        }
+        })
     }
 
     /// What earlier sessions left.
     async fn resume(&self) -> Result<Earlier, EngineError> {
         let mut resume = Resume::default();
         let mut opened = BTreeMap::new();
-        let mut lost = BTreeMap::new();
+        let mut groups = Vec::new();
+        let mut versions = BTreeMap::new();
         for group in self.run.progress().await? {
             let index = group.opened.group_index;
+            versions.clone_from(&group.opened.plugins);
             if let Some(status) = group.status {
                 resume.closed.insert(index);
                 *resume.counts.groups_closed.entry(status).or_default() += 1;
                 if status == GroupStatus::Failed {
                     let attempts = self.run.store().attempts(self.run.run_id(), index).await?;
-                    let ends = attempts.iter().filter_map(|attempt| match attempt.state {
-                        AttemptState::Final(end) => {
-                            Some((attempt.rollout_index, end.stop_reason, end.reward.is_some()))
-                        }
-                        _ => None,
-                    });
-                    let again = group::reopened(group.opened.n_requested, &ends.collect::<Vec<_>>());
-                    if !again.is_empty() {
-                        lost.insert(index, again);
-                        opened.insert(index, group.opened);
-                    }
+                    let results = attempts
+                        .into_iter()
+                        .filter_map(|one| EarlierResult::of(one.rollout_index, one.state, one.failures));
+                    let results = results.collect();
+                    groups.push(EarlierGroup { opened: group.opened, failed: true, results });
                 }
                 continue;
             }
+            let results = (group.rollouts.iter())
+                .flat_map(|(index, rollout)| rollout.attempts.iter().map(move |one| (*index, one)))
+                .filter_map(|(index, one)| EarlierResult::of(index, one.state, one.failures.clone()))
+                .collect();
+            groups.push(EarlierGroup { opened: group.opened.clone(), failed: false, results });
             let attempts = group.rollouts.into_iter().map(|(rollout_index, rollout)| {
                 let durable = rollout.attempts.iter().filter_map(|attempt| match attempt.state {
                     AttemptState::Final(result) => {
@@ -329,7 +433,7 @@ impl Session {
         counts.resumed_rollouts = counts.ended();
         counts.resumed_tokens = counts.tokens.sampled;
         counts.attempts = counts.ended() + row.rollouts.attempts_abandoned;
-        Ok(Earlier { resume, opened, lost })
+        Ok(Earlier { resume, opened, groups, versions })
     }
 
     /// Why the run cannot go on, in the words of the experiment.
@@ -357,127 +461,18 @@ impl Session {
             }
         }
     }
-
-    /// Loads plugins, reaches models. Everything that can be wrong with them is found here.
-    async fn world(&self, opened: BTreeMap<u64, GroupOpened>) -> Result<EngineWorld, EngineError> {
-        let (file, options) = (&self.experiment.file, &self.options);
-        self.progress.send_modify(|progress| progress.stage = Stage::Plugins);
-        let host = PluginHost::new(PluginHostConfig {
-            cache_dir: options.plugin_cache.clone(),
-            guest_threads: std::thread::available_parallelism().map_or(2, usize::from),
-            instances_max: file.groups.concurrent_rollouts.saturating_mul(2).saturating_add(INSTANCES_SPARE),
-            io: tokio::runtime::Handle::current(),
-        })?;
-        let components = options.plugin_cache.join("components");
-        let store = self.run.store().clone();
-        let plugins = Plugins::new(host.clone(), options.plugin_folders.clone(), components, store);
-        plugins.load(&self.experiment, None).await?;
-        if file.rewards.is_empty() {
-            let problem =
-                "there is no `[[rewards]]`: every rollout would end without a reward, and every group fail";
-            let hint = "add one, like `[[rewards]]` with `plugin = \"environment-reward\"`";
-            return Err(self.experiment.refuse("rewards", problem, hint).into());
-        }
-        self.progress.send_modify(|progress| progress.stage = Stage::Models);
-        let mut models = BTreeMap::new();
-        for (name, config) in &file.models {
-            let mut config = config.clone();
-            config.resolve_paths(&self.experiment.folder);
-            let model = Model::open(name, config, file.seed, now_ms()).await;
-            let model = model.map_err(|error| self.refuse_model(name, &error))?;
-            models.insert(name.clone(), model);
-        }
-        let runner = Runner {
-            host,
-            run: self.run.clone(),
-            models: Arc::new(models),
-            group_model: POLICY.to_owned(),
-            seed: file.seed,
-            groups: file.groups.clone(),
-            rewards: file.rewards.clone(),
-            private_task: file.harness.sees_private_task(),
-            sandboxes: self.sandboxes().await?,
-        };
-        let (experiment, plan) = (Arc::clone(&self.experiment), Arc::clone(&self.plan));
-        Ok(EngineWorld::new(experiment, plan, plugins, runner, opened))
-    }
-
-    /// `None` where neither experiment nor tasks speak of any. What an earlier session of this run left is ended: its attempts
-    /// are made again.
-    async fn sandboxes(&self) -> Result<Option<Arc<RunSandboxes>>, EngineError> {
-        let file = &self.experiment.file;
-        if file.sandbox.is_none() && !self.plan.speaks_of_sandboxes() {
-            return Ok(None);
-        }
-        let config = file.sandbox.clone().unwrap_or_default();
-        let images_max = config.images_max.map(|size| size.0);
-        let sandboxes = RunSandboxes {
-            service: crate::sandboxes::open(&self.options.sandboxes.parse()?, images_max)?,
-            file: file.sandbox.as_ref().map(|config| config.file(&self.experiment.folder)),
-            require: config.require,
-            warm: config.warm,
-            keep_patch: config.keep_patch,
-            escalation: config.escalate,
-            room: crate::runner::sandboxes::room(),
-            lease: config.lease.0,
-            run_id: self.run.run_id().to_owned(),
-        };
-        // A value that no sandbox can have, and a promise that this machine cannot keep, are told before the first rollout.
-        if let Err(error) = sandboxes.check() {
-            let key = format!("sandbox.{}", error.key.split('.').next().unwrap_or_default());
-            return Err(self.experiment.refuse(&key, error.to_string(), "see docs/sandboxes.md").into());
-        }
-        let promises = sandboxes.service.backend().promises().await?;
-        for promise in &sandboxes.require {
-            let problem = match promises.get(promise) {
-                Some(Ok(())) => continue,
-                Some(Err(remedy)) => format!("this machine cannot promise `{promise}`: {remedy}"),
-                None => {
-                    let known: Vec<&str> = promises.keys().map(String::as_str).collect();
-                    format!("`{promise}` is no promise; there are {}", known.join(", "))
-                }
-            };
-            return Err(self
-                .experiment
-                .refuse("sandbox.require", problem, "`espalier doctor` lists what can be promised")
-                .into());
-        }
-        let left = sandboxes.reclaim().await?;
-        if left > 0 {
-            tracing::info!(left, "ended sandboxes that an earlier session of the run left");
-        }
-        Ok(Some(Arc::new(sandboxes)))
-    }
-
-    /// What the experiment says wrongly is refused at its place; what its server does is not the file's matter.
-    fn refuse_model(&self, name: &str, error: &OpenError) -> EngineError {
-        let key = match error {
-            OpenError::Endpoint(EndpointError::Config(error)) => Some(error.key),
-            OpenError::Template(_) | OpenError::NoTemplate | OpenError::TemplateFile { .. } => {
-                Some("template")
-            }
-            OpenError::Tokenizer(TokenizerError::File { .. } | TokenizerError::Unsuited(_)) => {
-                Some("tokenizer")
-            }
-            OpenError::Endpoint(_) | OpenError::Tokenizer(_) => None,
-        };
-        if let Some(key) = key {
-            let hint = error.hint().unwrap_or_default();
-            let problem = format!("`models.{name}`: {error}");
-            return self.experiment.refuse(&format!("models.{name}.{key}"), problem, &hint).into();
-        }
-        let hint = error.hint().unwrap_or_else(|| "is the server running, and is `url` right?".to_owned());
-        EngineError::Model { name: name.to_owned(), problem: error.to_string(), hint }
-    }
 }
 
-fn read_plan(experiment: &Experiment, options: &RunOptions) -> Result<Plan, EngineError> {
+/// Reads, parses and orders the tasks, off the runtime: a set may be large.
+async fn read_plan(experiment: &Experiment, options: &RunOptions) -> Result<Plan, EngineError> {
     let file = &experiment.file;
     let Some(path) = experiment.task_file() else {
         let problem = "`tasks` names no source".to_owned();
         return Err(experiment.refuse("tasks", problem, "add `source = \"tasks.jsonl\"`").into());
     };
-    Plan::read(&path, &file.tasks, &file.limits, file.seed, options.skip_bad_tasks)
+    let (tasks, limits, seed, skip_bad) =
+        (file.tasks.clone(), file.limits.clone(), file.seed, options.skip_bad_tasks);
+    off_runtime("the tasks", move || Plan::read(&path, &tasks, &limits, seed, skip_bad)).await?
 }
 
 fn wanted(plan: &Plan, options: &RunOptions) -> u64 {
@@ -499,7 +494,10 @@ pub enum EngineError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        problem: String,
+        problem: &'static str,
+        /// What the system said.
+        #[source]
+        source: Option<std::io::Error>,
     },
     /// Lines of the task file are no tasks, and the user did not ask to skip them.
     #[error("{}: {} of {lines} lines are no tasks; the first: line {}: {}", path.display(), rejected.len(), rejected[0].line, rejected[0].reason)]
@@ -517,22 +515,14 @@ pub enum EngineError {
     /// A plugin cannot be used.
     #[error(transparent)]
     Plugin(#[from] PluginError),
-    /// The folder of compiled plugins cannot be written.
-    #[error("cannot write {} in the plugin cache", path.display())]
-    PluginCache {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
     /// A model cannot be reached or used.
-    #[error("models.{name}: {problem}")]
+    #[error("models.{name} cannot be used")]
     Model {
         /// The experiment's name of it.
         name: String,
         /// What is wrong.
-        problem: String,
+        #[source]
+        source: Box<OpenError>,
         /// What to do.
         hint: String,
     },
@@ -546,6 +536,9 @@ pub enum EngineError {
         /// Whether it will not come back by itself.
         for_good: bool,
     },
+    /// A plugin failed again and again in the same way. What was finished is kept, the rest is open.
+    #[error("stopped: {0}")]
+    PluginFails(Box<Tripped>),
     /// It was told to stop before there was a run.
     #[error("stopped before the run began")]
     StoppedEarly,
@@ -564,6 +557,7 @@ impl From<Fatal> for EngineError {
             Fatal::Store(error) => EngineError::Store(error),
             Fatal::Opening(error) => *error,
             Fatal::Hopeless(hopeless) => EngineError::Engine(format!("{hopeless:?}")),
+            Fatal::PluginFails(tripped) => EngineError::PluginFails(tripped),
             Fatal::Engine(text) => EngineError::Engine(text),
         }
     }
@@ -577,9 +571,6 @@ impl EngineError {
                 Some("mend the lines, or add --skip-bad-tasks to go on without them".to_owned())
             }
             EngineError::Store(error) => error.hint(),
-            EngineError::PluginCache { .. } => {
-                Some("name a folder that can be written in ESPALIER_CACHE".to_owned())
-            }
             EngineError::Model { hint, .. } => Some(hint.clone()),
             EngineError::Gone { for_good: false, .. } => {
                 Some("what was finished is kept; the same command goes on when the server is back".to_owned())
@@ -587,6 +578,11 @@ impl EngineError {
             EngineError::Gone { for_good: true, .. } => {
                 Some("what was finished is kept; mend this, and the same command goes on".to_owned())
             }
+            EngineError::PluginFails(tripped) => Some(format!(
+                "mend {} `{}`, and the same command goes on: what it failed is done again, and what is finished is kept \
+                 (groups.plugin_failures_max = 0 never stops)",
+                tripped.failure.world, tripped.failure.plugin
+            )),
             EngineError::Engine(_) => Some("the same command resumes the run".to_owned()),
             EngineError::Experiment(_)
             | EngineError::Tasks { .. }

@@ -3,6 +3,7 @@
 //! Standard output carries results alone; progress, messages and logs go to standard error. A reader that closes the
 //! pipe ends the output quietly.
 
+pub mod causes_view;
 pub mod compare_view;
 pub mod pace;
 pub mod problem;
@@ -13,12 +14,13 @@ pub mod summary;
 pub mod table;
 pub mod text;
 pub mod tokens_view;
+pub mod versions;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
-/// Columns assumed where there is no terminal.
+/// Columns assumed of a terminal that does not say.
 const WIDTH_DEFAULT: usize = 80;
 /// Fewest columns that layouts count with.
 const WIDTH_LEAST: usize = 40;
@@ -28,7 +30,7 @@ const WIDTH_LEAST: usize = 40;
 pub struct Look {
     /// Whether styles are written.
     pub colour: bool,
-    /// Columns to fill at most.
+    /// Columns to fill at most; without a terminal as many as there are words for.
     pub width: usize,
     /// Whether a person watches.
     pub terminal: bool,
@@ -57,6 +59,8 @@ impl Look {
             .or(columns)
             .unwrap_or(WIDTH_DEFAULT)
             .max(WIDTH_LEAST);
+        // In a pipe nothing is cut: whoever reads it looks for words, and has no columns.
+        let width = if terminal { width } else { usize::MAX };
         Look { colour: !set("NO_COLOR") && (forced || terminal && !dumb), width, terminal }
     }
 

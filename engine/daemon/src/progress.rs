@@ -40,6 +40,36 @@ pub struct Progress {
     pub groups_wanted: u64,
     /// The counters.
     pub counts: Counts,
+    /// Plugins that groups of this session opened with another component than the group before, in order.
+    pub plugins_changed: Vec<PluginChange>,
+}
+
+/// A plugin whose component is another than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginChange {
+    /// Its alias in the run.
+    pub plugin: String,
+    /// Digest until then.
+    pub was: String,
+    /// Digest from then on.
+    pub is: String,
+    /// The first group with it; `None`: no group has it, it is what the next run would take.
+    pub from_group: Option<u64>,
+}
+
+impl PluginChange {
+    /// What differs between two groups, or the last group and now.
+    pub fn between(
+        was: &BTreeMap<String, String>,
+        is: &BTreeMap<String, String>,
+        from_group: Option<u64>,
+    ) -> Vec<PluginChange> {
+        let differs = |(plugin, is): (&String, &String)| {
+            let was = was.get(plugin).filter(|was| *was != is)?.clone();
+            Some(PluginChange { plugin: plugin.clone(), was, is: is.clone(), from_group })
+        };
+        is.iter().filter_map(differs).collect()
+    }
 }
 
 /// Counters of groups, rollouts and attempts.
@@ -73,6 +103,10 @@ pub struct Counts {
     pub resumed_rollouts: u64,
     /// Tokens that had been sampled before this session.
     pub resumed_tokens: u64,
+    /// Rollouts that were scored again in this session, without sampling.
+    pub scored_again: u64,
+    /// Rollouts of this session that could not be scored again, and were sampled again.
+    pub sampled_again: u64,
     /// Events of this session that came late, twice or from nowhere, and were dropped.
     pub stale_events: u64,
 }
@@ -86,6 +120,14 @@ impl Counts {
     /// Mean over the rollouts with a reward; `None` before the first.
     pub fn mean_reward(&self) -> Option<f64> {
         (self.scored > 0).then(|| self.reward_sum / self.scored as f64)
+    }
+
+    /// Takes back a rollout that had ended so, and is done again.
+    pub(crate) fn take_back_end(&mut self, stop_reason: StopReason) {
+        if let Some(n) = self.endings.get_mut(&stop_reason) {
+            *n = n.saturating_sub(1);
+        }
+        self.endings.retain(|_, n| *n > 0);
     }
 
     /// Counts one rollout that ended for good.

@@ -5,27 +5,33 @@
 //! ended is [`classify`]'s word alone.
 
 mod absent;
+mod again;
 mod patch;
 mod record;
 pub mod sandboxes;
 mod score;
 
+pub(crate) use again::ScoredAgain;
+
 use crate::scheduler::{AttemptStart, Lack};
-use espalier_core::ending::{Ending, Evidence, HarnessEnd, Lost, Scored, StopReason, classify};
+use espalier_core::breaker::PluginReport;
+use espalier_core::ending::{Ending, Evidence, HarnessEnd, Lost, Scored, Status, StopReason, classify};
 use espalier_core::failure::Failure;
 use espalier_core::group::GroupsConfig;
 use espalier_core::host::sandbox::Sandboxes as SandboxesOfRollout;
 use espalier_core::host::{Blobs, Environments, Models};
-use espalier_core::ledger::Trainability;
+use espalier_core::ledger::{self, Trainability};
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
+use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::rollout::AttemptOutcome;
+use espalier_core::samples::TokenSums;
 use espalier_core::seed::{Purpose, SeedScope};
 use espalier_core::signal::RewardConfig;
 use espalier_core::task::{Task, TaskId, TaskView};
 use espalier_core::trajectory::{LogLine, LogSource, Record};
 use espalier_inference::models::{Model, RolloutContext, RolloutModels};
-use espalier_plugin::{EnvironmentRun, HarnessOutcome, HarnessRun, Plugin, PluginHost};
+use espalier_plugin::{EnvironmentRun, HARNESS_EXPORT, HarnessOutcome, HarnessRun, Plugin, PluginHost};
 use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
 use espalier_store::{AttemptStarted, IssuedBlob, RolloutBlobs, RunWriter, StoreError, ids};
 use sandboxes::{AttemptSandboxes, RunSandboxes, Stage};
@@ -104,6 +110,10 @@ pub struct Finished {
     pub ended_ms: u64,
     /// What the harness asked for and the experiment does not have.
     pub lacks: Option<Lack>,
+    /// What its plugins did, for the circuit breaker.
+    pub plugins: PluginReport,
+    /// Where it was scored again: the sums of its tokens before.
+    pub scored_again: Option<TokenSums>,
 }
 
 /// What a rollout's rewards are lent of it.
@@ -203,6 +213,10 @@ impl Runner {
             HarnessEnd::Returned(Ok(report)) => Some(report.clone()),
             _ => None,
         };
+        let mut failures: Vec<PluginFailure> = harness.failure.map(|failure| *failure).into_iter().collect();
+        if draft.report.is_some() {
+            draft.report_of_plugins.serve(group.harness.plugin.digest(), HARNESS_EXPORT);
+        }
         let evidence = Evidence {
             cancelled,
             harness: harness.end,
@@ -212,6 +226,21 @@ impl Runner {
             turn_wall: harness.turn_wall,
         };
         draft.ending = classify(&evidence);
+        // A harness that fails because something else did is not at fault.
+        let elsewhere = evidence.lost.is_some() || evidence.environment_failure.is_some();
+        failures.iter_mut().for_each(|failure| failure.excused |= elsewhere || cancelled);
+        if draft.ending.stop_reason == StopReason::EnvironmentFailure {
+            failures.clear();
+        }
+        if let (Some(environment), Some(loaded)) = (&environment, &group.environment) {
+            failures.extend(environment.plugin_failure());
+            for export in environment.served() {
+                draft.report_of_plugins.serve(loaded.plugin.digest(), &export);
+            }
+        }
+        if matches!(draft.ending.stop_reason.row().status, Status::Failed) {
+            draft.report_of_plugins.failures = failures;
+        }
         draft.host_calls = harness.host_calls;
         draft.logs.splice(0..0, harness.logs);
         draft.log_bytes_dropped += harness.log_bytes_dropped;
@@ -226,7 +255,9 @@ impl Runner {
                 self.keep_patch(group, start, &lent, &mut draft).await;
             }
             let scoring = Instant::now();
-            self.score(group, start, &names, &mut draft, &models, &lent).await;
+            let turns = models.policy_turns();
+            let none = again::Scores::default();
+            self.score(group, start, &names, &mut draft, (models.transcript(), turns), &lent, &none).await;
             draft.score = scoring.elapsed();
         }
         draft.sandboxes = provider.map(|provider| provider.made()).unwrap_or_default();
@@ -298,12 +329,19 @@ impl Runner {
     ) -> Finished {
         let stop_reason = draft.ending.stop_reason;
         let reward = draft.signal.reward;
-        let trainable = stop_reason.row().trainable && reward.is_some() && models.is_trainable();
-        let trainability = if trainable { Trainability::Trainable } else { Trainability::NotTrainable };
+        let would_train = stop_reason.row().trainable && models.is_trainable();
+        let trainability = if would_train { Trainability::Trainable } else { Trainability::NotTrainable };
         let ended_ms = draft.ended_ms;
-        let record = draft.into_record(group, start, names, models.finish(trainability), trainable);
+        let plugins = draft.report_of_plugins.clone();
+        let mut record = draft.into_record(group, start, names, models.finish(trainability), would_train);
+        if would_train && reward.is_none() {
+            // It trains once it has a reward: what else keeps tokens back is kept apart.
+            ledger::withhold(&mut record.trajectory, ledger::reason::NOT_TRAINABLE);
+            record.withheld = true;
+        }
         let outcome = AttemptOutcome { stop_reason, reward };
-        Finished { record, blobs: blobs.issued(), outcome, ended_ms, lacks: None }
+        let (blobs, lacks, scored_again) = (blobs.issued(), None, None);
+        Finished { record, blobs, outcome, ended_ms, lacks, plugins, scored_again }
     }
 
     /// What is kept of an attempt that left nothing: a panic of the engine, or no word by its deadline.
@@ -320,7 +358,8 @@ impl Runner {
         let draft = record::Draft::empty(ending);
         let ended_ms = draft.ended_ms;
         let record = draft.into_record(group, start, &names, output, false);
-        Finished { record, blobs: Vec::new(), outcome, ended_ms, lacks: None }
+        let (blobs, plugins) = (Vec::new(), PluginReport::default());
+        Finished { record, blobs, outcome, ended_ms, lacks: None, plugins, scored_again: None }
     }
 
     /// Notes that an attempt started, where that may not have been done.
@@ -350,6 +389,8 @@ fn granted(alias: &str) -> LogLine {
         source: LogSource::Info,
         text: "granted by the experiment: private-task".to_owned(),
         fields: None,
+        turn: None,
+        call: None,
     }
 }
 

@@ -15,13 +15,17 @@ pub const KEEPER: &str = "sandbox-keeper";
 
 /// Opens them; nothing is started before the first is asked for. `images_max` bounds the images of the store, in bytes.
 pub fn open(store: &StoreUrl, images_max: Option<u64>) -> Result<Sandboxes, SandboxError> {
+    open_with(store, ImageOptions { size_max: images_max, ..ImageOptions::default() })
+}
+
+/// The same, with images as the options say.
+pub fn open_with(store: &StoreUrl, images: ImageOptions) -> Result<Sandboxes, SandboxError> {
     let folder = folder(store)?;
     let program = std::env::current_exe()
         .map_err(|error| SandboxError::Unavailable(format!("this program's own path: {error}")))?;
     let keeper = vec![program.clone().into_os_string(), KEEPER.into()];
     let local = Local::open(Config { folder: folder.clone(), keeper, agent: agent(&program)? })?;
-    let options = ImageOptions { size_max: images_max, ..ImageOptions::default() };
-    Ok(Sandboxes::new(Arc::new(local), &folder.join("images"), options))
+    Ok(Sandboxes::new(Arc::new(local), &folder.join("images"), images))
 }
 
 /// The images of a store, without its sandboxes.
@@ -57,7 +61,7 @@ fn agent(program: &Path) -> Result<PathBuf, SandboxError> {
     let usable = candidates.iter().find(|path| is_static(path)).cloned();
     usable.ok_or_else(|| {
         let places: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
-        SandboxError::Unavailable(format!("no static espalier-agent in {}", places.join(", ")))
+        SandboxError::NoAgent { places }
     })
 }
 
@@ -86,7 +90,7 @@ impl From<SandboxError> for Problem {
                 Exit::Unavailable,
                 Some("`espalier doctor` says what this machine can do, and what would mend it"),
             ),
-            SandboxError::Unavailable(text) if text.contains("espalier-agent") => {
+            SandboxError::NoAgent { .. } => {
                 (Exit::Unavailable, Some("`make build` makes it; or name it by ESPALIER_AGENT"))
             }
             SandboxError::Unavailable(_) => (Exit::Unavailable, None),

@@ -12,6 +12,7 @@
 //! Bounds: permits bound running attempts; groups open only while rollouts that wait, run or back off are fewer than the
 //! permits; the inbox holds as many events as there are permits, and a runner waits when it is full.
 
+mod admission;
 mod lag;
 #[cfg(test)]
 mod simulation;
@@ -19,14 +20,16 @@ mod timers;
 mod world;
 
 pub use lag::LagMeter;
-pub use world::{AttemptEnded, AttemptStart, Fatal, Hopeless, Lack, Outbox, RolloutKey, World};
+pub use world::{AttemptEnded, AttemptStart, Fatal, Hopeless, Lack, Outbox, RolloutKey, World, Written};
 
 use crate::progress::{Counts, Progress, ProgressSender, Stage};
 use crate::shutdown::{CANCEL_GRACE, Stop, StopSignal};
+use espalier_core::breaker::{Breaker, PluginReport, Tripped};
 use espalier_core::ending::StopReason;
 use espalier_core::group::{GroupEffect, GroupEvent, GroupState, GroupsConfig, MemberEnd};
+use espalier_core::plugin_failure;
 use espalier_core::rollout::{AttemptKey, AttemptOutcome, Effect, Event, Phase, RetryPolicy, Rollout};
-use espalier_core::samples::{GroupStatus, TokenSums};
+use espalier_core::samples::GroupStatus;
 use espalier_plugin::CancelToken;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -58,6 +61,8 @@ pub struct Schedule {
     pub seed: u64,
     /// How long attempts may go on after the first stop.
     pub drain: Duration,
+    /// Tasks of the groups that are not closed, counted up to [`espalier_core::breaker::TASKS_MIN`].
+    pub tasks: u64,
 }
 
 /// What earlier sessions left in the store.
@@ -67,6 +72,8 @@ pub struct Resume {
     pub closed: BTreeSet<u64>,
     /// Groups that are open: by place, the durable attempts by rollout, in order of their number.
     pub open: BTreeMap<u64, BTreeMap<u32, Vec<(u32, AttemptOutcome)>>>,
+    /// Of these, results that are to be scored again: by place, the rollouts.
+    pub score_again: BTreeMap<u64, BTreeSet<u32>>,
     /// Counters of earlier sessions: closed groups, ended rollouts, attempts, tokens.
     pub counts: Counts,
 }
@@ -87,6 +94,9 @@ pub struct Outcome {
 /// `fenced` becomes `Some(reason)` when the run's lock is lost. Dropping the future aborts all tasks. A run in which no
 /// attempt can come to anything ([`Hopeless`]) cancels what runs, closes no further group and fails: what it lost is run
 /// again when it is resumed.
+///
+/// So does one whose circuit breaker has tripped, except that attempts go on as after a first stop where only a reward fails:
+/// what they sample is scored when the reward is mended.
 pub async fn run<W: World>(
     world: Arc<W>,
     schedule: Schedule,
@@ -102,6 +112,12 @@ pub async fn run<W: World>(
         if scheduler.hopeless.is_some() && told == Stop::Never {
             told = Stop::Drain;
             deadline = Some(Instant::now());
+            scheduler.begin_drain();
+        }
+        if let Some(tripped) = scheduler.tripped.as_ref().filter(|_| told == Stop::Never) {
+            told = Stop::Drain;
+            let of_reward = tripped.failure.world == plugin_failure::REWARD;
+            deadline = Some(Instant::now() + if of_reward { scheduler.drain } else { Duration::ZERO });
             scheduler.begin_drain();
         }
         if scheduler.is_over(told) {
@@ -181,6 +197,11 @@ struct Scheduler<W: World> {
     draining: bool,
     /// Set once, by the attempt that found out.
     hopeless: Option<Hopeless>,
+    breaker: Breaker,
+    /// Set once.
+    tripped: Option<Tripped>,
+    /// Results to be scored again, of groups that open again.
+    score_again: BTreeMap<u64, BTreeSet<u32>>,
     counts: Counts,
     lag: LagMeter,
     progress: ProgressSender,
@@ -195,7 +216,7 @@ struct OpenGroup<W: World> {
 /// What an operation came to.
 enum Done<W: World> {
     Opened { group_index: u64, group: W::Group },
-    Stored { rollout: RolloutKey, key: AttemptKey, tokens: TokenSums },
+    Stored { rollout: RolloutKey, key: AttemptKey, written: Written },
     Closed { group_index: u64, status: GroupStatus },
 }
 
@@ -203,7 +224,7 @@ impl<W: World> Scheduler<W> {
     fn new(world: Arc<W>, schedule: Schedule, progress: ProgressSender) -> Self {
         let permits = schedule.groups.concurrent_rollouts as usize;
         let (sender, inbox) = mpsc::channel(permits.max(1));
-        let Resume { closed, open: mut reopen, counts } = schedule.resume;
+        let Resume { closed, open: mut reopen, score_again, counts } = schedule.resume;
         let next_group = closed.last().max(reopen.keys().last()).map_or(0, |last| last + 1);
         // Groups open at the same time, so a kill may leave one out that comes before one that is there.
         for missing in (0..next_group).filter(|index| !closed.contains(index)) {
@@ -212,7 +233,7 @@ impl<W: World> Scheduler<W> {
         Scheduler {
             world,
             policy: schedule.groups.retry_policy(),
-            config: schedule.groups,
+            config: schedule.groups.clone(),
             available: schedule.available,
             wanted: schedule.wanted,
             next_group,
@@ -235,23 +256,13 @@ impl<W: World> Scheduler<W> {
             cancel: CancelToken::new(),
             draining: false,
             hopeless: None,
+            breaker: Breaker::new(schedule.groups.plugin_failures_max, schedule.tasks),
+            tripped: None,
+            score_again,
             counts,
             lag: LagMeter::default(),
             progress,
         }
-    }
-
-    /// Groups to be opened in all: filtered ones are made up for, where that is asked.
-    fn target(&self) -> u64 {
-        let filtered = self.counts.groups_closed.get(&GroupStatus::Filtered).copied().unwrap_or(0);
-        let replenished = if self.config.replenish { filtered } else { 0 };
-        self.available.min(self.wanted + replenished)
-    }
-
-    /// Rollouts that are not over, and those of groups being opened.
-    fn live(&self) -> u64 {
-        let opening = self.opening.len() as u64 * u64::from(self.config.size);
-        self.queue.len() as u64 + u64::from(self.permits_used) + self.backing_off + opening
     }
 
     /// Whether nothing is left to do, given what the run was told.
@@ -276,39 +287,6 @@ impl<W: World> Scheduler<W> {
             self.admit();
         }
         self.publish();
-    }
-
-    fn open_groups(&mut self) {
-        let permits = u64::from(self.config.concurrent_rollouts);
-        while self.live() < permits {
-            let group_index = match self.reopen.first_key_value() {
-                Some((group_index, _)) if !self.opening.contains(group_index) => *group_index,
-                _ => match self.reopen.keys().find(|index| !self.opening.contains(index)) {
-                    Some(group_index) => *group_index,
-                    None if self.next_group < self.target() => {
-                        self.next_group += 1;
-                        self.next_group - 1
-                    }
-                    None => return,
-                },
-            };
-            self.opening.insert(group_index);
-            let world = Arc::clone(&self.world);
-            self.operate(OPEN_DEADLINE, format!("opening group {group_index}"), async move {
-                world.open_group(group_index).await.map(|group| Done::Opened { group_index, group })
-            });
-        }
-    }
-
-    fn admit(&mut self) {
-        while self.permits_used < self.config.concurrent_rollouts {
-            let Some((rollout, since)) = self.queue.pop_first() else { return };
-            self.last_token += 1;
-            match self.rollout_effects(rollout, Event::Admit { token: self.last_token }).as_deref() {
-                Some([Effect::Start { key }]) => self.start(rollout, *key, since.elapsed()),
-                _ => self.stale(),
-            }
-        }
     }
 
     /// Spawns something that ends in one event, under a deadline.
@@ -377,7 +355,9 @@ impl<W: World> Scheduler<W> {
         self.timers.add(Instant::now() + deadline, Timer::Deadline { rollout, key, after: deadline });
         let state = group.rollouts.get(&rollout.rollout_index);
         let (level, last) = state.map_or((0, true), |state| (state.level, state.is_last(&self.policy)));
-        let start = AttemptStart { rollout, key, level, last, queued, cancel: self.cancel.clone() };
+        let score_again = state.is_some_and(|state| state.unscored.is_some());
+        let cancel = self.cancel.clone();
+        let start = AttemptStart { rollout, key, level, last, score_again, queued, cancel };
         let (world, outbox) = (Arc::clone(&self.world), self.outbox.clone());
         let handle = self.attempts.spawn(async move { world.run_attempt(shared, start, outbox).await });
         self.running.insert(handle.id(), (rollout, key));
@@ -425,17 +405,26 @@ impl<W: World> Scheduler<W> {
             ended.outcome = AttemptOutcome { stop_reason: StopReason::Cancelled, reward: None };
         }
         let draw = self.rng.random();
-        let event = Event::AttemptEnded { key, outcome: ended.outcome, draw };
+        let event = match ended.sample_again {
+            true => Event::SampleAgain { key },
+            false => Event::AttemptEnded { key, outcome: ended.outcome, draw },
+        };
         let fate = match self.rollout_effects(rollout, event).as_deref() {
             Some([Effect::Store { fate, .. }]) => *fate,
             _ => return self.stale(),
         };
         let Some(group) = self.groups.get(&rollout.group_index) else { return self.stale() };
         let (world, shared) = (Arc::clone(&self.world), Arc::clone(&group.shared));
+        let report = std::mem::take(&mut ended.plugins);
+        if ended.outcome.stop_reason != StopReason::Cancelled
+            && let Some(tripped) = self.breaker.on(rollout.group_index, &world.task(&shared), &report)
+        {
+            self.tripped.get_or_insert(tripped);
+        }
         self.timers.remove_deadline(rollout, key);
         self.operate(STORE_DEADLINE, format!("writing {rollout:?}"), async move {
-            let tokens = world.store_attempt(shared, ended, fate).await?;
-            Ok(Done::Stored { rollout, key, tokens })
+            let written = world.store_attempt(shared, ended, fate).await?;
+            Ok(Done::Stored { rollout, key, written })
         });
     }
 
@@ -451,9 +440,12 @@ impl<W: World> Scheduler<W> {
         }
     }
 
+    fn rollout(&self, rollout: RolloutKey) -> Option<&Rollout> {
+        self.groups.get(&rollout.group_index)?.rollouts.get(&rollout.rollout_index)
+    }
+
     fn phase(&self, rollout: RolloutKey) -> Option<Phase> {
-        let group = self.groups.get(&rollout.group_index)?;
-        group.rollouts.get(&rollout.rollout_index).map(|rollout| rollout.phase)
+        self.rollout(rollout).map(|rollout| rollout.phase)
     }
 
     /// A runner's task is gone. Where it left no word, the attempt is lost to infrastructure.
@@ -484,6 +476,8 @@ impl<W: World> Scheduler<W> {
             record: None,
             lost: Some(why),
             hopeless: None,
+            plugins: PluginReport::default(),
+            sample_again: false,
             sent_at: Instant::now(),
         });
     }
@@ -498,10 +492,15 @@ impl<W: World> Scheduler<W> {
         };
         match done {
             Done::Opened { group_index, group } => self.opened(group_index, group),
-            Done::Stored { rollout, key, tokens } => {
-                self.counts.attempts += 1;
-                self.counts.tokens += tokens;
+            Done::Stored { rollout, key, written } => {
+                let unscored = self.rollout(rollout).and_then(|rollout| rollout.unscored);
+                self.counts.tokens += written.tokens;
+                self.counts.tokens -= written.before;
                 self.rollout_event(rollout, Event::Stored { key });
+                match unscored {
+                    None => self.counts.attempts += 1,
+                    Some(before) => self.scored_again(rollout, before),
+                }
             }
             Done::Closed { group_index, status } => {
                 self.groups.remove(&group_index);
@@ -511,30 +510,14 @@ impl<W: World> Scheduler<W> {
         Ok(())
     }
 
-    fn opened(&mut self, group_index: u64, group: W::Group) {
-        self.opening.remove(&group_index);
-        let attempts = self.reopen.remove(&group_index).unwrap_or_default();
-        let mut rollouts: BTreeMap<u32, Rollout> = attempts
-            .iter()
-            .map(|(index, attempts)| (*index, Rollout::resume(&self.policy, attempts)))
-            .collect();
-        let ended: Vec<(u32, MemberEnd)> = rollouts
-            .iter()
-            .filter_map(|(index, rollout)| match rollout.phase {
-                Phase::Ended { outcome, .. } => {
-                    let status = outcome.stop_reason.row().status;
-                    Some((*index, MemberEnd { status, reward: outcome.reward }))
-                }
-                _ => None,
-            })
-            .collect();
-        let (state, effects) = GroupState::resume(&self.config, &ended);
-        for rollout_index in state.live() {
-            rollouts.entry(rollout_index).or_default();
-            self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
+    /// A rollout that was to be scored again is past that: it no longer counts as it did before.
+    fn scored_again(&mut self, rollout: RolloutKey, before: AttemptOutcome) {
+        match self.rollout(rollout).map(|rollout| rollout.phase) {
+            Some(Phase::Queued) => return,
+            Some(Phase::BackingOff) => self.counts.sampled_again += 1,
+            _ => self.counts.scored_again += 1,
         }
-        self.groups.insert(group_index, OpenGroup { shared: Arc::new(group), state, rollouts });
-        self.group_effects(group_index, effects);
+        self.counts.take_back_end(before.stop_reason);
     }
 
     fn timer(&mut self, timer: Timer) {
@@ -562,6 +545,9 @@ impl<W: World> Scheduler<W> {
             && self.opening.is_empty()
             && self.next_group >= self.target();
         self.publish();
+        if let Some(tripped) = self.tripped.take() {
+            return Err(Fatal::PluginFails(Box::new(tripped)));
+        }
         match self.hopeless.take() {
             Some(hopeless) if !finished => Err(Fatal::Hopeless(hopeless)),
             _ => Ok(Outcome { finished, counts: self.counts.clone(), lag: std::mem::take(&mut self.lag) }),

@@ -3,6 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
+#[path = "bad_input/bombs.rs"]
+mod bombs;
+#[path = "bad_input/signals.rs"]
+mod signals;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -280,6 +285,33 @@ fn plugin_cache_not_writable() {
     assert_message!(desk, format!("{}exit {}", ran.stderr, ran.code));
 }
 
+/// What anybody could have made first is not looked into: without a folder of one's own plugins are compiled each time.
+#[test]
+fn compiled_code_is_kept_in_a_folder_of_ones_own_or_not_at_all() {
+    let desk = Desk::new();
+    let (temporary, open) = (desk.folder.path().join("tmp"), desk.folder.path().join("open"));
+    for folder in [temporary.join("espalier/plugins"), open.clone()] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    for (cache, said) in [
+        (None, "compiled plugins are not kept: no folder is named".to_owned()),
+        (Some(&open), format!("others can write to {} (mode 0777, it belongs to ", open.display())),
+    ] {
+        let mut command = desk.command(&["plugin", "check", "idle"]);
+        command.env_remove("HOME").env("TMPDIR", &temporary);
+        if let Some(cache) = cache {
+            command.env("XDG_CACHE_HOME", cache);
+        }
+        let ran = ran(&command.output().unwrap());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains(&said), "{}", ran.stderr);
+        assert_eq!(ran.stderr.matches("not kept").count(), 1, "{}", ran.stderr);
+    }
+    assert_eq!(fs::read_dir(temporary.join("espalier/plugins")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(&open).unwrap().count(), 0);
+}
+
 #[test]
 fn a_new_run_that_fails_its_checks_does_not_stand_before_the_old_one() {
     let desk = Desk::with("size = 2", "size = 2");
@@ -524,4 +556,23 @@ fn published_sets_become_tasks_or_say_what_is_wrong() {
     let expect =
         "\"swe\" is no form of tasks; there are swe-bench, swe-rebench, swe-rebench-v2, swe-gym, harbor";
     assert!(unknown.stderr.contains(expect), "{}", unknown.stderr);
+}
+
+#[test]
+fn causes_stand_in_the_message_or_line_by_line_but_once() {
+    let desk = Desk::with("size = 2", "size = 2");
+    desk.write("taken", "a file");
+    let arguments = ["run", "craft.toml", "--store", "taken/store"];
+    let (effect, cause) = ("store taken/store/blobs is not writable", "Not a directory (os error 20)");
+    let plain = desk.run(&arguments).stderr;
+    assert!(plain.starts_with(&format!("error: {effect}: {cause}\n")), "{plain}");
+    let verbose = desk.run(&[&arguments[..], &["--verbose"]].concat()).stderr;
+    assert!(verbose.starts_with(&format!("error: {effect}\n  caused by: {cause}\n")), "{verbose}");
+    for told in [&plain, &verbose] {
+        assert_eq!(told.matches(cause).count(), 1, "{told}");
+    }
+    let json = desk.run(&[&arguments[..], &["--json"]].concat()).stderr;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["error"]["message"], format!("{effect}: {cause}"));
+    assert_eq!(json["error"]["causes"], serde_json::json!([cause]));
 }

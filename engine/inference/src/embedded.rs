@@ -121,7 +121,9 @@ pub fn environment_folder() -> PathBuf {
         return PathBuf::from(folder);
     }
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default().join(".cache");
+    let home = std::env::var_os("HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    // Programs in it are run: without a home it is no folder below the current one, which anybody may have made.
+    let home = || home.unwrap_or_else(|| PathBuf::from("/")).join(".cache");
     cache.unwrap_or_else(home).join("espalier/model-env")
 }
 

@@ -79,14 +79,7 @@ pub enum EndpointError {
 impl EndpointError {
     /// The message with its causes, which say what the server did, in one line.
     pub fn with_causes(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        espalier_core::cause::with_causes(self)
     }
 }
 

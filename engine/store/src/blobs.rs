@@ -108,6 +108,27 @@ impl BlobFolder {
         Ok((hasher.finalize(), bytes))
     }
 
+    /// The blobs whose hashes begin so, in order. `beginning`: at least 2 hex digits.
+    pub async fn beginning_with(&self, beginning: &str) -> Result<Vec<String>, StoreError> {
+        let is_beginning = beginning.len() >= 2 && beginning.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_beginning {
+            return Err(StoreError::Invalid(format!("{beginning:?} is no beginning of a hash")));
+        }
+        let (folder, beginning) = (self.root.join(&beginning[..2]), beginning.to_owned());
+        blocking(move || {
+            let entries = match fs::read_dir(&folder) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(StoreError::of_io(&folder, error)),
+            };
+            let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+            let mut found: Vec<String> = names.filter(|name| name.starts_with(&beginning)).collect();
+            found.sort_unstable();
+            Ok(found)
+        })
+        .await
+    }
+
     fn put_blocking(&self, bytes: &[u8]) -> Result<String, StoreError> {
         let hash = blake3::hash(bytes).to_hex().to_string();
         let path = self.root.join(&hash[..2]).join(&hash);
@@ -212,6 +233,12 @@ impl RolloutBlobs {
     /// Nothing is issued yet.
     pub fn new(folder: BlobFolder, meter: Arc<Meter>) -> Self {
         RolloutBlobs { folder, meter, issued: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// These are issued.
+    pub(crate) fn with(folder: BlobFolder, meter: Arc<Meter>, issued: Vec<IssuedBlob>) -> Self {
+        let issued = issued.into_iter().map(|blob| (blob.hash, blob.info)).collect();
+        RolloutBlobs { folder, meter, issued: Mutex::new(issued) }
     }
 
     /// What was issued, for [`crate::AttemptEnd::blobs`]; in order of hash.

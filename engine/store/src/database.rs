@@ -19,6 +19,8 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     Migrator::with_migrations(vec![
         step(1, "store", include_str!("../migrations/0001_store.sql")),
         step(2, "api keys", include_str!("../migrations/0002_api_keys.sql")),
+        step(3, "api requests", include_str!("../migrations/0003_api_requests.sql")),
+        step(4, "plugin failures", include_str!("../migrations/0004_plugin_failures.sql")),
     ])
 });
 
@@ -108,7 +110,7 @@ impl Database {
         let place = file.display().to_string();
         let failed = |source: sqlx::Error| failed(&place, source);
         // Without its log the file is all there is, and SQLite need not make the files that go with one.
-        let log = std::fs::metadata(folder.join("store.sqlite-wal")).map_or(0, |log| log.len());
+        let log = tokio::fs::metadata(folder.join("store.sqlite-wal")).await.map_or(0, |log| log.len());
         let mode = if log == 0 { "mode=ro&immutable=true" } else { "mode=ro" };
         let url = sqlite_url(&file).replace("mode=rwc", mode);
         let options = AnyConnectOptions::from_str(&url).map_err(failed)?.disable_statement_logging();

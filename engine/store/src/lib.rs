@@ -26,6 +26,7 @@ mod marker;
 mod meaning;
 mod query;
 mod record;
+mod requests;
 mod resume;
 mod run;
 mod store;
@@ -42,9 +43,11 @@ pub use lock::{Holder, LEASE_MS, RENEW_EVERY_MS};
 pub use marker::MARKER_FILE;
 pub use meaning::{Difference, differences};
 pub use query::{
-    AttemptRow, Exclusion, GroupRow, LockRow, RolloutCounts, RunRow, RunTotals, SOLVED_REWARD, is_solved,
+    AttemptRow, Cause, Causes, Exclusion, GroupRow, LockRow, RolloutCounts, RunRow, RunTotals, SOLVED_REWARD,
+    is_solved,
 };
+pub use requests::ApiRequest;
 pub use resume::{AttemptProgress, AttemptResult, AttemptState, GroupProgress, RolloutProgress};
-pub use run::{AttemptEnd, AttemptStarted, Fate, GroupClosed, GroupOpened, RunState, RunWriter};
+pub use run::{AttemptEnd, AttemptStarted, DoAgain, Fate, GroupClosed, GroupOpened, RunState, RunWriter};
 pub use store::Store;
 pub use url::{DEFAULT_FOLDER, StoreUrl};

@@ -1,8 +1,10 @@
 //! What lists and tables show: rows and sums, never a record where a column does.
 
 mod attempts;
+mod causes;
 
 pub use attempts::{AttemptRow, GroupRow};
+pub use causes::{Cause, Causes};
 
 use crate::claim::holder_of;
 use crate::error::StoreError;

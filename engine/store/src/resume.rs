@@ -4,6 +4,7 @@ use crate::error::StoreError;
 use crate::run::{GroupOpened, RunWriter};
 use crate::words;
 use espalier_core::ending::{Status, StopReason};
+use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::samples::{GroupParent, GroupStatus};
 use sqlx::Row;
 use sqlx::any::AnyRow;
@@ -46,6 +47,8 @@ pub struct AttemptProgress {
     pub attempt: u32,
     /// How it stands.
     pub state: AttemptState,
+    /// How plugins failed in it.
+    pub failures: Vec<PluginFailure>,
 }
 
 /// How an attempt stands.
@@ -88,7 +91,7 @@ impl RunWriter {
             groups.insert(opened.group_index, GroupProgress { opened, status, rollouts: BTreeMap::new() });
         }
         let rows = sqlx::query(
-            "SELECT a.group_index, a.rollout_index, a.attempt, a.state, a.status, a.stop_reason, a.reward \
+            "SELECT a.group_index, a.rollout_index, a.attempt, a.state, a.status, a.stop_reason, a.reward, a.failures \
              FROM attempts a JOIN groups g ON g.run_id = a.run_id AND g.group_index = a.group_index \
              WHERE a.run_id = $1 AND g.status IS NULL ORDER BY a.group_index, a.rollout_index, a.attempt",
         )
@@ -100,7 +103,8 @@ impl RunWriter {
             let Some(group) = groups.get_mut(&index) else { continue };
             let rollout = group.rollouts.entry(row.try_get::<i64, _>("rollout_index")? as u32).or_default();
             let attempt = row.try_get::<i64, _>("attempt")? as u32;
-            rollout.attempts.push(AttemptProgress { attempt, state: attempt_state(row)? });
+            let failures = words::parse_failures(row.try_get("failures")?)?;
+            rollout.attempts.push(AttemptProgress { attempt, state: attempt_state(row)?, failures });
         }
         Ok(groups.into_values().collect())
     }

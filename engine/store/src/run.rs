@@ -119,6 +119,17 @@ pub struct AttemptEnd {
     pub ended_ms: u64,
 }
 
+/// Parts of a group that are done again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DoAgain {
+    /// The group: open, or failed; it is open from then on.
+    pub group_index: u64,
+    /// Rollouts whose results have no reward: they become attempts that others follow.
+    pub rollouts: Vec<u32>,
+    /// Plugin digests by alias, for what is done from then on.
+    pub plugins: BTreeMap<String, String>,
+}
+
 /// A group that closes: every rollout of it has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupClosed {
@@ -197,6 +208,10 @@ impl RunWriter {
 
     /// Keeps the record of an attempt, then notes its end. On return the rollout is finished, whatever happens next.
     pub async fn attempt_ended(&self, end: AttemptEnd) -> Result<(), StoreError> {
+        self.write(Write::AttemptEnded(Box::new(self.kept(end).await?))).await
+    }
+
+    async fn kept(&self, end: AttemptEnd) -> Result<Ended, StoreError> {
         let prepared = blocking(move || {
             let bytes = record::write(&end.record)?;
             Ok((Ended::new(&end), bytes))
@@ -204,7 +219,7 @@ impl RunWriter {
         let (mut ended, bytes) = prepared.await?;
         ended.record_bytes = bytes.len() as u64;
         ended.record = self.store.blobs().put(bytes).await?;
-        self.write(Write::AttemptEnded(Box::new(ended))).await
+        Ok(ended)
     }
 
     /// Closes a group.
@@ -212,10 +227,19 @@ impl RunWriter {
         self.write(Write::CloseGroup(Box::new(group))).await
     }
 
-    /// Opens a failed group again, for these rollouts, which infrastructure ended: their results become attempts that
-    /// others follow.
-    pub async fn reopen_group(&self, group_index: u64, rollouts: Vec<u32>) -> Result<(), StoreError> {
-        self.write(Write::ReopenGroup { group_index, rollouts }).await
+    /// Does parts of a failed or open group again, with these plugins.
+    pub async fn do_again(&self, again: DoAgain) -> Result<(), StoreError> {
+        self.write(Write::DoAgain(Box::new(again))).await
+    }
+
+    /// Keeps the record of a result that had no reward and was scored again, in the place of the one it had.
+    pub async fn attempt_scored(&self, end: AttemptEnd) -> Result<(), StoreError> {
+        self.write(Write::AttemptScored(Box::new(self.kept(end).await?))).await
+    }
+
+    /// Makes a result without a reward an attempt that another follows.
+    pub async fn abandon_result(&self, group_index: u64, rollout_index: u32) -> Result<(), StoreError> {
+        self.write(Write::AbandonResult { group_index, rollout_index }).await
     }
 
     /// Removes the run where it never opened a group; whether it did. Nothing may be written to it behind this.
@@ -251,6 +275,11 @@ impl RunWriter {
     /// The blobs of one attempt.
     pub fn rollout_blobs(&self, meter: Arc<Meter>) -> Arc<RolloutBlobs> {
         Arc::new(RolloutBlobs::new(self.store.blobs().clone(), meter))
+    }
+
+    /// The blobs of an attempt that is over: those that were issued to it, and what is put from now on.
+    pub fn rollout_blobs_of(&self, meter: Arc<Meter>, issued: Vec<IssuedBlob>) -> Arc<RolloutBlobs> {
+        Arc::new(RolloutBlobs::with(self.store.blobs().clone(), meter, issued))
     }
 
     async fn write(&self, write: Write) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ use crate::error::StoreError;
 use crate::marker::{self, SQLITE_FILE};
 use crate::url::StoreUrl;
 use crate::write::{self, Job, Write};
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -129,7 +129,9 @@ const LOCK_ASKED_EVERY: Duration = Duration::from_millis(50);
 async fn lock_for_migration(folder: &Path) -> Result<File, StoreError> {
     let path = folder.join("migration.lock");
     let failed = |source: io::Error| StoreError::of_io(&path, source);
-    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    let mut options = tokio::fs::OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).open(&path).await.map_err(failed)?;
+    let file = file.into_std().await;
     let until = Instant::now() + LOCK_WITHIN;
     loop {
         match file.try_lock() {

@@ -2,6 +2,7 @@
 
 use crate::error::StoreError;
 use espalier_core::ending::{Status, StopReason};
+use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::samples::{GroupKind, GroupStatus};
 
 pub(crate) fn kind(kind: GroupKind) -> &'static str {
@@ -41,6 +42,16 @@ fn find<T: Copy, const N: usize>(
         place: "a row of the store".into(),
         text: format!("unknown word {word:?}"),
     })
+}
+
+/// The column of how plugins failed.
+pub(crate) fn failures(failures: &[PluginFailure]) -> Option<String> {
+    let text = || serde_json::to_string(failures).expect("words and texts can be written");
+    (!failures.is_empty()).then(text)
+}
+
+pub(crate) fn parse_failures(text: Option<&str>) -> Result<Vec<PluginFailure>, StoreError> {
+    text.map(json).transpose().map(Option::unwrap_or_default)
 }
 
 /// JSON text of a column.

@@ -9,7 +9,8 @@ mod apply;
 use crate::blobs::IssuedBlob;
 use crate::database::{Database, is_transient};
 use crate::error::StoreError;
-use crate::run::{AttemptEnd, AttemptStarted, Fate, GroupClosed, GroupOpened, RunState};
+use crate::run::{AttemptEnd, AttemptStarted, DoAgain, Fate, GroupClosed, GroupOpened, RunState};
+use crate::words;
 use espalier_core::samples::{ExcludedHow, Timing, TokenSums};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -33,7 +34,9 @@ pub(crate) enum Write {
     AttemptStarted(Box<AttemptStarted>),
     AttemptEnded(Box<Ended>),
     CloseGroup(Box<GroupClosed>),
-    ReopenGroup { group_index: u64, rollouts: Vec<u32> },
+    DoAgain(Box<DoAgain>),
+    AttemptScored(Box<Ended>),
+    AbandonResult { group_index: u64, rollout_index: u32 },
 }
 
 /// The columns of an attempt that is over.
@@ -55,6 +58,7 @@ pub(crate) struct Ended {
     sums: TokenSums,
     timing: Timing,
     error: Option<String>,
+    failures: Option<String>,
     exclusions: BTreeMap<(&'static str, String), u64>,
     blobs: Vec<IssuedBlob>,
 }
@@ -94,6 +98,7 @@ impl Ended {
             sums: trajectory.token_sums(),
             timing: trajectory.timing_ms.clone(),
             error: trajectory.errors.first().map(|note| format!("{}: {}", note.code, note.text)),
+            failures: words::failures(&record.failures),
             exclusions,
             blobs: end.blobs.clone(),
         }

@@ -7,8 +7,9 @@ use espalier_daemon::engine::{self, EngineError, RunOptions, RunSummary};
 use espalier_daemon::experiment::Experiment;
 use espalier_daemon::progress;
 use espalier_daemon::shutdown::{DRAIN, StopSignal};
+use espalier_plugin::Compiler;
 use espalier_store::{AttemptRow, AttemptState, Store, StoreUrl};
-use espalier_tests::place::{plugin_cache, plugin_folder};
+use espalier_tests::place::{binary, plugin_cache, plugin_folder};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -77,7 +78,8 @@ impl Setting {
             store: self.store_folder().display().to_string(),
             sandboxes: self.store_folder().display().to_string(),
             plugin_folders: vec![plugin_folder()],
-            plugin_cache: plugin_cache(),
+            plugin_cache: Some(plugin_cache()),
+            plugin_compiler: Compiler::program(binary()),
             limit: None,
             new: false,
             skip_bad_tasks: false,

@@ -133,6 +133,92 @@ async fn nothing_is_copied_out_of_the_target_folder() {
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "private");
 }
 
+/// What lies in the store's folder beside what was there when it began.
+fn beside(store: &Store, known: &[&str]) -> Vec<String> {
+    let names = std::fs::read_dir(store.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    names.map(|name| name.into_string().unwrap()).filter(|name| !known.contains(&name.as_str())).collect()
+}
+
+#[tokio::test]
+async fn an_export_that_is_told_to_stop_leaves_nothing() {
+    let store = Store::new();
+    let id = create(&store, &[]).await;
+    script(&store, &id, "head -c 200000000 /dev/urandom > /root/noise").await;
+    let kept = text(&run(store.path(), &["sandbox", "checkpoint", &id]).await);
+    let there = beside(&store, &[]);
+    let known: Vec<&str> = there.iter().map(String::as_str).collect();
+    let to = store.path().join("out.tar").display().to_string();
+    for signal in ["-TERM", "-INT"] {
+        let mut command = espalier(store.path());
+        let child = command.args(["sandbox", "export", kept.trim(), &to]).spawn().unwrap();
+        let begun = async {
+            while beside(&store, &known).is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, begun).await.expect("it writes");
+        send(&child, signal);
+        assert_eq!(code(child).await, Some(130), "{signal}");
+        assert_eq!(beside(&store, &known), Vec::<String>::new(), "{signal}");
+    }
+}
+
+#[tokio::test]
+async fn a_create_that_is_told_to_stop_leaves_no_sandbox() {
+    let store = Store::new();
+    let mut command = espalier(store.path());
+    command.args(["sandbox", "create", "--setup", "sleep 777"]);
+    let child = command.spawn().unwrap();
+    let begun = async { while store.sandboxes().await.is_empty() {} };
+    tokio::time::timeout(PATIENCE, begun).await.expect("it is being made");
+    send(&child, "-TERM");
+    assert_eq!(code(child).await, Some(130));
+    assert_eq!(store.sandboxes().await, Vec::<String>::new());
+}
+
+/// Sizes that only `truncate` makes: what goes out goes with what exists.
+#[tokio::test]
+async fn files_of_holes_come_out_as_such() {
+    let store = Store::new();
+    let id = create(&store, &[]).await;
+    script(&store, &id, "mkdir /root/out && cd /root/out && truncate -s 60G holes && printf end >> holes && truncate -s 4E huge && echo x > plain").await;
+    let here = store.path().join("here");
+    let copied =
+        run(store.path(), &["sandbox", "cp", &format!("{id}:/root/out"), &here.display().to_string()]).await;
+    assert_eq!(copied.status.code(), Some(1), "{}", text(&copied));
+    assert!(
+        text(&copied).contains("huge: left out: it is 4611686018427387904 bytes long"),
+        "{}",
+        text(&copied)
+    );
+    let stat = std::fs::metadata(here.join("holes")).unwrap();
+    assert_eq!(stat.len(), (60 << 30) + 3);
+    assert!(std::os::unix::fs::MetadataExt::blocks(&stat) < 64);
+    assert_eq!(std::fs::read_to_string(here.join("plain")).unwrap(), "x\n");
+    assert!(!here.join("huge").exists());
+    // As a checkpoint it goes out too, but for what no reader takes.
+    let export = async |to: &str| {
+        let kept = text(&run(store.path(), &["sandbox", "checkpoint", &id]).await);
+        run(store.path(), &["sandbox", "export", kept.trim(), &store.path().join(to).display().to_string()])
+            .await
+    };
+    let refused = export("refused.tar").await;
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+    assert!(text(&refused).contains("out/huge in "), "{}", text(&refused));
+    script(&store, &id, "rm /root/out/huge").await;
+    let exported = export("out.tar").await;
+    assert!(exported.status.success(), "{}", text(&exported));
+    let image = format!("oci-archive:{}", store.path().join("out.tar").display());
+    let back = create(&store, &[&image]).await;
+    let seen = script(
+        &store,
+        &back,
+        "cd /root/out && stat -c %s holes && tail -c 3 holes && test $(stat -c %b holes) -lt 64",
+    )
+    .await;
+    assert_eq!(seen, format!("{}\nend", (60_u64 << 30) + 3));
+}
+
 #[tokio::test]
 async fn what_is_not_copied_is_named() {
     let store = Store::new();

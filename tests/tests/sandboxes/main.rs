@@ -20,7 +20,7 @@ use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
 use espalier_core::trajectory::{HostCall, RolloutView, Score};
 use espalier_plugin::{
-    CancelToken, HarnessRun, PluginHost, PluginHostConfig, RewardRun, ScoreError, ScoreOutcome,
+    CancelToken, Compiler, HarnessRun, PluginHost, PluginHostConfig, RewardRun, ScoreError, ScoreOutcome,
 };
 use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
 use place::{Answer, Local, MemoryBlobs, Script};
@@ -42,8 +42,9 @@ struct Rollout {
 impl Rollout {
     fn new(private: Value, files: &[(&'static str, &'static str)]) -> Rollout {
         let code = tempfile::tempdir().unwrap();
-        let (cache_dir, io) = (code.path().to_owned(), tokio::runtime::Handle::current());
-        let config = PluginHostConfig { cache_dir, guest_threads: 2, instances_max: 8, io };
+        let (cache_dir, io) = (Some(code.path().to_owned()), tokio::runtime::Handle::current());
+        let compiler = Compiler::program(espalier_tests::place::binary());
+        let config = PluginHostConfig { cache_dir, compiler, guest_threads: 2, instances_max: 8, io };
         let provider = Arc::new(Local { files: files.to_vec(), ..Local::default() });
         let blobs = Arc::new(MemoryBlobs::default());
         let sandboxes = RolloutSandboxes::new(
@@ -328,7 +329,7 @@ async fn references_are_carried_out_and_checked_in_place_and_on_clean_ground() {
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_is_too_large_to_be_taken_scores_nothing() {
     let fresh = json!({ "script": "true", "in": "fresh" });
-    let large = json!({ "tests": fresh, "reference": { "script": "truncate -s 65M large" } });
+    let large = json!({ "tests": fresh, "reference": { "script": "head -c 68157440 /dev/zero > large" } });
     let rollout = Rollout::new(large, &[]);
     rollout.report("reference", json!({}), vec![]).await;
     let (value, reason) = rollout.scored(json!({})).await;

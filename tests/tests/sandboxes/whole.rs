@@ -1,7 +1,7 @@
 //! Whole runs of the real program with real sandboxes, and sandboxes by hand. As root: an ordinary user's are in the tests of
 //! `engine/sandbox`.
 
-use espalier_tests::place::{espalier, repository};
+use espalier_tests::place::{espalier, plugin_folder, repository};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Output;
@@ -11,9 +11,14 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Runs a command to its end.
 pub(crate) async fn run(store: &Path, arguments: &[&str]) -> Output {
+    run_for(store, arguments, PATIENCE).await
+}
+
+/// The same, for a longer time.
+pub(crate) async fn run_for(store: &Path, arguments: &[&str], patience: Duration) -> Output {
     let mut command = espalier(store);
     command.current_dir(repository()).args(arguments);
-    tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends").unwrap()
+    tokio::time::timeout(patience, command.output()).await.expect("it ends").unwrap()
 }
 
 pub(crate) fn text(output: &Output) -> String {
@@ -122,6 +127,43 @@ async fn what_a_killed_engine_left_is_found_and_ended_by_the_next() {
 }
 
 #[tokio::test]
+async fn a_result_whose_mended_reward_needs_a_sandbox_that_is_gone_is_sampled_again() {
+    let store = Store::new();
+    let folder = store.path();
+    let task = |number: u32| {
+        format!(
+            r#"{{"id":"t{number}","instruction":"x","private":{{"reference":{{"script":"echo x > /root/done"}}}}}}"#
+        )
+    };
+    std::fs::write(folder.join("tasks.jsonl"), (0..6).map(|number| task(number) + "\n").collect::<String>())
+        .unwrap();
+    let experiment = "name = \"gone\"\n[tasks]\nsource = \"tasks.jsonl\"\n[groups]\nsize = 1\nmin_size = 1\n\
+        concurrent_rollouts = 2\nplugin_failures_max = 4\n[harness]\nplugin = \"reference\"\n\
+        grants = [\"private-task\"]\n[sandbox]\n[[rewards]]\nplugin = \"./inspect.wasm\"\n\
+        settings = { fault = \"unmended-sandbox\" }\n";
+    let file = folder.join("gone.toml");
+    std::fs::write(&file, experiment).unwrap();
+    let component = std::fs::read(plugin_folder().join("fault-reward.wasm")).unwrap();
+    std::fs::write(folder.join("inspect.wasm"), &component).unwrap();
+    let file = file.display().to_string();
+    let stopped = run(folder, &["run", &file]).await;
+    assert_eq!(stopped.status.code(), Some(2), "{}", text(&stopped));
+
+    let state = b"state of the plugin: unmended";
+    let at = component.windows(state.len()).position(|bytes| bytes == state).unwrap();
+    let mut mended = component;
+    mended[at..][..state.len()].copy_from_slice(b"state of the plugin: mended!!");
+    std::fs::write(folder.join("inspect.wasm"), mended).unwrap();
+    let summary = json(folder, &["run", &file]).await;
+    let sampled = summary["sampled_again"].as_u64().unwrap();
+    assert!((1..=6).contains(&sampled), "{summary}");
+    assert_eq!((&summary["scored_again"], &summary["scored"]), (&Value::from(0), &Value::from(6)));
+    let shown = json(folder, &["show", "gone"]).await;
+    assert_eq!(shown["endings"]["submitted"], 6);
+    assert!(store.sandboxes().await.is_empty());
+}
+
+#[tokio::test]
 async fn sandboxes_by_hand() {
     let store = Store::new();
     let made =
@@ -183,7 +225,7 @@ async fn sandboxes_by_hand() {
         (&["sandbox", "create", "no such image"][..], "names no image", 2),
         (
             &["sandbox", "create", "--memory", "1MiB"],
-            "sandbox.memory is \"1MiB\", wanted is at least 16MiB",
+            "sandbox.memory is \"1MiB\", wanted is 16MiB to 16384GiB",
             2,
         ),
         (&["sandbox", "create", "--require", "gold"], "promise `gold`", 4),

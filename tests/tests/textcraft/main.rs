@@ -10,7 +10,7 @@ use espalier_core::host::Environments;
 use espalier_core::limits::{Limits, LimitsFile};
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
-use espalier_plugin::{EnvironmentRun, Plugin, PluginHost, PluginHostConfig};
+use espalier_plugin::{Compiler, EnvironmentRun, Plugin, PluginHost, PluginHostConfig};
 use espalier_textcraft::world::World;
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, Write};
@@ -134,7 +134,8 @@ async fn the_component_answers_as_the_package_does() {
     let book = book();
     let folder = tempfile::tempdir().unwrap();
     let host = PluginHost::new(PluginHostConfig {
-        cache_dir: folder.path().to_owned(),
+        cache_dir: Some(folder.path().to_owned()),
+        compiler: Compiler::InProcess,
         guest_threads: 1,
         instances_max: 4,
         io: tokio::runtime::Handle::current(),

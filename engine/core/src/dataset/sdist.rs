@@ -132,6 +132,9 @@ pub enum Refusal {
     /// All that passes after fails before: the tests do not start there, or hang, and any change that lets them is as good.
     #[error("no test passes before the change ({0} pass after it)")]
     NothingKept(usize),
+    /// The library would decide about its own tests.
+    #[error("pytest itself needs {0}: the library would run its own tests")]
+    RunnerNeeds(String),
     /// More tests than a task names.
     #[error("{tests} tests, at most {most} are named")]
     TooMany {
@@ -220,7 +223,7 @@ impl Draft {
             instruction: instruction(library, &old.version, &new.version, &words),
             patch,
             marks,
-            tests: tests(&before, &after, wishes),
+            tests: tests(&before, &after, &named(&new.tree, wishes, library), wishes),
             loopback: wishes.loopback,
         })
     }
@@ -279,10 +282,26 @@ fn instruction(library: &str, old: &Version, new: &Version, words: &str) -> Stri
     )
 }
 
+/// The modules of the new release, with dots: those that it adds are the library's own as well.
+fn named(new: &Tree, wishes: &Wishes, library: &str) -> Vec<String> {
+    let root = wishes.root.clone().unwrap_or_else(|| parts::root(new));
+    let modules = parts::modules(new, &root, library).into_iter();
+    let names = modules.map(|path| path.strip_suffix(".py").unwrap_or(&path).replace('/', "."));
+    let is_name = |name: &String| {
+        name.split('.').all(|part| {
+            !part.starts_with(|first: char| first.is_ascii_digit())
+                && !part.is_empty()
+                && part.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
+        })
+    };
+    names.filter(is_name).collect()
+}
+
 /// The private part's `tests`, less what they expect.
 fn tests(
     before: &BTreeMap<&str, &SourceFile>,
     after: &BTreeMap<&str, &SourceFile>,
+    modules: &[String],
     wishes: &Wishes,
 ) -> Map<String, Value> {
     let files: Map<String, Value> = after
@@ -320,6 +339,9 @@ fn tests(
         let old: Vec<&str> = old.iter().map(String::as_str).collect();
         let gone = quoted(&mut old.iter().copied());
         tests.insert("prepare".to_owned(), Value::from(format!("rm -rf -- {gone}")));
+    }
+    if !modules.is_empty() {
+        tests.insert("modules".to_owned(), json!(modules));
     }
     let folders = places(before).into_iter().chain(places(after)).filter(|place| !place.ends_with(".py"));
     let reset: BTreeSet<String> = folders.map(|folder| format!("{folder}/")).collect();

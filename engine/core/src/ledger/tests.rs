@@ -241,6 +241,26 @@ fn each_reason_for_a_mask_is_named() {
 }
 
 #[test]
+fn what_was_withheld_and_is_restored_is_as_it_would_have_been() {
+    let mut ledger = Ledger::new();
+    let branch = ledger.open(&[piece(&[1], Origin::Prompt)]);
+    let odd = [-0.5, f32::NAN, -0.5, -0.5, 0.25];
+    let uneven = ledger.record(call(0, 5), Some(odd.to_vec()));
+    ledger.place(branch, uneven, &[10, 11, 12, 13, 14]);
+    let told = answer(&mut ledger, branch, &[30], 1);
+    ledger.set_trainable(told, false);
+    answer(&mut ledger, branch, &[40, 41], 2);
+    let mut whole = trajectory(0, StopReason::Submitted, ledger.finish(Trainability::Trainable));
+    whole.trainable = true;
+    let mut changed = whole.clone();
+    withhold(&mut changed, reason::NOT_TRAINABLE);
+    let sums = changed.token_sums();
+    assert_eq!((sums.trained, sums.masked), (0, 8), "{sums:?}");
+    restore(&mut changed, reason::NOT_TRAINABLE);
+    assert_eq!(changed, whole);
+}
+
+#[test]
 fn versions_cover_every_token_whatever_the_endpoint_said() {
     let run = |offset, len, label: &str| (offset, len, label.to_owned(), None);
     let cases = [

@@ -29,6 +29,27 @@ pub fn withhold(trajectory: &mut Trajectory, why: &str) {
     }
 }
 
+/// Undoes [`withhold`] with the same `why`: the rollout has a reward after all.
+pub fn restore(trajectory: &mut Trajectory, why: &str) {
+    trajectory.trainable = true;
+    let is_withheld = |one: &Excluded| one.how == ExcludedHow::Masked && one.reason == why;
+    let (withheld, rest): (Vec<Excluded>, Vec<Excluded>) =
+        std::mem::take(&mut trajectory.excluded).into_iter().partition(is_withheld);
+    trajectory.excluded = rest;
+    for segment in &mut trajectory.segments {
+        for span in segment.spans.iter().filter(|span| span.usage == SpanUse::Sampled) {
+            for run in withheld.iter().filter(|run| run.call_id == span.call_id) {
+                let from = run.offset.max(span.offset);
+                let to = (run.offset + run.len).min(span.offset + span.len);
+                if from < to {
+                    let start = (span.start + from - span.offset) as usize;
+                    segment.mask[start..][..(to - from) as usize].fill(1);
+                }
+            }
+        }
+    }
+}
+
 /// Takes the rows away and drops every sampled token, `attempt-abandoned`: the attempt is tried again.
 pub fn abandon(trajectory: &mut Trajectory) {
     trajectory.trainable = false;

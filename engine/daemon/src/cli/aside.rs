@@ -9,6 +9,7 @@ use crate::output::problem::Problem;
 use crate::output::progress_line::ProgressLine;
 use crate::progress;
 use crate::shutdown::{DRAIN, Stop, stop_channel};
+use espalier_plugin::Compiler;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
@@ -33,13 +34,14 @@ pub(super) async fn carry_out(
     experiment: Experiment,
     aside: Aside<'_>,
 ) -> Result<RunSummary, Problem> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new(&context.listeners)?;
     let (stop_sender, stop) = stop_channel();
     let options = RunOptions {
         store: aside.store,
         sandboxes: context.common.store.clone(),
         plugin_folders: aside.plugin_folders,
         plugin_cache: plugin_cache(),
+        plugin_compiler: Compiler::this_program(),
         limit: aside.limit,
         new: true,
         skip_bad_tasks: false,

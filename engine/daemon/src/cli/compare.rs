@@ -44,7 +44,13 @@ pub(super) async fn compare(context: &mut Context, store: &Store, args: &ShowArg
             let task: &mut TaskRewards = tasks.entry(line.group.opened.task_id.clone()).or_default();
             task.add(&line.attempts);
         }
-        runs.push(Compared { run: view.run, state: view.state, totals: view.totals, tasks });
+        runs.push(Compared {
+            run: view.run,
+            state: view.state,
+            totals: view.totals,
+            versions: view.versions,
+            tasks,
+        });
     }
     let view = CompareView { runs, differences: differing(&meanings), all: args.all };
     if context.common.json {

@@ -26,7 +26,7 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
         status: args.status.iter().map(|status| GroupStatus::from(*status)).collect(),
         model: Some(args.model.clone()),
     };
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new(&context.listeners)?;
     // A task of its own: it may be held up in a write to a pipe that nobody reads. Owner: this; a signal aborts it, and
     // what it wrote beside its place goes with it.
     let (of_store, path, asked) = (store.clone(), args.out.clone(), options.clone());

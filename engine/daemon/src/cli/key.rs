@@ -22,7 +22,8 @@ pub enum KeyCommand {
   export ESPALIER_API_KEY=$(espalier key create ci --sandboxes 32 --memory 64GiB)
   espalier key create prometheus --scopes metrics
 
-Scopes: sandboxes:read (look), sandboxes:write (make, use, end; reads too), metrics.")]
+Scopes: sandboxes:read (look), sandboxes:write (make, use, end; reads too), metrics, registry:credentials (start from images that
+registries give to the service's own user alone).")]
     Create(CreateArgs),
     /// List the keys.
     List,

@@ -1,22 +1,25 @@
-//! `espalier plugin list`, `plugin check` and `plugin alias`.
+//! `espalier plugin list` and `plugin check`.
 
-use super::list::open_existing;
-use super::{Context, PluginAliasArgs, PluginCheckArgs, plugin_cache, plugin_folders};
+use super::{Context, PluginCheckArgs, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
+use crate::engine::EngineError;
+use crate::engine::components::{Components, Finder, Target};
 use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::bytes;
-use crate::runner::now_ms;
-use espalier_plugin::{Names, Plugin, PluginError, PluginHost, PluginHostConfig, Registry, names_of};
-use espalier_store::Store;
+use espalier_core::cause::with_causes;
+use espalier_plugin::{
+    Compiler, Names, Plugin, PluginError, PluginHost, PluginHostConfig, Registry, names_of,
+};
+use espalier_store::{Store, StoreError};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// Hex digits of a digest in a table.
-const DIGEST_SHOWN: usize = 12;
+pub(super) const DIGEST_SHOWN: usize = 12;
 
 pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
     let folders = plugin_folders(None);
@@ -49,7 +52,7 @@ pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
             }
             Err(error) => {
                 refused = true;
-                values.push(json!({ "name": entry.name, "file": file, "error": error.to_string() }));
+                values.push(json!({ "name": entry.name, "file": file, "error": with_causes(&error) }));
                 table.row(vec![
                     Cell::styled(entry.name, styles::STRONG),
                     Cell::styled("refused", styles::BAD),
@@ -80,28 +83,43 @@ pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
 }
 
 pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Result<Exit, Problem> {
-    let registry = Registry::new(plugin_folders(None));
-    let path = registry.resolve(&args.plugin, Path::new(".")).map_err(PluginError::from)?;
-    let plugin = match host()?.load(&path).await {
+    let store = existing(&context.common.store).await?;
+    let components = components(Finder::new(plugin_folders(None), store))?;
+    let target = components.finder().find(&args.plugin, Path::new(".")).await?;
+    let plugin = match components.load(&target).await {
         Ok(plugin) => plugin,
         // It was found and read: what is wrong with it is the answer.
-        Err(
-            error @ (PluginError::Refused { .. } | PluginError::Compile { .. } | PluginError::Schema { .. }),
-        ) => {
+        Err(EngineError::Plugin(
+            error @ (PluginError::Refused { .. }
+            | PluginError::Bound { .. }
+            | PluginError::TooLarge { .. }
+            | PluginError::Compile { .. }
+            | PluginError::Schema { .. }),
+        )) => {
             return Err(Problem { exit: Exit::Negative, ..Problem::from(error) });
         }
         Err(error) => return Err(error.into()),
     };
+    let kept = matches!(target, Target::Kept { .. });
     let names = names(&plugin);
     let out = &mut context.out;
     if context.common.json {
-        out.json(&described(&args.plugin, &plugin))?;
+        let mut value = described(&args.plugin, &plugin);
+        if kept {
+            // Where the component was put to be loaded is nobody's affair.
+            value["file"] = Value::Null;
+            value["store"] = json!(context.common.store);
+        }
+        out.json(&value)?;
         return Ok(Exit::Done);
     }
     let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
     let mut row =
         |name: &str, value: String| table.row(vec![Cell::styled(name, styles::FAINT), value.into()]);
-    row("file", path.display().to_string());
+    match &target {
+        Target::File(path) => row("file", path.display().to_string()),
+        Target::Kept { .. } => row("kept in", context.common.store.clone()),
+    }
     row("world", plugin.world().to_string());
     row("digest", plugin.digest().to_owned());
     row("size", bytes(plugin.size_bytes()));
@@ -129,54 +147,18 @@ pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Resul
     Ok(Exit::Done)
 }
 
-/// Keeps the component in the store, which is made where there is none, and points the alias at it.
-pub(super) async fn alias(context: &mut Context, args: PluginAliasArgs) -> Result<Exit, Problem> {
-    let PluginAliasArgs { alias, plugin, remove: _ } = args;
-    let Some(plugin) = plugin else { return remove_alias(context, &alias).await };
-    let named = !alias.is_empty() && alias.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-    if !named || alias.ends_with(".wasm") {
-        return Err(Problem::new(Exit::Input, format!("alias {alias:?} could be taken for a path"))
-            .hint("letters, digits, `-`, `_` and `.` make an alias; it does not end in .wasm"));
+/// The store, where there is one.
+pub(super) async fn existing(store: &str) -> Result<Option<Store>, Problem> {
+    match Store::open_existing(&store.parse()?).await {
+        Ok(store) => Ok(Some(store)),
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    let path =
-        Registry::new(plugin_folders(None)).resolve(&plugin, Path::new(".")).map_err(PluginError::from)?;
-    // Refused here rather than in the middle of a run.
-    let plugin = host()?.load(&path).await?;
-    let store = Store::open(&context.common.store.parse()?).await?;
-    let bytes = std::fs::read(&path).map_err(|source| PluginError::Read { path, source })?;
-    let digest = store.blobs().put(bytes).await?;
-    let before = store.alias(&alias).await?;
-    store.set_alias(&alias, &digest, now_ms()).await?;
-    store.close().await;
-    if context.common.json {
-        context.out.json(&json!({
-            "alias": alias, "digest": digest, "before": before, "world": plugin.world().as_str(),
-        }))?;
-    } else {
-        let short = |digest: &str| digest.get(..DIGEST_SHOWN).unwrap_or(digest).to_owned();
-        let was = match before {
-            Some(before) if before != digest => format!(", was {}", short(&before)),
-            _ => String::new(),
-        };
-        context.out.line(&format!("alias {alias} -> {} ({}{was})", short(&digest), plugin.world()))?;
-    }
-    Ok(Exit::Done)
 }
 
-async fn remove_alias(context: &mut Context, alias: &str) -> Result<Exit, Problem> {
-    let store = open_existing(&context.common.store).await?;
-    let before = store.alias(alias).await?;
-    if !store.remove_alias(alias).await? {
-        return Err(Problem::new(Exit::Input, format!("no alias `{alias}` in {}", context.common.store))
-            .hint("`espalier plugin list` shows the aliases of the store"));
-    }
-    store.close().await;
-    if context.common.json {
-        context.out.json(&json!({ "alias": alias, "digest": null, "before": before }))?;
-    } else {
-        context.out.line(&format!("alias {alias} removed"))?;
-    }
-    Ok(Exit::Done)
+/// What loads components for a command.
+pub(super) fn components(finder: Finder) -> Result<Components, Problem> {
+    Ok(Components::new(host()?, finder))
 }
 
 /// Those of the store, where there is one.
@@ -191,6 +173,7 @@ async fn aliases(store: &str) -> Vec<(String, String)> {
 fn host() -> Result<PluginHost, Problem> {
     let config = PluginHostConfig {
         cache_dir: plugin_cache(),
+        compiler: Compiler::this_program(),
         guest_threads: 1,
         instances_max: 4,
         io: Handle::current(),
@@ -249,9 +232,11 @@ fn plain(value: &Value) -> String {
 impl From<PluginError> for Problem {
     fn from(error: PluginError) -> Problem {
         let exit = match &error {
-            PluginError::Host(_) => Exit::Unavailable,
+            PluginError::Host { .. } | PluginError::CacheFolder { .. } => Exit::Unavailable,
             PluginError::Read { .. }
             | PluginError::Refused { .. }
+            | PluginError::Bound { .. }
+            | PluginError::TooLarge { .. }
             | PluginError::Compile { .. }
             | PluginError::Schema { .. }
             | PluginError::Settings(_)
@@ -259,10 +244,11 @@ impl From<PluginError> for Problem {
         };
         let hint = match &error {
             PluginError::Unknown(_) => Some("`espalier plugin list` shows what there is"),
-            PluginError::Host(text) if text.starts_with("cache folder") => {
-                Some("name a folder that can be written in ESPALIER_CACHE")
-            }
-            PluginError::Host(_) => Some("`espalier doctor` says what this machine lacks"),
+            PluginError::CacheFolder { .. } => Some("name a folder that can be written in ESPALIER_CACHE"),
+            PluginError::Host { .. } => Some("`espalier doctor` says what this machine lacks"),
+            PluginError::Bound { .. } | PluginError::TooLarge { .. } => Some(
+                "build it optimised, without what it does not use, or as several plugins; bounds: docs/plugins.md",
+            ),
             PluginError::Settings(_) => Some("`espalier plugin check NAME` shows the settings of a plugin"),
             _ => None,
         };

@@ -3,16 +3,20 @@
 use super::signals::{LET_GO, Signals};
 use super::{Context, RunArgs, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
+use crate::cli::logging::Screen;
 use crate::engine::{self, RunEnd, RunOptions, RunSummary};
 use crate::experiment::Experiment;
+use crate::output::causes_view;
 use crate::output::problem::Problem;
 use crate::output::progress_line::ProgressLine;
 use crate::output::summary::RunFigures;
-use crate::output::text::{counted, duration};
+use crate::output::text::{count, counted, duration};
+use crate::output::versions::{change_json, change_line};
 use crate::output::{Look, styles};
-use crate::progress::{self, Stage};
+use crate::progress::{self, Counts, PluginChange, Stage};
 use crate::shutdown::{DRAIN, Stop, stop_channel};
 use espalier_core::samples::GroupStatus;
+use espalier_plugin::Compiler;
 use serde_json::json;
 use std::pin::pin;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
@@ -26,6 +30,7 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
         sandboxes: context.common.store.clone(),
         plugin_folders: plugin_folders(Some(&args.file)),
         plugin_cache: plugin_cache(),
+        plugin_compiler: Compiler::this_program(),
         limit: args.limit,
         new: args.new,
         skip_bad_tasks: args.skip_bad_tasks,
@@ -34,12 +39,13 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
     };
     let (sender, receiver) = progress::channel();
     let screen = context.screen.clone();
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new(&context.listeners)?;
     let mut ticks = interval(screen.period());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let started = Instant::now();
     let mut run = pin!(engine::run(experiment, options, sender));
     let mut stage = None;
+    let mut told = Told::default();
     let result = loop {
         tokio::select! {
             result = &mut run => break Some(result),
@@ -56,6 +62,7 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
             _ = ticks.tick() => {
                 let progress = receiver.borrow().clone();
                 let at = started.elapsed();
+                told.tell(&screen, &progress.plugins_changed);
                 // A pipe is told of the quick stages only when they turn out to be slow.
                 let quick = progress.stage < Stage::Rollouts && stage != Some(progress.stage);
                 stage = Some(progress.stage);
@@ -70,8 +77,23 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
         return Err(Problem::new(Exit::Interrupted, "stopped at once; what was finished is kept")
             .hint("the same command resumes the run"));
     };
+    // What changed behind the last tick.
+    told.tell(&screen, &receiver.borrow().plugins_changed);
     let summary = result?;
     report(context, &summary)
+}
+
+/// How many changes of plugins were said already.
+#[derive(Default)]
+struct Told(usize);
+
+impl Told {
+    fn tell(&mut self, screen: &Screen, changed: &[PluginChange]) {
+        for change in &changed[self.0.min(changed.len())..] {
+            screen.say(&change_line(change));
+        }
+        self.0 = changed.len();
+    }
 }
 
 fn report(context: &mut Context, summary: &RunSummary) -> Result<Exit, Problem> {
@@ -82,19 +104,40 @@ fn report(context: &mut Context, summary: &RunSummary) -> Result<Exit, Problem> 
         let rejected: Vec<_> =
             summary.rejected.iter().map(|task| json!({ "line": task.line, "reason": task.reason })).collect();
         value["rejected"] = json!(rejected);
+        value["plugins_changed"] = summary.plugins_changed.iter().map(change_json).collect();
+        value["causes"] = causes_view::json(&summary.causes);
+        value["scored_again"] = json!(summary.counts.scored_again);
+        value["sampled_again"] = json!(summary.counts.sampled_again);
         value["scheduler_lag_p99_us"] = json!(summary.scheduler_lag_p99.as_micros() as u64);
         out.json(&value)?;
     } else {
-        for line in figures.lines(&out.look) {
+        for line in figures.lines(&out.look).into_iter().chain(causes_view::lines(&summary.causes, &out.look))
+        {
             out.line(&line)?;
         }
     }
     let failed = figures.groups.get(&GroupStatus::Failed).copied().unwrap_or_default();
     let say = |text: String| context.screen.say(&text);
     let look: Look = context.screen.look;
+    let Counts { scored_again, sampled_again, .. } = summary.counts;
+    if scored_again + sampled_again > 0 {
+        let scored = counted(scored_again, "rollout");
+        let sampled = match sampled_again {
+            0 => String::new(),
+            n => format!(", {} sampled again because its sandbox is gone", count(n)),
+        };
+        say(format!("{scored} scored again without sampling{sampled}"));
+    }
     if summary.state == RunEnd::Interrupted {
         say(format!("{} the same command resumes the run", look.paint(styles::HINT, "hint:")));
         return Ok(Exit::Interrupted);
+    }
+    // Only a run that is over: one that `--limit` has stopped goes on with what there is now.
+    if summary.whole && summary.plugins_changed.iter().any(|change| change.from_group.is_none()) {
+        let hint = look.paint(styles::HINT, "hint:");
+        say(format!(
+            "{hint} the run is finished, and this is its table; --new runs it with the plugins as they are now"
+        ));
     }
     if failed > 0 {
         let failed = counted(failed, "group");
@@ -122,6 +165,7 @@ fn figures(summary: &RunSummary) -> RunFigures {
         }
         .to_owned(),
         tasks: Some(summary.tasks),
+        tasks_read: summary.tasks_read,
         tasks_rejected: summary.rejected.len() as u64,
         groups: counts.groups_closed.clone(),
         groups_open: counts.groups_open,

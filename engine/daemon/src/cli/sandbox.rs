@@ -4,6 +4,7 @@ mod copy;
 mod execute;
 
 use super::Context;
+use super::signals::Signals;
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::styles;
@@ -13,11 +14,17 @@ use clap::{Args, Subcommand};
 use espalier_core::limits::{DurationText, SizeText};
 use espalier_core::sandbox::{Network, SandboxFile, SandboxSpec};
 use espalier_sandbox::backend::Placed;
+use espalier_sandbox::image::Stop;
 use espalier_sandbox::service::{IMAGE, Purpose, Sandbox, Sandboxes, random_id};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long a stopped export may take to remove what it has written.
+const CLEAN_UP_MAX: Duration = Duration::from_secs(10);
 
 /// `espalier sandbox`
 #[derive(Debug, Subcommand)]
@@ -228,20 +235,52 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 pub(super) async fn sandbox(context: &mut Context, command: SandboxCommand) -> Result<Exit, Problem> {
     let service = crate::sandboxes::open(&context.common.store.parse()?, None)?;
-    let result = match command {
-        SandboxCommand::Create(args) => create(context, &service, *args).await,
-        SandboxCommand::Exec(args) => Ok(execute::execute(&service, args).await),
-        SandboxCommand::Shell(args) => execute::shell(&service, args).await,
-        SandboxCommand::Cp(args) => copy::copy(&service, &args).await,
-        SandboxCommand::List(args) if args.checkpoints => checkpoints(context, &service).await,
-        SandboxCommand::List(args) => list(context, &service, &args).await,
-        SandboxCommand::Delete(args) => delete(context, &service, &args).await,
-        SandboxCommand::Export(args) => export(context, &service, &args).await,
-        SandboxCommand::Checkpoint(args) => checkpoint(context, &service, &args.id).await,
+    let listeners = context.listeners.clone();
+    let mut signals = match &command {
+        // Signals are for the command in the sandbox, from when it runs.
+        SandboxCommand::Exec(_) | SandboxCommand::Shell(_) => None,
+        _ => Some(Signals::new(&listeners)?),
     };
-    // What could not be finished is ended before the command is.
-    service.close().await;
+    let heard = &mut signals;
+    let result = match command {
+        SandboxCommand::Create(args) => or_heard(heard, Box::pin(create(context, &service, *args))).await,
+        SandboxCommand::Exec(args) => {
+            Ok(execute::execute(&service, &listeners, args, context.common.verbose).await)
+        }
+        SandboxCommand::Shell(args) => execute::shell(&service, &listeners, args).await,
+        SandboxCommand::Cp(args) => or_heard(heard, copy::copy(&service, &args)).await,
+        SandboxCommand::List(args) if args.checkpoints => {
+            or_heard(heard, checkpoints(context, &service)).await
+        }
+        SandboxCommand::List(args) => or_heard(heard, list(context, &service, &args)).await,
+        SandboxCommand::Delete(args) => or_heard(heard, delete(context, &service, &args)).await,
+        SandboxCommand::Export(args) => export(context, &service, &args, heard).await,
+        SandboxCommand::Checkpoint(args) => or_heard(heard, checkpoint(context, &service, &args.id)).await,
+    };
+    // What could not be finished is ended before the command is; another signal does not wait for it.
+    tokio::select! {
+        () = service.close() => {}
+        () = next(&mut signals) => {}
+    }
     result
+}
+
+async fn next(signals: &mut Option<Signals>) {
+    match signals {
+        Some(signals) => signals.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What the work comes to, unless a signal comes before that: it is then dropped.
+async fn or_heard<T>(
+    signals: &mut Option<Signals>,
+    work: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    tokio::select! {
+        result = work => result,
+        () = next(signals) => Err(Problem::new(Exit::Interrupted, "stopped")),
+    }
 }
 
 /// A sandbox of the store, for one command.
@@ -278,6 +317,7 @@ async fn create(context: &mut Context, service: &Sandboxes, args: CreateArgs) ->
         lease: args.lease.0,
         require: args.require,
         client: format!("cli-{}", random_id()),
+        registry_credentials: true,
     };
     let mut ids = Vec::new();
     let mut failed = None;
@@ -429,8 +469,30 @@ async fn checkpoint(context: &mut Context, service: &Sandboxes, id: &str) -> Res
     Ok(Exit::Done)
 }
 
-async fn export(context: &mut Context, service: &Sandboxes, args: &ExportArgs) -> Result<Exit, Problem> {
-    let written = service.export(&args.checkpoint, &args.file).await?;
+async fn export(
+    context: &mut Context,
+    service: &Sandboxes,
+    args: &ExportArgs,
+    signals: &mut Option<Signals>,
+) -> Result<Exit, Problem> {
+    let stop = Stop::default();
+    let mut work = std::pin::pin!(service.export(&args.checkpoint, &args.file, &stop));
+    let written = tokio::select! {
+        written = &mut work => written,
+        () = next(signals) => {
+            stop.tell();
+            let stopped = Problem::new(Exit::Interrupted, "stopped; nothing was written");
+            tokio::select! {
+                // It may have been done just now.
+                written = timeout(CLEAN_UP_MAX, work) => match written {
+                    Ok(Ok(written)) => Ok(written),
+                    _ => return Err(stopped),
+                },
+                () = next(signals) => return Err(stopped),
+            }
+        }
+    };
+    let written = written?;
     let skipped: u64 = written.layers.iter().map(|layer| layer.skipped).sum();
     if skipped > 0 {
         context.screen.say(&format!("left out {}: no layer can hold one", counted(skipped, "socket")));

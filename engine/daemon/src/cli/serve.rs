@@ -9,6 +9,7 @@ use espalier_api::registry::Bounds;
 use espalier_api::{ListenError, Server, Settings, Tls};
 use espalier_core::limits::{DurationText, SizeText};
 use espalier_core::sandbox::Rule;
+use espalier_sandbox::image::{ImageOptions, Strangers};
 use espalier_store::{Store, StoreUrl};
 use serde_json::json;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -45,12 +46,20 @@ pub struct ServeArgs {
     /// Connections at once; more wait.
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub connections_max: u32,
-    /// Largest file that is sent.
+    /// Largest file that is taken, or sent in one answer.
     #[arg(long, value_name = "SIZE", default_value = "16GiB")]
     pub file_max: SizeText,
     /// Disk that images may take; those unused for longest go first.
     #[arg(long, value_name = "SIZE")]
     pub images_max: Option<SizeText>,
+    /// Folder whose OCI layouts and archives every key may start from, as oci:PATH and oci-archive:PATH; may be repeated. Of files
+    /// elsewhere nothing is told.
+    #[arg(long, value_name = "FOLDER")]
+    pub image_folder: Vec<PathBuf>,
+    /// Registry at a private or local address that images may be fetched from, also by what other registries refer to; without a
+    /// port 443 and 80; may be repeated. Those at the world's addresses need none.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub registry: Vec<String>,
     /// What sandboxes of Orchard's clients reach that ask for a network (`block_network: false`): HOST:PORT, *.DOMAIN:PORT or
     /// ADDRESS/BITS:PORT; may be repeated. Without it they reach nothing.
     #[arg(long, value_name = "HOST:PORT")]
@@ -61,6 +70,7 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
     for rule in &args.open_network {
         Rule::parse(rule).map_err(|error| Problem::of(Exit::Input, &error))?;
     }
+    let strangers = strangers(&args)?;
     let url: StoreUrl = context.common.store.parse()?;
     let tls = match (&args.tls_cert, &args.tls_key) {
         (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
@@ -77,7 +87,12 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
     let _ = std::fs::remove_dir_all(&spool);
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&spool);
     made.map_err(|error| unusable(&spool, &error))?;
-    let sandboxes = crate::sandboxes::open(&url, args.images_max.map(|size| size.0))?;
+    let images = ImageOptions {
+        size_max: args.images_max.map(|size| size.0),
+        strangers: Some(strangers),
+        ..ImageOptions::default()
+    };
+    let sandboxes = crate::sandboxes::open_with(&url, images)?;
     let bounds = Bounds {
         lease: args.lease.0,
         sandboxes_max: args.sandboxes_max,
@@ -113,7 +128,7 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
     if found > 0 {
         tracing::info!(found, "sandboxes of the service before are this one's");
     }
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new(&context.listeners)?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = server.serve(async move {
         // A sender that is gone says the same.
@@ -133,6 +148,35 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
     sandboxes.close().await;
     store.close().await;
     Ok(exit)
+}
+
+/// What keys may name images of.
+fn strangers(args: &ServeArgs) -> Result<Strangers, Problem> {
+    let mut folders = Vec::new();
+    for folder in &args.image_folder {
+        let refused =
+            |why: String| Problem::new(Exit::Input, format!("--image-folder {}: {why}", folder.display()));
+        if !std::fs::metadata(folder).map_err(|error| refused(error.to_string()))?.is_dir() {
+            return Err(refused("it is no folder".to_owned()).hint("name the folder that the images are in"));
+        }
+        folders.push(std::path::absolute(folder).map_err(|error| refused(error.to_string()))?);
+    }
+    let mut registries = Vec::new();
+    for text in &args.registry {
+        match Rule::parse(text) {
+            Ok(rule) => registries.push(rule),
+            Err(_) => {
+                for port in [443, 80] {
+                    let rule = Rule::parse(&format!("{text}:{port}"));
+                    registries.push(rule.map_err(|_| {
+                        Problem::new(Exit::Input, format!("--registry {text:?}: expected HOST or HOST:PORT"))
+                            .hint("as `--registry registry.internal:5000` or `--registry 10.0.0.7:5000`")
+                    })?);
+                }
+            }
+        }
+    }
+    Ok(Strangers { folders, registries })
 }
 
 /// As many descriptors as this process may have: each connection takes one, and each sandbox two.

@@ -7,6 +7,7 @@ use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::rollout_view::{self, Parts};
 use crate::output::run_view::{GroupLine, RunView};
+use crate::output::versions::Versions;
 use crate::runner::now_ms;
 use espalier_store::{AttemptRow, Holder, Store, StoreError};
 use serde_json::{Value, json};
@@ -55,19 +56,23 @@ async fn show_run(context: &mut Context, store: &Store, run_id: &str, all: bool)
     Ok(Exit::Done)
 }
 
+/// Causes told apart; the rest is counted.
+const CAUSES_MAX: usize = 100;
+
 /// A run with its first groups.
 pub(super) async fn view_of(store: &Store, run_id: &str, groups_most: usize) -> Result<RunView, Problem> {
     let run = store.run(run_id).await?;
     let totals = store.run_totals(run_id).await?;
     let groups = store.groups(run_id).await?;
-    let groups_all = groups.len();
+    let (groups_all, versions) = (groups.len(), Versions::of(&groups));
     let state = run.state_word(now_ms(), &Holder::this_process()).to_owned();
     let mut lines = Vec::with_capacity(groups_all.min(groups_most));
     for group in groups.into_iter().take(groups_most) {
         let attempts = store.attempts(run_id, group.opened.group_index).await?;
         lines.push(GroupLine { group, attempts });
     }
-    Ok(RunView { run, state, totals, groups: lines, groups_all })
+    let causes = store.causes(run_id, CAUSES_MAX).await?;
+    Ok(RunView { run, state, totals, causes, groups: lines, groups_all, versions })
 }
 
 /// What `show RUN --json` prints.

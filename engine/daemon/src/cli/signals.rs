@@ -1,21 +1,55 @@
-//! Ctrl-c and the polite kill: both mean stop. A command that listens ends in order: it takes away what it has begun.
+//! Ctrl-c and SIGTERM: both mean stop, and every command then exits with [`Exit::Interrupted`]. A command that listens itself ends
+//! in order: it takes away what it has begun. Any other is dropped where it waits.
 
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long a command may take to let go of everything when it ends at once.
 pub(super) const LET_GO: Duration = Duration::from_secs(2);
 
+/// How many parts of the command listen to signals themselves. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Listeners(Arc<AtomicUsize>);
+
+impl Listeners {
+    /// From here on signals are the caller's, as long as it keeps what it gets.
+    pub(super) fn add(&self) -> Listening {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Listening(self.clone())
+    }
+}
+
+/// Signals are somebody's until this is dropped.
+#[derive(Debug)]
+pub(super) struct Listening(Listeners);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Both signals, from the moment this is made.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    _listening: Option<Listening>,
 }
 
 impl Signals {
-    pub(super) fn new() -> Result<Signals, Problem> {
+    /// For a command that ends in order.
+    pub(super) fn new(listeners: &Listeners) -> Result<Signals, Problem> {
+        let mut signals = Signals::listen()?;
+        signals._listening = Some(listeners.add());
+        Ok(signals)
+    }
+
+    fn listen() -> Result<Signals, Problem> {
         let listen = |kind| {
             signal(kind)
                 .map_err(|error| Problem::new(Exit::Internal, format!("cannot listen for signals: {error}")))
@@ -23,6 +57,7 @@ impl Signals {
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            _listening: None,
         })
     }
 
@@ -36,4 +71,36 @@ impl Signals {
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// Carries a command out until it ends, or until a signal comes that it does not listen to itself.
+pub(super) async fn or_stopped<T>(
+    listeners: Listeners,
+    work: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    let mut signals = Signals::listen()?;
+    let (tell, told) = tokio::sync::oneshot::channel();
+    // Owner: this, which aborts it when the command has ended. It ends the process where the command is held up in a call of the
+    // operating system and cannot be dropped, or when a second signal comes.
+    let watching = tokio::spawn(async move {
+        loop {
+            signals.next().await;
+            if listeners.0.load(Ordering::SeqCst) == 0 {
+                break;
+            }
+        }
+        let _ = tell.send(());
+        tokio::select! {
+            () = tokio::time::sleep(LET_GO) => {}
+            () = signals.next() => {}
+        }
+        std::process::exit(Exit::Interrupted.code().into());
+    });
+    let result = tokio::select! {
+        biased;
+        result = work => result,
+        Ok(()) = told => Err(Problem::new(Exit::Interrupted, "stopped")),
+    };
+    watching.abort();
+    result
 }

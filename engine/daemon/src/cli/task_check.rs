@@ -8,12 +8,13 @@ use super::{Context, TaskCheckArgs, plugin_folders};
 use crate::cli::exit::Exit;
 use crate::engine;
 use crate::experiment::{Experiment, Grant, HarnessConfig};
+use crate::output::causes_view;
 use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::{count, counted, duration, harmless, score};
 use espalier_core::task::Task;
-use espalier_store::AttemptState;
+use espalier_store::{AttemptState, Causes};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -114,8 +115,30 @@ async fn check_experiment(context: &mut Context, args: &TaskCheckArgs) -> Result
     }
     let expected = experiment.file.check;
     let started = Instant::now();
-    let full = score_all(context, args, &experiment, "reference", vec![Grant::PrivateTask]).await?;
-    let idle = score_all(context, args, &experiment, "idle", Vec::new()).await?;
+    let folder = tempfile::Builder::new().prefix("espalier-check-").tempdir().map_err(|error| {
+        Problem::new(Exit::Unavailable, format!("cannot make a temporary folder: {error}"))
+            .hint("name a writable folder in TMPDIR")
+    })?;
+    let store = folder.path().join("store").to_string_lossy().into_owned();
+    let scored = async {
+        let grants = vec![Grant::PrivateTask];
+        let full = score_all(context, args, &experiment, &store, "reference", grants).await?;
+        let idle = score_all(context, args, &experiment, &store, "idle", Vec::new()).await?;
+        Ok::<_, Problem>((full, idle))
+    };
+    let scored = scored.await;
+    if args.keep {
+        let _ = folder.keep();
+        let hint = context.screen.look.paint(styles::HINT, "hint:");
+        context.screen.say(&format!("{hint} kept: `espalier --store {store} list`"));
+    } else if scored.as_ref().is_err_and(|problem| problem.exit == Exit::Interrupted) {
+        // The folder goes when nobody writes to it any more.
+        remove(folder).await;
+    }
+    let (full, idle) = scored?;
+    let runs = [("reference", &full), ("idle", &idle)];
+    let causes: Vec<_> = runs.iter().map(|(harness, checked)| (*harness, &checked.causes)).collect();
+    let (full, idle) = (&full.scored, &idle.scored);
     let elapsed = started.elapsed();
     let right = |scored: Option<&Scored>, expect: f64| {
         scored.and_then(|scored| scored.reward).is_some_and(|reward| (reward - expect).abs() <= ROUNDING)
@@ -160,6 +183,9 @@ async fn check_experiment(context: &mut Context, args: &TaskCheckArgs) -> Result
             "full": expected.full,
             "idle": expected.idle,
             "wrong": bad,
+            "causes": causes.iter().map(|(harness, causes)| ((*harness).to_owned(), causes_view::json(causes)))
+                .collect::<serde_json::Map<_, _>>(),
+            "store": args.keep.then_some(&store),
             "elapsed_ms": elapsed.as_millis() as u64,
         }))?;
     } else {
@@ -181,22 +207,38 @@ async fn check_experiment(context: &mut Context, args: &TaskCheckArgs) -> Result
             score(Some(expected.idle)),
             duration(elapsed)
         ))?;
+        for (harness, causes) in causes.iter().filter(|(_, causes)| !causes.list.is_empty()) {
+            let mut lines = causes_view::lines(causes, &out.look);
+            if let Some(heading) = lines.get_mut(1) {
+                *heading = out.look.paint(styles::FAINT, &format!("{harness}, without a reward"));
+            }
+            for line in lines {
+                out.line(&line)?;
+            }
+        }
     }
     Ok(if bad.is_empty() && tasks > 0 { Exit::Done } else { Exit::Negative })
 }
 
-/// Runs another harness over the experiment's tasks, into a store that is thrown away.
+/// What one harness scored, by task.
+struct Checked {
+    scored: BTreeMap<String, Scored>,
+    /// Why some have no reward.
+    causes: Causes,
+}
+
+/// Longest name of a run.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Runs another harness over the experiment's tasks, into a store of the check's own.
 async fn score_all(
     context: &mut Context,
     args: &TaskCheckArgs,
     experiment: &Experiment,
+    store: &str,
     harness: &str,
     grants: Vec<Grant>,
-) -> Result<BTreeMap<String, Scored>, Problem> {
-    let folder = tempfile::Builder::new().prefix("espalier-check-").tempdir().map_err(|error| {
-        Problem::new(Exit::Unavailable, format!("cannot make a temporary folder: {error}"))
-            .hint("name a writable folder in TMPDIR")
-    })?;
+) -> Result<Checked, Problem> {
     let mut experiment = experiment.clone();
     experiment.file.harness =
         HarnessConfig { plugin: harness.to_owned(), grants, settings: Default::default() };
@@ -205,22 +247,19 @@ async fn score_all(
     (groups.size, groups.min_size, groups.replacements) = (1, Some(1), Some(0));
     (groups.filters, groups.replenish) = (Vec::new(), false);
     experiment.file.tasks.repeat = 1;
-    let store = folder.path().join("store").to_string_lossy().into_owned();
+    // Nothing is sampled, and every task is to be told of.
+    experiment.file.groups.plugin_failures_max = 0;
+    let suffix = format!("-{harness}");
+    experiment.file.name.truncate(NAME_CHARS_MAX - suffix.len());
+    experiment.file.name.push_str(&suffix);
     let aside = Aside {
         label: harness,
-        store: store.clone(),
+        store: store.to_owned(),
         plugin_folders: plugin_folders(Some(&args.file)),
         limit: args.limit,
     };
-    let summary = match carry_out(context, experiment, aside).await {
-        Err(problem) if problem.exit == Exit::Interrupted => {
-            // The folder goes when nobody writes to it any more.
-            remove(folder).await;
-            return Err(problem);
-        }
-        other => other?,
-    };
-    read_scores(&store, &summary.run_id).await
+    let summary = carry_out(context, experiment, aside).await?;
+    Ok(Checked { scored: read_scores(store, &summary.run_id).await?, causes: summary.causes })
 }
 
 /// Removes the folder for good: a thread of the store may be about to make a file there.

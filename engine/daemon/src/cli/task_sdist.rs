@@ -10,6 +10,7 @@ use crate::output::text::{count, counted};
 use crate::sdist::{self, Folders, Origin, Outcome, SdistError, Work};
 use clap::Args;
 use espalier_core::dataset::sdist::{Expected, Manifest, Version, Wishes, is_name};
+use espalier_plugin::open_own_folder;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -109,7 +110,7 @@ pub(super) async fn from_sdist(context: &mut Context, args: FromSdistArgs) -> Re
             timeout_s: args.timeout,
         },
     };
-    let folders = folders(args.archives.as_deref());
+    let folders = folders(args.archives.as_deref())?;
     let (line, expected) = match made(context, &ask, &folders, plugin_folders(None)).await {
         Ok(made) => made,
         Err(NoTask::Refused(reason, hint)) => {
@@ -139,7 +140,7 @@ pub(super) async fn from_manifest(context: &mut Context, args: FromManifestArgs)
     if let Some(problem) = unknown(&manifest, &args.only) {
         return Err(problem);
     }
-    let folders = folders(args.archives.as_deref());
+    let folders = folders(args.archives.as_deref())?;
     let mut later = 0;
     let (mut lines, mut tasks, mut refused) = (Vec::new(), Vec::<Value>::new(), Vec::<Value>::new());
     for library in &manifest.library {
@@ -165,7 +166,7 @@ pub(super) async fn from_manifest(context: &mut Context, args: FromManifestArgs)
                 Err(NoTask::Problem(problem)) if problem.exit == Exit::Interrupted => return Err(problem),
                 Err(NoTask::Problem(problem)) => {
                     later += 1;
-                    format!("not made now: {}", problem.message)
+                    format!("not made now: {}", problem.whole())
                 }
                 Err(NoTask::Refused(reason, _)) => format!("makes no task: {reason}"),
             };
@@ -238,11 +239,19 @@ fn read_text(file: &Path) -> Result<String, Problem> {
         .map_err(|error| Problem::new(Exit::Input, format!("{} cannot be read: {error}", file.display())))
 }
 
-fn folders(archives: Option<&Path>) -> Folders {
-    let cache = cache_folder().join("sdist");
+fn folders(archives: Option<&Path>) -> Result<Folders, Problem> {
+    let refused = |reason: String| {
+        Problem::new(Exit::Unavailable, reason).hint("name a folder of your own in ESPALIER_CACHE")
+    };
+    let cache = cache_folder().ok_or_else(|| {
+        refused("no cache folder: none of ESPALIER_CACHE, XDG_CACHE_HOME and HOME is set".to_owned())
+    })?;
+    let cache = cache.join("sdist");
+    // Programs in it are run.
+    open_own_folder(&cache).map_err(|error| refused(format!("cache folder {}: {error}", cache.display())))?;
     // Sandboxes are made elsewhere: names of images start from the root.
     let cache = std::path::absolute(&cache).unwrap_or(cache);
-    Folders { archives: archives.map_or_else(|| cache.join("archives"), Path::to_path_buf), cache }
+    Ok(Folders { archives: archives.map_or_else(|| cache.join("archives"), Path::to_path_buf), cache })
 }
 
 /// The task and what it expects: as it was found before, or measured now.

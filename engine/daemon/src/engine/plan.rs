@@ -42,14 +42,14 @@ impl Plan {
         seed: u64,
         skip_bad: bool,
     ) -> Result<Plan, EngineError> {
-        let refuse = |problem: String| EngineError::Tasks { path: path.to_owned(), problem };
-        let bytes = std::fs::read(path).map_err(|error| refuse(format!("cannot be read: {error}")))?;
+        let refuse = |problem, source| EngineError::Tasks { path: path.to_owned(), problem, source };
+        let bytes = std::fs::read(path).map_err(|error| refuse("cannot be read", Some(error)))?;
         let (tasks, rejected, lines) = parse(&bytes, limits);
         if !rejected.is_empty() && !skip_bad {
             return Err(EngineError::BadTasks { path: path.to_owned(), lines, rejected });
         }
         if tasks.is_empty() {
-            return Err(refuse("holds no task".to_owned()));
+            return Err(refuse("holds no task", None));
         }
         let passes = (0..config.repeat).map(|pass| order(&tasks, config.order, seed, pass)).collect();
         let taken = config.limit.unwrap_or(u64::MAX).min(tasks.len() as u64);
@@ -63,8 +63,13 @@ impl Plan {
     }
 
     /// Tasks that were read.
-    pub(crate) fn tasks(&self) -> u64 {
+    pub(crate) fn tasks_read(&self) -> u64 {
         self.tasks.len() as u64
+    }
+
+    /// Tasks that each pass takes: `tasks.limit` of those that were read.
+    pub(crate) fn tasks(&self) -> u64 {
+        self.taken
     }
 
     /// Groups of all passes.
@@ -204,6 +209,12 @@ mod tests {
     }
 
     #[test]
+    fn the_tasks_of_a_run_are_those_that_it_takes() {
+        let plan = plan(&lines(32), &config(Some(4), TaskOrder::File, 2), false).unwrap();
+        assert_eq!((plan.tasks(), plan.tasks_read(), plan.wanted()), (4, 32, 8));
+    }
+
+    #[test]
     fn a_line_that_is_no_text_spoils_itself_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tasks.jsonl");
@@ -212,7 +223,7 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let all = config(None, TaskOrder::File, 1);
         let plan = super::Plan::read(&path, &all, &LimitsFile::default(), 7, true).unwrap();
-        assert_eq!(plan.tasks(), 1);
+        assert_eq!(plan.tasks_read(), 1);
         assert_eq!(plan.rejected, [RejectedTask { line: 2, reason: "no UTF-8 behind byte 2".to_owned() }]);
     }
 
@@ -226,7 +237,7 @@ mod tests {
         let error = plan(&text, &all, false).unwrap_err();
         assert!(error.to_string().contains("3 of 5 lines are no tasks; the first: line 4:"), "{error}");
         let plan = plan(&text, &all, true).unwrap();
-        assert_eq!(plan.tasks(), 2);
+        assert_eq!(plan.tasks_read(), 2);
         let rejected: Vec<_> =
             plan.rejected.iter().map(|task| format!("{}: {}", task.line, task.reason)).collect();
         insta::assert_snapshot!(rejected.join("\n"), @r#"

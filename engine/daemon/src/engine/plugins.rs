@@ -1,15 +1,15 @@
 //! The plugins of a run: resolved when a group opens, kept in the store, checked against their schema.
 
 use super::EngineError;
-use crate::experiment::Experiment;
+use super::components::{Components, Finder, Target};
+use crate::experiment::{Experiment, ExperimentFile, Settings};
 use crate::runner::Loaded;
-use espalier_plugin::{Plugin, PluginError, PluginHost, Registry, World};
+use espalier_core::cause::with_causes;
+use espalier_plugin::{PluginError, SettingsError, World};
 use espalier_store::Store;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The plugins that one group runs with.
 #[derive(Debug)]
@@ -31,38 +31,67 @@ impl GroupPlugins {
     }
 }
 
-/// Finds and loads plugins.
+/// The plugins of an experiment.
 #[derive(Debug)]
 pub(crate) struct Plugins {
-    host: PluginHost,
-    registry: Registry,
-    /// Where components are put that only the store still has.
-    components: PathBuf,
+    components: Components,
     store: Store,
-    /// Files that were loaded, by path, with what tells that they have changed.
-    loaded: Mutex<HashMap<PathBuf, (Stamp, Arc<Plugin>)>>,
     /// Digests whose component is in the store.
     kept: Mutex<HashSet<String>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    modified: SystemTime,
-    bytes: u64,
+/// One place of an experiment that names a plugin.
+#[derive(Clone, Debug)]
+pub(crate) struct Reference<'a> {
+    /// The table: `harness`, `environment`, `rewards.0`.
+    pub(crate) key: String,
+    pub(crate) plugin: &'a str,
+    pub(crate) world: World,
+    pub(crate) settings: &'a Settings,
 }
 
-/// One place of an experiment file that names a plugin.
-struct Reference<'a> {
-    key: String,
-    plugin: &'a str,
-    world: World,
-    settings: &'a serde_json::Map<String, serde_json::Value>,
+/// The places of an experiment that name a plugin, in the order in which their aliases are given.
+fn references(file: &ExperimentFile) -> Vec<Reference<'_>> {
+    let harness = Reference {
+        key: "harness".to_owned(),
+        plugin: &file.harness.plugin,
+        world: World::Harness,
+        settings: &file.harness.settings,
+    };
+    let environment = file.environment.as_ref().and_then(|config| {
+        let (key, plugin) = ("environment".to_owned(), config.plugin.as_ref()?);
+        Some(Reference { key, plugin, world: World::Environment, settings: &config.settings })
+    });
+    let rewards = file.rewards.iter().enumerate().map(|(index, config)| Reference {
+        key: format!("rewards.{index}"),
+        plugin: &config.plugin,
+        world: World::Reward,
+        settings: &config.settings,
+    });
+    [harness].into_iter().chain(environment).chain(rewards).collect()
+}
+
+/// The digests that a group would open with now, by alias; left out is what leads nowhere now.
+pub(crate) async fn digests_now(finder: &Finder, experiment: &Experiment) -> BTreeMap<String, String> {
+    let mut taken = BTreeMap::new();
+    for reference in references(&experiment.file) {
+        let digest = match finder.find(reference.plugin, &experiment.folder).await {
+            Ok(target) => finder.digest(&target).await,
+            Err(error) => Err(error),
+        };
+        match digest {
+            Ok(digest) => {
+                drop(taken.insert(free_alias(&alias_of(reference.plugin), &digest, &taken), digest))
+            }
+            Err(error) => tracing::debug!(plugin = reference.plugin, %error, "not found any more"),
+        }
+    }
+    taken
 }
 
 impl Plugins {
-    pub(crate) fn new(host: PluginHost, folders: Vec<PathBuf>, components: PathBuf, store: Store) -> Self {
-        let registry = Registry::new(folders);
-        Plugins { host, registry, components, store, loaded: Mutex::default(), kept: Mutex::default() }
+    pub(crate) fn new(components: Components, store: Store) -> Self {
+        Plugins { components, store, kept: Mutex::default() }
     }
 
     /// Loads what the experiment names. `digests` are those that an open group was opened with: they hold, even where
@@ -72,33 +101,18 @@ impl Plugins {
         experiment: &Experiment,
         digests: Option<&BTreeMap<String, String>>,
     ) -> Result<GroupPlugins, EngineError> {
-        let file = &experiment.file;
         let mut taken: BTreeMap<String, String> = BTreeMap::new();
-        let harness = Reference {
-            key: "harness".to_owned(),
-            plugin: &file.harness.plugin,
-            world: World::Harness,
-            settings: &file.harness.settings,
-        };
-        let harness = self.load_one(experiment, harness, digests, &mut taken).await?;
-        let mut environment = None;
-        if let Some(config) = &file.environment
-            && let Some(plugin) = &config.plugin
-        {
-            let key = "environment".to_owned();
-            let reference = Reference { key, plugin, world: World::Environment, settings: &config.settings };
-            environment = Some(self.load_one(experiment, reference, digests, &mut taken).await?);
+        let (mut harness, mut environment, mut rewards) = (None, None, Vec::new());
+        for reference in references(&experiment.file) {
+            let world = reference.world;
+            let loaded = self.load_one(experiment, reference, digests, &mut taken).await?;
+            match world {
+                World::Harness => harness = Some(loaded),
+                World::Environment => environment = Some(loaded),
+                _ => rewards.push(loaded),
+            }
         }
-        let mut rewards = Vec::new();
-        for (index, config) in file.rewards.iter().enumerate() {
-            let reference = Reference {
-                key: format!("rewards.{index}"),
-                plugin: &config.plugin,
-                world: World::Reward,
-                settings: &config.settings,
-            };
-            rewards.push(self.load_one(experiment, reference, digests, &mut taken).await?);
-        }
+        let harness = harness.expect("every experiment names a harness");
         Ok(GroupPlugins { harness, environment, rewards })
     }
 
@@ -110,19 +124,25 @@ impl Plugins {
         taken: &mut BTreeMap<String, String>,
     ) -> Result<Loaded, EngineError> {
         let key = format!("{}.plugin", reference.key);
-        let path = self.registry.resolve(reference.plugin, &experiment.folder).map_err(|error| {
-            experiment.refuse(&key, error.to_string(), "`espalier plugin list` shows what is there")
-        });
         let base = alias_of(reference.plugin);
-        let pinned = match digests.and_then(|digests| recorded(digests, &base, taken)) {
+        let found = self.components.finder().find(reference.plugin, &experiment.folder).await;
+        let target = match digests.and_then(|digests| recorded(digests, &base, taken)) {
             // The file may be another by now, or gone: what the group opened with holds.
-            Some(digest) => Some(digest.to_owned()),
-            None => self.store.alias(reference.plugin).await?,
+            Some(digest) => Ok(Target::Kept {
+                digest: digest.to_owned(),
+                name: base.clone(),
+                beside: found.ok().and_then(|target| match target {
+                    Target::File(path) => Some(path),
+                    Target::Kept { .. } => None,
+                }),
+            }),
+            None => found,
         };
-        let plugin = match pinned {
-            Some(digest) => self.load_digest(path.ok().as_deref(), &digest).await?,
-            None => self.load_file(&path?).await.map_err(|error| refused(experiment, &key, &error))?,
+        let loaded = match target {
+            Ok(target) => self.components.load(&target).await,
+            Err(error) => Err(error),
         };
+        let plugin = loaded.map_err(|error| refused(experiment, &key, error))?;
         if plugin.world() != reference.world {
             let (is, wanted) = (plugin.world().as_str(), reference.world.as_str());
             let idle = if plugin.world().is_run() { "" } else { ", which no experiment can name yet" };
@@ -138,6 +158,7 @@ impl Plugins {
         }
         let settings = serde_json::Value::Object(reference.settings.clone());
         let settings = plugin.check_settings(&settings).map_err(|error| {
+            let error = SettingsError { plugin: base.clone(), ..error };
             let first = error.problems.first().map_or("", |problem| problem.key.trim_matches('.'));
             let at = format!("{}.settings.{first}", reference.key);
             experiment.refuse(
@@ -151,49 +172,6 @@ impl Plugins {
         Ok(Loaded { alias, plugin, settings })
     }
 
-    async fn load_file(&self, path: &Path) -> Result<Arc<Plugin>, PluginError> {
-        let stamp = stamp(path);
-        if let (Some(stamp), Some((of, plugin))) = (stamp, lock(&self.loaded).get(path))
-            && *of == stamp
-        {
-            return Ok(Arc::clone(plugin));
-        }
-        let plugin = self.host.load(path).await?;
-        if let Some(stamp) = stamp {
-            lock(&self.loaded).insert(path.to_owned(), (stamp, Arc::clone(&plugin)));
-        }
-        Ok(plugin)
-    }
-
-    /// The component of a digest: the file where it still is that one, else what the store has kept.
-    async fn load_digest(&self, path: Option<&Path>, digest: &str) -> Result<Arc<Plugin>, EngineError> {
-        if let Some(path) = path
-            && let Ok(plugin) = self.load_file(path).await
-            && plugin.digest() == digest
-        {
-            return Ok(plugin);
-        }
-        let file = self.components.join(format!("{digest}.wasm"));
-        if file.is_file() {
-            // The folder is a cache that anybody may write to: what lies there is believed by its digest alone.
-            match self.load_file(&file).await {
-                Ok(plugin) if plugin.digest() == digest => return Ok(plugin),
-                Ok(_) | Err(_) => {
-                    tracing::warn!(file = %file.display(), "not the component of its name; written anew");
-                }
-            }
-        }
-        let bytes = self.store.blobs().read_whole(digest).await?;
-        write_whole(&self.components, &file, &bytes)
-            .map_err(|source| EngineError::PluginCache { path: file.clone(), source })?;
-        let plugin = self.host.load(&file).await?;
-        if plugin.digest() != digest {
-            let text = format!("{} changed while it was loaded; start again", file.display());
-            return Err(EngineError::Engine(text));
-        }
-        Ok(plugin)
-    }
-
     /// Puts the components of a group's plugins into the store, so that the group can be resumed whatever happens to
     /// the files.
     pub(crate) async fn keep(&self, plugins: &GroupPlugins) -> Result<(), EngineError> {
@@ -202,14 +180,8 @@ impl Plugins {
             if lock(&self.kept).contains(digest) {
                 continue;
             }
-            let path = loaded.plugin.path();
-            let bytes =
-                std::fs::read(path).map_err(|source| PluginError::Read { path: path.to_owned(), source })?;
+            let bytes = self.components.bytes(&loaded.alias, &loaded.plugin).await?;
             let hash = self.store.blobs().put(bytes).await?;
-            if hash != digest {
-                let text = format!("{} changed while the group opened; start again", path.display());
-                return Err(EngineError::Engine(text));
-            }
             lock(&self.kept).insert(hash);
         }
         Ok(())
@@ -250,23 +222,14 @@ fn recorded<'a>(
     digests.get(alias).map(String::as_str)
 }
 
-fn refused(experiment: &Experiment, key: &str, error: &PluginError) -> EngineError {
-    experiment.refuse(key, error.to_string(), "`espalier plugin check` says more").into()
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let data = std::fs::metadata(path).ok()?;
-    Some(Stamp { modified: data.modified().ok()?, bytes: data.len() })
-}
-
-/// Writes beside and moves into place, so that nobody reads half a component, not even behind a power cut.
-fn write_whole(folder: &Path, file: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    std::fs::create_dir_all(folder)?;
-    let mut temporary = tempfile::NamedTempFile::new_in(folder)?;
-    temporary.write_all(bytes)?;
-    temporary.as_file().sync_data()?;
-    temporary.persist(file).map_err(|error| error.error)?;
-    std::fs::File::open(folder)?.sync_all()
+/// At its place in the file, where it is the plugin that cannot be used.
+fn refused(experiment: &Experiment, key: &str, error: EngineError) -> EngineError {
+    let hint = match &error {
+        EngineError::Plugin(PluginError::Unknown(_)) => "`espalier plugin list` shows what is there",
+        EngineError::Plugin(_) => "`espalier plugin check` says more",
+        _ => return error,
+    };
+    experiment.refuse(key, with_causes(&error), hint).into()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

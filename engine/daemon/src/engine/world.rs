@@ -4,19 +4,21 @@ use super::EngineError;
 use super::plan::Plan;
 use super::plugins::Plugins;
 use crate::experiment::Experiment;
+use crate::progress::{PluginChange, ProgressSender};
 use crate::runner::sandboxes::RunSandboxes;
-use crate::runner::{Finished, GroupContext, Runner, now_ms};
-use crate::scheduler::{AttemptEnded, AttemptStart, Fatal, Hopeless, Outbox, World};
+use crate::runner::{Finished, GroupContext, Runner, ScoredAgain, now_ms};
+use crate::scheduler::{AttemptEnded, AttemptStart, Fatal, Hopeless, Outbox, World, Written};
 use async_trait::async_trait;
+use espalier_core::breaker::PluginReport;
 use espalier_core::ending::StopReason;
 use espalier_core::group::Verdict;
 use espalier_core::ledger;
 use espalier_core::limits::Limits;
-use espalier_core::rollout::Fate;
-use espalier_core::samples::{GroupKind, TokenSums};
+use espalier_core::rollout::{AttemptOutcome, Fate};
+use espalier_core::samples::GroupKind;
 use espalier_store::{AttemptEnd, GroupClosed, GroupOpened, StoreError};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -30,6 +32,9 @@ pub(super) struct EngineWorld {
     runner: Runner,
     /// Groups that were open when the session began, as they were opened.
     opened: BTreeMap<u64, GroupOpened>,
+    /// Digests by alias of the group that opened last.
+    versions: Mutex<BTreeMap<String, String>>,
+    progress: ProgressSender,
 }
 
 impl EngineWorld {
@@ -38,14 +43,61 @@ impl EngineWorld {
         plan: Arc<Plan>,
         plugins: Plugins,
         runner: Runner,
-        opened: BTreeMap<u64, GroupOpened>,
+        (opened, versions): (BTreeMap<u64, GroupOpened>, BTreeMap<String, String>),
+        progress: ProgressSender,
     ) -> Self {
-        EngineWorld { experiment, plan, plugins, runner, opened }
+        let versions = Mutex::new(versions);
+        EngineWorld { experiment, plan, plugins, runner, opened, versions, progress }
+    }
+
+    /// Tells whoever watches where a group opened with other components than the one before.
+    fn note_versions(&self, group_index: u64, digests: &BTreeMap<String, String>) {
+        let before = {
+            let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *versions, digests.clone())
+        };
+        let changed = PluginChange::between(&before, digests, Some(group_index));
+        if !changed.is_empty() {
+            self.progress.send_modify(|progress| progress.plugins_changed.extend(changed));
+        }
     }
 
     /// What makes its sandboxes.
     pub(super) fn sandboxes(&self) -> Option<Arc<RunSandboxes>> {
         self.runner.sandboxes.clone()
+    }
+
+    /// Scores a result again and says what came of it.
+    async fn score_again(&self, group: &GroupContext, start: &AttemptStart, outbox: Outbox<Box<Finished>>) {
+        let again = self.runner.score_again(group, start).await.unwrap_or_else(|error| {
+            tracing::warn!(rollout = ?start.rollout, %error, "the record of a result cannot be read");
+            ScoredAgain::AsItWas(StopReason::Infrastructure)
+        });
+        let nothing = |stop_reason| AttemptEnded {
+            rollout: start.rollout,
+            key: start.key,
+            outcome: AttemptOutcome { stop_reason, reward: None },
+            record: None,
+            lost: None,
+            hopeless: None,
+            plugins: PluginReport::default(),
+            sample_again: false,
+            sent_at: Instant::now(),
+        };
+        outbox
+            .send(match again {
+                ScoredAgain::AsItWas(stop_reason) => nothing(stop_reason),
+                ScoredAgain::NeedsSampling => {
+                    AttemptEnded { sample_again: true, ..nothing(StopReason::Cancelled) }
+                }
+                ScoredAgain::Done(finished) => AttemptEnded {
+                    outcome: finished.outcome,
+                    plugins: finished.plugins.clone(),
+                    record: Some(finished),
+                    ..nothing(StopReason::Cancelled)
+                },
+            })
+            .await;
     }
 
     async fn open(&self, group_index: u64) -> Result<GroupContext, EngineError> {
@@ -84,6 +136,7 @@ impl EngineWorld {
                     opened_ms,
                 };
                 self.runner.run.open_group(opened).await?;
+                self.note_versions(group_index, &digests);
                 opened_ms
             }
         };
@@ -120,6 +173,9 @@ impl World for EngineWorld {
         start: AttemptStart,
         outbox: Outbox<Box<Finished>>,
     ) {
+        if start.score_again {
+            return self.score_again(&group, &start, outbox).await;
+        }
         let mut finished = Box::new(self.runner.run(&group, &start).await);
         let hopeless = match finished.outcome.stop_reason {
             StopReason::Infrastructure => self.runner.gone().await,
@@ -127,15 +183,19 @@ impl World for EngineWorld {
             _ => None,
         };
         let (rollout, key, outcome) = (start.rollout, start.key, finished.outcome);
-        let sent_at = Instant::now();
+        let plugins = finished.plugins.clone();
+        let (lost, sample_again, sent_at) = (None, false, Instant::now());
+        let record = Some(finished);
         outbox
             .send(AttemptEnded {
                 rollout,
                 key,
                 outcome,
-                record: Some(finished),
-                lost: None,
+                record,
+                lost,
                 hopeless,
+                plugins,
+                sample_again,
                 sent_at,
             })
             .await;
@@ -147,18 +207,34 @@ impl World for EngineWorld {
         group.limits.rollout_wall + group.limits.scoring_wall.saturating_mul(tries) + UNCOUNTED
     }
 
+    fn task(&self, group: &GroupContext) -> String {
+        group.task.id.as_str().to_owned()
+    }
+
     async fn store_attempt(
         &self,
         group: Arc<GroupContext>,
         ended: AttemptEnded<Box<Finished>>,
         fate: Fate,
-    ) -> Result<TokenSums, Fatal> {
-        let AttemptEnded { rollout, key, outcome, record, lost, .. } = ended;
+    ) -> Result<Written, Fatal> {
+        let AttemptEnded { rollout, key, outcome, record, lost, sample_again, .. } = ended;
+        let run = &self.runner.run;
+        if sample_again {
+            run.abandon_result(rollout.group_index, rollout.rollout_index).await.map_err(fatal)?;
+            return Ok(Written::default());
+        }
+        if fate == Fate::AsItWas {
+            if let Some(why) = lost {
+                tracing::warn!(?rollout, why, "a result could not be scored again; it stays as it was");
+            }
+            return Ok(Written::default());
+        }
         let mut finished = match record {
             Some(finished) => *finished,
             None => {
                 let (queued, cancel) = (Duration::ZERO, espalier_plugin::CancelToken::new());
-                let start = AttemptStart { rollout, key, level: 0, last: true, queued, cancel };
+                let (level, last, score_again) = (0, true, false);
+                let start = AttemptStart { rollout, key, level, last, score_again, queued, cancel };
                 self.runner.ensure_started(&group, &start).await.map_err(fatal)?;
                 self.runner.nothing_left(&group, &start, outcome, lost.unwrap_or_default())
             }
@@ -166,18 +242,23 @@ impl World for EngineWorld {
         if fate == Fate::Abandoned {
             ledger::abandon(&mut finished.record.trajectory);
         }
-        let sums = finished.record.trajectory.token_sums();
+        let tokens = finished.record.trajectory.token_sums();
+        let scored_again = finished.scored_again;
         let end = AttemptEnd {
             record: finished.record,
             fate: match fate {
                 Fate::Final => espalier_store::Fate::Final,
-                Fate::Abandoned => espalier_store::Fate::Abandoned,
+                Fate::Abandoned | Fate::AsItWas => espalier_store::Fate::Abandoned,
             },
             blobs: finished.blobs,
             ended_ms: finished.ended_ms,
         };
-        self.runner.run.attempt_ended(end).await.map_err(fatal)?;
-        Ok(sums)
+        match scored_again {
+            Some(_) => run.attempt_scored(end).await,
+            None => run.attempt_ended(end).await,
+        }
+        .map_err(fatal)?;
+        Ok(Written { tokens, before: scored_again.unwrap_or_default() })
     }
 
     async fn close_group(&self, group: Arc<GroupContext>, verdict: Verdict) -> Result<(), Fatal> {

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 /// Keys of a model that say where and how patiently it is called, not what it answers.
 const MODEL_TRANSPORT: [&str; 5] = ["url", "api_key_env", "in_flight", "deadlines", "retries"];
 
-/// Keys of the groups that say how fast it goes.
-const GROUPS_PACE: [&str; 3] = ["concurrent_rollouts", "retry_delay", "retry_delay_max"];
+/// Keys of the groups that say how fast it goes, and when it stops for a while.
+const GROUPS_PACE: [&str; 4] =
+    ["concurrent_rollouts", "retry_delay", "retry_delay_max", "plugin_failures_max"];
 
 /// Keys of `[sandbox]` that say how they are kept, not what they are.
 const SANDBOX_PACE: [&str; 5] = ["warm", "lease", "require", "images_max", "keep_patch"];

@@ -57,7 +57,8 @@ pub struct SandboxConfig {
     /// Promises that have to hold on this machine, like `memory-limit`; `espalier doctor` lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub require: Vec<String>,
-    /// Sandboxes of a kind that are kept ready; default 0. Tasks that share image, files and set-up share them.
+    /// Sandboxes that are kept ready, of all kinds together; default 0. Tasks that share image, files and set-up share a kind; those
+    /// of the kind that was used least recently go first.
     #[serde(default)]
     pub warm: usize,
     /// What the images of this machine may take, as `50GiB`: above it those that nothing uses go after a pull, least recently

@@ -318,6 +318,10 @@ impl Source {
 
     /// A TOML value, or a bare word as text.
     fn argument_value(&mut self, path: &str, text: &str) -> Result<Value, ExperimentError> {
+        // A digest may look like a number; it names a plugin all the same.
+        if path.rsplit('.').next() == Some("plugin") && !text.starts_with(['"', '\'']) {
+            return Ok(Value::String(text.to_owned()));
+        }
         let line = format!("value = {text}");
         let Ok(document) = DeTable::parse(&line) else { return Ok(Value::String(text.to_owned())) };
         let table = document.get_ref();

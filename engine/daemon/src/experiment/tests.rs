@@ -42,6 +42,14 @@ fn a_run_keeps_how_its_experiment_was_read() {
     assert!(Experiment::recorded_models("nonsense").is_empty());
 }
 
+#[test]
+fn a_digest_that_looks_like_a_number_names_a_plugin() {
+    for digest in ["123456789012", "12e456", "089081", "\"089081\""] {
+        let set = format!("harness.plugin={digest}");
+        assert_eq!(read(FILE, &[&set]).unwrap().file.harness.plugin, digest.trim_matches('"'));
+    }
+}
+
 fn place(error: ExperimentError) -> (usize, usize, usize) {
     match error {
         ExperimentError::Invalid(invalid) => match invalid.place {

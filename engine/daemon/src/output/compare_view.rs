@@ -6,6 +6,7 @@
 
 use super::table::{Align, Cell, Table};
 use super::text::{count, cut, duration, score, share};
+use super::versions::Versions;
 use super::{Look, styles};
 use espalier_core::ending::StopReason;
 use espalier_store::{AttemptRow, AttemptState, RunRow, RunTotals, is_solved};
@@ -22,6 +23,8 @@ pub struct Compared {
     pub state: String,
     /// Sums.
     pub totals: RunTotals,
+    /// Which components its plugins were.
+    pub versions: Versions,
     /// By task.
     pub tasks: BTreeMap<String, TaskRewards>,
 }
@@ -121,6 +124,11 @@ impl CompareView {
                 lines.extend(table.lines(look));
             }
         }
+        let plugins = self.plugin_table();
+        if !plugins.is_empty() {
+            lines.push(String::new());
+            lines.extend(plugins.lines(look));
+        }
         lines.push(String::new());
         if self.differences.is_empty() {
             lines.push(look.paint(styles::FAINT, "the same experiment"));
@@ -163,6 +171,20 @@ impl CompareView {
     fn heading(&self, first: &str) -> Table {
         let names = self.runs.iter().map(|one| (one.run.run_id.as_str(), Align::Right));
         Table::new(&std::iter::once((first, Align::Left)).chain(names).collect::<Vec<_>>())
+    }
+
+    /// The components behind each plugin's name: two runs of one experiment may have had different ones.
+    fn plugin_table(&self) -> Table {
+        let names: BTreeSet<&str> = self.runs.iter().flat_map(|one| one.versions.names()).collect();
+        let mut table = self.heading("plugin");
+        for name in names {
+            let cells = self.runs.iter().map(|one| match one.versions.cell(name) {
+                None => Cell::styled("-", styles::FAINT),
+                Some(digests) => digests.into(),
+            });
+            table.row(std::iter::once(name.into()).chain(cells).collect());
+        }
+        table
     }
 
     fn figures(&self) -> Table {

@@ -5,6 +5,7 @@ use super::{Look, styles};
 use crate::cli::exit::Exit;
 use crate::engine::EngineError;
 use crate::experiment::{ExperimentError, Place};
+use espalier_core::cause::chain;
 use serde_json::json;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -19,6 +20,8 @@ pub struct Problem {
     pub exit: Exit,
     /// What happened, with the value.
     pub message: String,
+    /// What caused it, outermost first; no part of the message.
+    pub causes: Vec<String>,
     /// Where it was written.
     pub place: Option<Box<Place>>,
     /// Further lines: causes, lists.
@@ -30,23 +33,26 @@ pub struct Problem {
 impl Problem {
     /// A message alone.
     pub fn new(exit: Exit, message: impl Into<String>) -> Problem {
-        Problem { exit, message: message.into(), place: None, notes: Vec::new(), hint: None }
+        Problem {
+            exit,
+            message: message.into(),
+            causes: Vec::new(),
+            place: None,
+            notes: Vec::new(),
+            hint: None,
+        }
     }
 
-    /// Of an error with its causes; a cause that its effect already tells is left out.
+    /// Of an error with its causes.
     pub fn of(exit: Exit, error: &dyn Error) -> Problem {
-        let mut problem = Problem::new(exit, error.to_string());
-        let mut told = problem.message.clone();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let text = cause.to_string();
-            if !told.contains(&text) {
-                problem.notes.push(format!("because: {text}"));
-                told = text;
-            }
-            source = cause.source();
-        }
-        problem
+        let mut chain = chain(error);
+        let causes = chain.split_off(1);
+        Problem { causes, ..Problem::new(exit, chain.remove(0)) }
+    }
+
+    /// The message with what caused it, in one line.
+    pub fn whole(&self) -> String {
+        [&[self.message.clone()], self.causes.as_slice()].concat().join(": ")
     }
 
     /// The reader of standard output is gone.
@@ -71,8 +77,9 @@ impl Problem {
         self
     }
 
-    /// As text; ends in a line break.
-    pub fn text(&self, look: &Look) -> String {
+    /// As text; ends in a line break. What caused it stands in the message itself, or, with `verbose`, each cause on a line of its
+    /// own.
+    pub fn text(&self, look: &Look, verbose: bool) -> String {
         let mut out = String::new();
         let mut paragraph = |label: &str, style, text: &str, indent: usize| {
             // In a pipe a message stays on its line, so that it can be searched for.
@@ -85,7 +92,14 @@ impl Problem {
                 }
             }
         };
-        paragraph("error:", styles::ERROR, &self.message, 7);
+        if verbose {
+            paragraph("error:", styles::ERROR, &self.message, 7);
+            for cause in &self.causes {
+                paragraph("", styles::FAINT, &format!("caused by: {cause}"), 2);
+            }
+        } else {
+            paragraph("error:", styles::ERROR, &self.whole(), 7);
+        }
         for note in &self.notes {
             paragraph("", styles::FAINT, note, 2);
         }
@@ -107,7 +121,10 @@ impl Problem {
 
     /// As one line of JSON, for `--json`.
     pub fn json(&self) -> serde_json::Value {
-        let mut error = json!({ "exit": self.exit.code(), "message": self.message });
+        let mut error = json!({ "exit": self.exit.code(), "message": self.whole() });
+        if !self.causes.is_empty() {
+            error["causes"] = json!(self.causes);
+        }
         match self.place.as_deref() {
             Some(Place::File { file, line, column, text, .. }) => {
                 error["file"] = json!(file.display().to_string());
@@ -164,7 +181,7 @@ fn place_text(place: &Place, look: &Look) -> String {
 
 impl From<ExperimentError> for Problem {
     fn from(error: ExperimentError) -> Problem {
-        let problem = Problem::new(Exit::Input, error.to_string());
+        let problem = Problem::of(Exit::Input, &error);
         match error {
             ExperimentError::Read { .. } => {
                 problem.hint("name an experiment file, like experiments/textcraft.toml")
@@ -196,9 +213,10 @@ impl From<EngineError> for Problem {
             EngineError::Store(error) => return Problem::from(error),
             EngineError::Sandbox(error) => return Problem::from(error),
             EngineError::Fenced(_) => Problem::of(Exit::Conflict, &error),
-            EngineError::PluginCache { .. } | EngineError::Model { .. } | EngineError::Gone { .. } => {
+            EngineError::Model { .. } | EngineError::Gone { .. } => {
                 Problem::of(Exit::Unavailable, &error)
             }
+            EngineError::PluginFails(_) => Problem::of(Exit::Input, &error),
             EngineError::StoppedEarly => Problem::of(Exit::Interrupted, &error),
             EngineError::Engine(_) => Problem::of(Exit::Internal, &error),
         };

@@ -346,6 +346,16 @@ fn calls(calls: &[HostCall], look: &Look) -> Vec<String> {
     lines
 }
 
+/// When a line was written: in which turn, behind which host call.
+fn moment(line: &LogLine) -> String {
+    match (line.turn, line.call) {
+        (Some(turn), Some(call)) => format!("turn {turn}, call {call}  "),
+        (None, Some(call)) => format!("call {call}  "),
+        (Some(turn), None) => format!("turn {turn}  "),
+        (None, None) => String::new(),
+    }
+}
+
 fn logs(logs: &[LogLine], dropped: u64, all: bool, look: &Look) -> Vec<String> {
     if logs.is_empty() {
         return Vec::new();
@@ -360,7 +370,7 @@ fn logs(logs: &[LogLine], dropped: u64, all: bool, look: &Look) -> Vec<String> {
     for line in &logs[hidden..] {
         let fields = line.fields.as_deref().map_or(String::new(), |fields| format!(" {fields}"));
         let source = format!("{:?}", line.source).to_lowercase();
-        let label = format!("{} {source}: ", line.plugin);
+        let label = format!("{}{} {source}: ", moment(line), line.plugin);
         lines.extend(block(&label, &format!("{}{fields}", line.text), Style::new(), look));
     }
     if dropped > 0 {
@@ -368,4 +378,35 @@ fn logs(logs: &[LogLine], dropped: u64, all: bool, look: &Look) -> Vec<String> {
             .push(look.paint(styles::WARN, &format!("  {} more were over limits.log_bytes", bytes(dropped))));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use espalier_core::trajectory::LogSource;
+
+    #[test]
+    fn a_log_line_tells_when_it_was_written() {
+        let line = |text: &str, turn, call| LogLine {
+            at_us: 0,
+            plugin: "p".to_owned(),
+            source: LogSource::Info,
+            text: text.to_owned(),
+            fields: None,
+            turn,
+            call,
+        };
+        let lines = [
+            line("at the start", None, None),
+            line("before the first answer", None, Some(0)),
+            line("behind it", Some(0), Some(4)),
+        ];
+        let look = Look { colour: false, width: 80, terminal: false };
+        insta::assert_snapshot!(logs(&lines, 0, true, &look).join("\n"), @r"
+        log 3 lines
+          p info: at the start
+          call 0  p info: before the first answer
+          turn 0, call 4  p info: behind it
+        ");
+    }
 }

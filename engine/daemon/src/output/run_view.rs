@@ -2,10 +2,11 @@
 
 use super::summary::RunFigures;
 use super::table::{Align, Cell, Table};
-use super::text::{count, cut, duration, harmless, score};
-use super::{Look, styles};
+use super::text::{count, cut, duration, score};
+use super::versions::Versions;
+use super::{Look, causes_view, styles};
 use espalier_core::samples::{GroupStatus, TokenSums};
-use espalier_store::{AttemptRow, AttemptState, GroupRow, RunRow, RunTotals};
+use espalier_store::{AttemptRow, AttemptState, Causes, GroupRow, RunRow, RunTotals};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -27,14 +28,15 @@ pub struct RunView {
     pub state: String,
     /// Sums.
     pub totals: RunTotals,
+    /// Why rollouts have no reward.
+    pub causes: Causes,
     /// The groups that are shown.
     pub groups: Vec<GroupLine>,
     /// How many there are.
     pub groups_all: usize,
+    /// Of all groups.
+    pub versions: Versions,
 }
-
-/// Failed groups whose reason is told; `--json` has them all.
-const FAILURES_SHOWN: usize = 5;
 
 impl RunView {
     /// Groups shown without `--all`.
@@ -58,16 +60,21 @@ impl RunView {
             }
             lines.extend(table.lines(look));
         }
+        let mixed = self.versions.mixed();
+        if !mixed.is_empty() {
+            lines.push(String::new());
+            lines.extend(mixed.lines(look));
+        }
         if !self.groups.is_empty() {
             lines.push(String::new());
             lines.extend(self.group_table(look).lines(look));
-            lines.extend(self.failures(look));
             let hidden = self.groups_all - self.groups.len();
             if hidden > 0 {
                 let more = format!("{} more: espalier show {} --all", count(hidden as u64), self.run.run_id);
                 lines.push(look.paint(styles::FAINT, &more));
             }
         }
+        lines.extend(causes_view::lines(&self.causes, look));
         lines
     }
 
@@ -106,11 +113,13 @@ impl RunView {
         let unscored: Map<String, Value> =
             self.totals.unscored.iter().map(|(cause, n)| (cause.as_str().to_owned(), json!(n))).collect();
         parts.insert("unscored".into(), unscored.into());
+        parts.insert("causes".into(), causes_view::json(&self.causes));
         parts.insert("tokens_by_group".into(), tokens.into());
         parts.insert("exclusions".into(), exclusions.into());
         parts.insert("timing_ms".into(), json!(self.totals.timing));
         parts.insert("turns".into(), json!(self.totals.turns));
         parts.insert("calls".into(), json!(self.totals.calls));
+        parts.insert("plugin_versions".into(), self.versions.json());
         parts.insert("group_list".into(), groups.into());
         parts
     }
@@ -175,27 +184,6 @@ impl RunView {
             }
         }
         table
-    }
-
-    /// Why the first groups failed: what the first rollout without a reward met.
-    fn failures(&self, look: &Look) -> Vec<String> {
-        let failed = self.groups.iter().filter(|line| line.group.status == Some(GroupStatus::Failed));
-        let mut lines: Vec<String> = Vec::new();
-        for line in failed.take(FAILURES_SHOWN) {
-            let error = line.attempts.iter().find_map(|attempt| match attempt.state {
-                AttemptState::Final(result) if result.reward.is_none() => attempt.error.clone(),
-                _ => None,
-            });
-            let why = error.or_else(|| line.group.drop_reason.clone()).unwrap_or_default();
-            let why = harmless(&why).replace('\n', " ");
-            let place = format!("g{} failed:", line.group.opened.group_index);
-            let room = look.width.saturating_sub(place.len() + 1).max(20);
-            lines.push(format!("{} {}", look.paint(styles::BAD, &place), cut(&why, room)));
-        }
-        if !lines.is_empty() {
-            lines.insert(0, String::new());
-        }
-        lines
     }
 
     fn group_table(&self, look: &Look) -> Table {

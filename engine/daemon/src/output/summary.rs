@@ -19,8 +19,10 @@ pub struct RunFigures {
     pub name: String,
     /// `finished`, `interrupted`, `running` ...
     pub state: String,
-    /// Tasks of the set; `None` where it is not recorded.
+    /// Tasks that the run takes; `None` where it is not recorded.
     pub tasks: Option<u64>,
+    /// Tasks of the file, where it has more of them than the run takes.
+    pub tasks_read: u64,
     /// Task lines that were skipped.
     pub tasks_rejected: u64,
     /// Groups by status.
@@ -63,7 +65,12 @@ impl RunFigures {
                 0 => String::new(),
                 n => format!(", {} skipped", counted(n, "bad line")),
             };
-            row("tasks", format!("{}{rejected}", count(tasks)).into());
+            let taken_of = if self.tasks_read > tasks {
+                format!(" of {} (tasks.limit)", count(self.tasks_read))
+            } else {
+                String::new()
+            };
+            row("tasks", format!("{}{taken_of}{rejected}", count(tasks)).into());
         }
         row("groups", self.groups_text().into());
         let replaced = match self.replacements {
@@ -152,6 +159,7 @@ impl RunFigures {
             "name": self.name,
             "state": self.state,
             "tasks": self.tasks,
+            "tasks_read": self.tasks.map(|tasks| self.tasks_read.max(tasks)),
             "tasks_rejected": self.tasks_rejected,
             "groups": groups,
             "groups_open": self.groups_open,
@@ -201,6 +209,7 @@ mod tests {
             name: "textcraft".into(),
             state: "finished".into(),
             tasks: Some(48),
+            tasks_read: 544,
             tasks_rejected: 1,
             groups: [(GroupStatus::Ready, 45), (GroupStatus::Short, 2), (GroupStatus::Failed, 1)].into(),
             endings: [(StopReason::LimitTurns, 120), (StopReason::Submitted, 70), (StopReason::GuestTrap, 4)]

@@ -61,6 +61,8 @@ impl Runner {
             source: LogSource::Warn,
             text,
             fields: None,
+            turn: None,
+            call: None,
         }));
     }
 }

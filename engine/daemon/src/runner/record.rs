@@ -2,6 +2,7 @@
 
 use super::{GroupContext, Names, now_ms};
 use crate::scheduler::AttemptStart;
+use espalier_core::breaker::PluginReport;
 use espalier_core::chat::{Message, Part};
 use espalier_core::ending::{Ending, Report};
 use espalier_core::failure::Failure;
@@ -32,6 +33,8 @@ pub(super) struct Draft {
     pub(super) boot: Duration,
     pub(super) env_ms: u64,
     pub(super) score: Duration,
+    /// What its plugins did.
+    pub(super) report_of_plugins: PluginReport,
     /// ms since 1970.
     pub(super) ended_ms: u64,
 }
@@ -53,6 +56,7 @@ impl Draft {
             boot: Duration::ZERO,
             env_ms: 0,
             score: Duration::ZERO,
+            report_of_plugins: PluginReport::default(),
             ended_ms: now_ms(),
         }
     }
@@ -105,6 +109,8 @@ impl Draft {
             scores: self.scores,
             blobs: self.blobs,
             sandboxes: self.sandboxes,
+            failures: self.report_of_plugins.failures,
+            withheld: false,
         }
     }
 

@@ -10,7 +10,7 @@ use espalier_core::trajectory::SandboxUse;
 use espalier_sandbox::error::SandboxError;
 use espalier_sandbox::rollout::{Opened, Provider};
 use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub struct RunSandboxes {
     pub file: Option<SandboxFile>,
     /// `sandbox.require`.
     pub require: Vec<String>,
-    /// `sandbox.warm`: how many of a kind are kept ready.
+    /// `sandbox.warm`: how many are kept ready, of all kinds together.
     pub warm: usize,
     /// `sandbox.keep_patch`.
     pub keep_patch: bool,
@@ -109,6 +109,10 @@ struct State {
     /// Who is at work, and whether it would be asked again after an end without a result.
     stage: Stage,
     made: Vec<SandboxUse>,
+    /// Those that the harness had, and that are gone.
+    gone: BTreeSet<String>,
+    /// Whether one of them was asked for.
+    missed: bool,
 }
 
 /// Who is at work in the sandboxes.
@@ -134,8 +138,20 @@ impl AttemptSandboxes {
         level: u32,
         stage: Stage,
     ) -> AttemptSandboxes {
-        let state = State { opened: BTreeMap::new(), level, stage, made: Vec::new() };
+        let (opened, gone) = (BTreeMap::new(), BTreeSet::new());
+        let state = State { opened, level, stage, made: Vec::new(), gone, missed: false };
         AttemptSandboxes { run, task, attempt, state: Mutex::new(state) }
+    }
+
+    /// Where these are gone: they cannot be opened, only made afresh.
+    pub(super) fn without(self, gone: BTreeSet<String>) -> AttemptSandboxes {
+        self.state().gone = gone;
+        self
+    }
+
+    /// Whether a sandbox that is gone was asked for.
+    pub(super) fn was_missed(&self) -> bool {
+        self.state().missed
     }
 
     /// From now on somebody else is at work.
@@ -156,18 +172,21 @@ impl AttemptSandboxes {
         let level = self.state().level;
         let asked = self.run.spec(&self.task, name)?;
         let spec = self.run.escalation.at(&asked, level, self.run.room);
-        if self.run.warm > 0 && level == 0 {
-            self.run.service.keep_warm(&spec, self.run.warm);
-        }
         let labels = [(RUN, &self.run.run_id), (ATTEMPT, &self.attempt), (NAME, &name.to_owned())];
         let purpose = Purpose {
             labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect(),
             lease: self.run.lease,
             require: self.run.require.clone(),
             client: self.attempt.clone(),
+            registry_credentials: true,
         };
         let (cpu, memory) = (spec.cpu, spec.memory);
         self.state().made.push(SandboxUse { name: name.to_owned(), fresh, level, cpu, memory });
+        // Those of a higher level are few, and each other.
+        if self.run.warm > 0 && level == 0 {
+            self.run.service.keep_warm(self.run.warm);
+            return self.run.service.create_warm(&spec, &purpose).await;
+        }
         self.run.service.create(&spec, &purpose).await
     }
 
@@ -188,6 +207,13 @@ impl AttemptSandboxes {
 #[async_trait]
 impl Provider for AttemptSandboxes {
     async fn open(&self, name: &str) -> Result<Opened, SandboxError> {
+        {
+            let mut state = self.state();
+            if state.gone.contains(name) {
+                state.missed = true;
+                return Err(SandboxError::Lost(format!("{name} ended with the harness's attempt")));
+            }
+        }
         let sandbox = self.make(name, false).await?;
         self.state().opened.insert(name.to_owned(), sandbox.placed.id.clone());
         Ok(self.lend(sandbox))

@@ -1,5 +1,6 @@
 //! Scoring a finished attempt: each reward, with its own retries; a reward that fails makes null, never 0.
 
+use super::again::Scores;
 use super::record::Draft;
 use super::sandboxes::Stage;
 use super::{GroupContext, Lent, Loaded, Names, Runner};
@@ -8,12 +9,12 @@ use espalier_core::ending::{Ending, StopReason};
 use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
 use espalier_core::host::sandbox::Sandboxes as SandboxesOfRollout;
+use espalier_core::plugin_failure::{self, PluginFailure, PluginFailureClass};
 use espalier_core::rollout::RetryPolicy;
 use espalier_core::seed::Purpose;
-use espalier_core::signal::{RewardConfig, Scored, Signal, Unscored, UnscoredCause, combine};
-use espalier_core::trajectory::{PluginScore, RolloutView, Score};
-use espalier_inference::models::RolloutModels;
-use espalier_plugin::{RewardRun, ScoreError};
+use espalier_core::signal::{RewardConfig, Scored, Signal, Unscored, UnscoredCause, combine, defect};
+use espalier_core::trajectory::{PluginScore, RolloutView, Score, Transcript};
+use espalier_plugin::{REWARD_EXPORT, RewardRun, ScoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,21 +25,26 @@ const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 impl Runner {
     /// Runs the rewards and puts signal, scores and logs into the draft. Cut by a cancel, the attempt ends as
     /// `cancelled`: a rollout that was never scored to its end runs again when the run is resumed.
+    ///
+    /// `given` are scores that stand already.
+    #[expect(clippy::too_many_arguments, reason = "the rewards see all of the attempt")]
     pub(super) async fn score(
         &self,
         group: &GroupContext,
         start: &AttemptStart,
         names: &Names,
         draft: &mut Draft,
-        models: &RolloutModels,
+        (transcript, turns): (Transcript, u32),
         lent: &Lent<'_>,
+        given: &Scores,
     ) {
-        let transcript = models.transcript();
-        let turns = models.policy_turns();
         let view = draft.view(group, names, transcript, &self.group_model, lent.blobs.as_ref()).await;
         let mut results: Vec<Result<Vec<Score>, Unscored>> = Vec::with_capacity(group.rewards.len());
         for (loaded, config) in group.rewards.iter().zip(&self.rewards) {
             let result = match &view {
+                Ok(_) if given.by(&loaded.alias).is_some() => {
+                    Ok(given.by(&loaded.alias).unwrap_or_default().to_vec())
+                }
                 Ok(view) => self.score_one(group, start, loaded, config, view, draft, lent).await,
                 Err(failure) => Err(Unscored {
                     cause: UnscoredCause::Infrastructure,
@@ -109,12 +115,29 @@ impl Runner {
             draft.logs.extend(outcome.logs);
             draft.log_bytes_dropped += outcome.log_bytes_dropped;
             let error = match outcome.result {
-                Ok(scores) => return Ok(scores),
+                Ok(scores) => {
+                    let digest = loaded.plugin.digest();
+                    match defect(config, &scores, turns_of(view)) {
+                        None => draft.report_of_plugins.serve(digest, REWARD_EXPORT),
+                        Some(message) => draft.report_of_plugins.failures.push(PluginFailure {
+                            world: plugin_failure::REWARD.to_owned(),
+                            plugin: loaded.alias.clone(),
+                            digest: digest.to_owned(),
+                            export: REWARD_EXPORT.to_owned(),
+                            class: PluginFailureClass::InvalidData,
+                            place: None,
+                            message,
+                            excused: false,
+                        }),
+                    }
+                    return Ok(scores);
+                }
                 Err(error) => error,
             };
             failures += 1;
             let again = is_worth_a_retry(&error) && failures < policy.attempts;
             if !again || start.cancel.is_cancelled() {
+                draft.report_of_plugins.failures.extend(outcome.failure.map(|failure| *failure));
                 let text = format!("{error} (try {failures} of {})", policy.attempts);
                 return Err(Unscored { cause: cause(&error), text });
             }
@@ -126,6 +149,10 @@ impl Runner {
             }
         }
     }
+}
+
+fn turns_of(view: &RolloutView) -> u32 {
+    u32::try_from(view.turns.len()).unwrap_or(u32::MAX)
 }
 
 fn cause(error: &ScoreError) -> UnscoredCause {

@@ -38,6 +38,8 @@ struct Simulation {
     disk: Arc<Mutex<Disk>>,
     kill: Option<Kill>,
     killed: Arc<Notify>,
+    /// Groups below this one have a reward that panics.
+    broken_below: u64,
     running: Arc<AtomicU32>,
     running_most: Arc<AtomicU32>,
 }
@@ -61,9 +63,29 @@ impl Simulation {
             disk: Arc::clone(disk),
             kill: None,
             killed: Arc::default(),
+            broken_below: 0,
             running: Arc::default(),
             running_most: Arc::default(),
         }
+    }
+
+    fn report(&self, rollout: RolloutKey) -> PluginReport {
+        let mut report = PluginReport::default();
+        if rollout.group_index >= self.broken_below {
+            report.serve("d", "score");
+            return report;
+        }
+        report.failures.push(plugin_failure::PluginFailure {
+            world: plugin_failure::REWARD.to_owned(),
+            plugin: "brevity".to_owned(),
+            digest: "d".to_owned(),
+            export: "score".to_owned(),
+            class: plugin_failure::PluginFailureClass::Panic,
+            place: Some("src/lib.rs:31:5".to_owned()),
+            message: "no".to_owned(),
+            excused: false,
+        });
+        report
     }
 
     /// One write, unless the engine dies in it.
@@ -115,11 +137,14 @@ impl World for Simulation {
             key: start.key,
             outcome: AttemptOutcome {
                 stop_reason,
-                reward: (stop_reason.row().trainable).then_some(f64::from(group_index.is_multiple_of(2))),
+                reward: (stop_reason.row().trainable && group_index >= self.broken_below)
+                    .then_some(f64::from(group_index.is_multiple_of(2))),
             },
             record: Some(()),
             lost: None,
             hopeless: None,
+            plugins: self.report(start.rollout),
+            sample_again: false,
             sent_at: Instant::now(),
         };
         tokio::select! {
@@ -151,6 +176,10 @@ impl World for Simulation {
         }
     }
 
+    fn task(&self, group: &u64) -> String {
+        format!("t{group}")
+    }
+
     fn attempt_deadline(&self, _group: &u64) -> Duration {
         DEADLINE
     }
@@ -160,7 +189,7 @@ impl World for Simulation {
         group: Arc<u64>,
         ended: AttemptEnded<()>,
         fate: Fate,
-    ) -> Result<TokenSums, Fatal> {
+    ) -> Result<Written, Fatal> {
         self.write(|disk| {
             let group = disk.groups.get_mut(&group).expect("a group is open before its attempts end");
             assert_eq!(group.verdict, None, "a closed group takes no attempt");
@@ -174,7 +203,7 @@ impl World for Simulation {
             attempts.push((ended.key.attempt, ended.outcome));
         })
         .await;
-        Ok(TokenSums::default())
+        Ok(Written::default())
     }
 
     async fn close_group(&self, group: Arc<u64>, verdict: Verdict) -> Result<(), Fatal> {
@@ -208,7 +237,7 @@ fn schedule(config: &GroupsConfig, wanted: u64, disk: &Mutex<Disk>) -> Schedule 
         }
     }
     let drain = DRAIN;
-    Schedule { groups: config.clone(), available: 100, wanted, resume, seed: 1, drain }
+    Schedule { groups: config.clone(), available: 100, wanted, resume, seed: 1, drain, tasks: wanted }
 }
 
 /// Runs to the end or to the kill.
@@ -386,4 +415,46 @@ async fn few_groups_are_open_and_filtered_ones_are_made_up_for() {
     assert_eq!((closed(GroupStatus::Ready), closed(GroupStatus::Filtered)), (Some(6), Some(5)));
     // Five permits and groups of three: two groups fill them, a third may wait behind a finished one.
     assert!(most_open <= 4, "{most_open} groups were open at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_always_fails_stops_the_run_and_what_was_finished_is_durable() {
+    // Size, permits, tasks; the most rollouts that may end before the run stops.
+    for (size, permits, tasks, most) in
+        [(4, 64, 32, 80), (4, 4, 32, 24), (64, 64, 8, 128), (16, 1, 8, 20), (8, 8, 2, 24), (8, 8, 1, 24)]
+    {
+        let config = GroupsConfig { size, concurrent_rollouts: permits, ..GroupsConfig::default() };
+        let disk = Arc::default();
+        let (_keep, fenced) = watch::channel(None);
+        let (sender, receiver) = progress::channel();
+        let world = Simulation { faults: false, broken_below: u64::MAX, ..Simulation::new(1, &disk) };
+        let schedule = schedule(&config, tasks, &disk);
+        let outcome = run(Arc::new(world), schedule, StopSignal::never(), fenced, sender).await;
+        let Err(Fatal::PluginFails(tripped)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((tripped.failures, tripped.tasks >= tasks.min(4)), (tripped.failures.max(16), true));
+        let ended = receiver.borrow().counts.ended();
+        println!(
+            "{tasks} groups of {size}, {permits} permits: {ended} rollouts ended, of {}",
+            tasks * u64::from(size) * 2
+        );
+        assert!((16..=most).contains(&ended), "{ended}");
+        let stored: usize = (disk.lock().unwrap().groups.values())
+            .flat_map(|group| group.attempts.values())
+            .map(|attempts| attempts.iter().filter(|(_, outcome)| is_terminal(*outcome)).count())
+            .sum();
+        assert_eq!(stored as u64, ended, "what ended is durable");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_fails_on_few_tasks_costs_those_alone() {
+    for (size, permits) in [(4, 64), (4, 4), (16, 1), (64, 64)] {
+        let config = GroupsConfig { size, concurrent_rollouts: permits, ..GroupsConfig::default() };
+        let disk = Arc::default();
+        let world = Simulation { faults: false, broken_below: 3, ..Simulation::new(1, &disk) };
+        let outcome = play(world, schedule(&config, 12, &disk)).await.expect("nobody killed it");
+        assert!(outcome.finished);
+        let closed = |status| outcome.counts.groups_closed.get(&status).copied();
+        assert_eq!((closed(GroupStatus::Failed), closed(GroupStatus::Ready)), (Some(3), Some(9)));
+    }
 }

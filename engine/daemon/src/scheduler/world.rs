@@ -4,6 +4,7 @@
 
 use crate::engine::EngineError;
 use async_trait::async_trait;
+use espalier_core::breaker::{PluginReport, Tripped};
 use espalier_core::group::Verdict;
 use espalier_core::rollout::{AttemptKey, AttemptOutcome, Fate};
 use espalier_core::samples::TokenSums;
@@ -34,6 +35,8 @@ pub struct AttemptStart {
     pub level: u32,
     /// Whether no attempt follows this one, however it ends.
     pub last: bool,
+    /// Whether the attempt has a record and is only to be scored again.
+    pub score_again: bool,
     /// How long the rollout waited for its permit.
     pub queued: Duration,
     /// Fires when the attempt must come to an end: imports fail as cancelled, and the ending is `cancelled`.
@@ -85,6 +88,10 @@ pub struct AttemptEnded<R> {
     pub lost: Option<String>,
     /// Why the next attempts would end like this one, where they would.
     pub hopeless: Option<Hopeless>,
+    /// What its plugins did.
+    pub plugins: PluginReport,
+    /// It was to be scored again, and must be sampled again instead.
+    pub sample_again: bool,
     /// When it was sent: for the lag.
     pub sent_at: Instant,
 }
@@ -112,6 +119,15 @@ impl<R> Outbox<R> {
     }
 }
 
+/// The sums of tokens of a record that was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Of the record.
+    pub tokens: TokenSums,
+    /// Of the record whose place it took, where it was scored again.
+    pub before: TokenSums,
+}
+
 /// What the scheduler stands on.
 #[async_trait]
 pub trait World: Send + Sync + 'static {
@@ -126,13 +142,15 @@ pub trait World: Send + Sync + 'static {
     async fn run_attempt(&self, group: Arc<Self::Group>, start: AttemptStart, outbox: Outbox<Self::Record>);
     /// The longest an attempt may take, scoring included, until it is given up.
     fn attempt_deadline(&self, group: &Self::Group) -> Duration;
+    /// The task of a group, for the circuit breaker.
+    fn task(&self, group: &Self::Group) -> String;
     /// Writes an attempt's record, durably; gives the sums of its tokens.
     async fn store_attempt(
         &self,
         group: Arc<Self::Group>,
         ended: AttemptEnded<Self::Record>,
         fate: Fate,
-    ) -> Result<TokenSums, Fatal>;
+    ) -> Result<Written, Fatal>;
     /// Writes what became of a group, durably.
     async fn close_group(&self, group: Arc<Self::Group>, verdict: Verdict) -> Result<(), Fatal>;
 }
@@ -152,6 +170,9 @@ pub enum Fatal {
     /// No attempt can come to anything now.
     #[error("no rollout can come to anything: {0:?}")]
     Hopeless(Hopeless),
+    /// A plugin fails again and again in the same way.
+    #[error("{0}")]
+    PluginFails(Box<Tripped>),
     /// A task of the engine panicked or did not end.
     #[error("{0}")]
     Engine(String),

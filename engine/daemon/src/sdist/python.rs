@@ -2,6 +2,8 @@
 //! compile it. Nothing of a library under test runs here.
 
 use super::{Folders, SdistError, plain};
+use espalier_core::dataset::sdist::Refusal;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -16,6 +18,8 @@ const OWN: [&str; 4] = [
     "usr/lib/python{}/site-packages",
     "usr/share/python-wheels",
 ];
+/// What runs the tests.
+const RUNNER: &str = "pytest";
 /// Changes whenever the folders are put together in another way.
 const FORM: &str = "1";
 /// Exit code of `fetch.py` where there is no such archive.
@@ -95,6 +99,21 @@ impl Installed {
         })
     }
 
+    /// Whether a package is this runner, or one without which it does not start: as their metadata say it.
+    fn needs(&self, runner: &str, library: &str) -> bool {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![plain(runner)]);
+        while let Some(name) = next.pop() {
+            if name == plain(library) {
+                return true;
+            }
+            let metadata = self.known(&name).map(|folder| std::fs::read_to_string(folder.join("METADATA")));
+            if seen.insert(name) {
+                next.extend(metadata.and_then(Result::ok).iter().flat_map(|text| requirements(text)));
+            }
+        }
+        false
+    }
+
     /// Takes a package away again.
     fn remove(&self, known: &Path) -> std::io::Result<()> {
         let packages = self.upper.join(&self.packages);
@@ -110,6 +129,18 @@ impl Installed {
     }
 }
 
+/// Names of the packages that a package's metadata ask for, but for its extras.
+fn requirements(metadata: &str) -> Vec<String> {
+    let head = metadata.split("\n\n").next().unwrap_or_default();
+    let asked = head.lines().filter_map(|line| line.strip_prefix("Requires-Dist:"));
+    let asked = asked.filter(|asked| !asked.split(';').skip(1).any(|when| when.contains("extra")));
+    let name = |asked: &str| {
+        let ends = |letter: char| !(letter.is_ascii_alphanumeric() || "-_.".contains(letter));
+        plain(asked.trim().split(ends).next().unwrap_or_default())
+    };
+    asked.map(name).collect()
+}
+
 /// Those packages and all they need (none: this machine's own), for the interpreter of the image; without the library under test,
 /// which may be among what they need: its tests shall see no other than the one in the tree. Made once. Blocks.
 pub(super) fn installed(
@@ -118,7 +149,13 @@ pub(super) fn installed(
     folders: &Folders,
 ) -> Result<Installed, SdistError> {
     let all = made(requires, None, folders)?;
-    if all.known(library).is_none() { Ok(all) } else { made(requires, Some(library), folders) }
+    if all.known(library).is_none() {
+        return Ok(all);
+    }
+    if all.needs(RUNNER, library) {
+        return Err(Refusal::RunnerNeeds(library.to_owned()).into());
+    }
+    made(requires, Some(library), folders)
 }
 
 fn made(requires: &[String], without: Option<&str>, folders: &Folders) -> Result<Installed, SdistError> {
@@ -226,5 +263,41 @@ fn failed(what: &str, output: &Output) -> SdistError {
     SdistError::Machine {
         what: what.to_owned(),
         source: std::io::Error::other(format!("{}: {told}", output.status)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_runner_needs_follows_from_metadata() {
+        let upper = tempfile::tempdir().expect("a temporary folder");
+        let installed = Installed { upper: upper.path().to_owned(), packages: PathBuf::from("site") };
+        for (folder, metadata) in [
+            (
+                "pytest-8.4.2",
+                "Name: pytest\nRequires-Dist: pluggy<2,>=1.5\nRequires-Dist: attrs; extra == \"dev\"\n\nRequires-Dist: calc\n",
+            ),
+            (
+                "pluggy-1.6.0",
+                "Name: pluggy\nRequires-Dist: Typing.Extensions (>4) ; python_version < '3.8'\nRequires-Dist: pytest\n",
+            ),
+            ("typing_extensions-4", "Name: typing_extensions\n"),
+            ("calc-1", "Name: calc\nRequires-Dist: pytest\n"),
+        ] {
+            let folder = upper.path().join("site").join(format!("{folder}.dist-info"));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            std::fs::write(folder.join("METADATA"), metadata).expect("a file");
+        }
+        for (library, expect) in [
+            ("pytest", true),
+            ("pluggy", true),
+            ("typing-extensions", true),
+            ("calc", false),
+            ("attrs", false),
+        ] {
+            assert_eq!(installed.needs(RUNNER, library), expect, "{library}");
+        }
     }
 }

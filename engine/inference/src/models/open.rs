@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The server cannot be reached, refuses, or is not what the experiment says.
-    #[error("{}", .0.with_causes())]
+    #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// Text cannot become token ids.
     #[error(transparent)]
@@ -29,12 +29,13 @@ pub enum OpenError {
     #[error("the server names no chat template")]
     NoTemplate,
     /// A template file that cannot be read.
-    #[error("template {}: {reason}", path.display())]
+    #[error("template {}", path.display())]
     TemplateFile {
         /// Which.
         path: PathBuf,
         /// What the system said.
-        reason: String,
+        #[source]
+        source: std::io::Error,
     },
 }
 
@@ -99,8 +100,9 @@ async fn exact(
         TemplateSource::Plain => Source::Plain,
         TemplateSource::Chat => Source::Jinja(info.template.clone().ok_or(OpenError::NoTemplate)?),
         TemplateSource::File(path) => Source::Jinja(
-            std::fs::read_to_string(&path)
-                .map_err(|error| OpenError::TemplateFile { path, reason: error.to_string() })?,
+            tokio::fs::read_to_string(&path)
+                .await
+                .map_err(|source| OpenError::TemplateFile { path, source })?,
         ),
     };
     let options = TemplateOptions {

@@ -8,6 +8,7 @@ use crate::run::GroupOpened;
 use crate::store::Store;
 use crate::{ids, record, words};
 use espalier_core::host::BlobInfo;
+use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::samples::{GroupStatus, TokenSums};
 use espalier_core::trajectory::Record;
 use sqlx::Row;
@@ -59,6 +60,8 @@ pub struct AttemptRow {
     pub tokens: TokenSums,
     /// Its first error.
     pub error: Option<String>,
+    /// How plugins failed in it.
+    pub failures: Vec<PluginFailure>,
 }
 
 impl Store {
@@ -224,5 +227,6 @@ fn attempt_row(row: &AnyRow) -> Result<AttemptRow, StoreError> {
         turns: optional_number(row, "turns")?.unwrap_or_default(),
         tokens,
         error: row.try_get("error")?,
+        failures: words::parse_failures(row.try_get("failures")?)?,
     })
 }

@@ -5,7 +5,7 @@ use super::{Ended, Write};
 use crate::database::Dialect;
 use crate::error::StoreError;
 use crate::ids;
-use crate::run::{AttemptStarted, GroupClosed, GroupOpened};
+use crate::run::{AttemptStarted, DoAgain, GroupClosed, GroupOpened};
 use sqlx::{AnyConnection, Row};
 
 /// The fence that counts, with the lock's row held until the transaction is over.
@@ -50,8 +50,10 @@ pub(super) async fn apply(
         Write::AttemptStarted(attempt) => attempt_started(connection, run_id, fence, attempt).await,
         Write::AttemptEnded(ended) => attempt_ended(connection, run_id, fence, ended).await,
         Write::CloseGroup(group) => close_group(connection, run_id, group).await,
-        Write::ReopenGroup { group_index, rollouts } => {
-            reopen_group(connection, run_id, *group_index, rollouts).await
+        Write::DoAgain(again) => do_again(connection, run_id, again).await,
+        Write::AttemptScored(ended) => attempt_scored(connection, run_id, ended).await,
+        Write::AbandonResult { group_index, rollout_index } => {
+            abandon_result(connection, run_id, *group_index, *rollout_index).await
         }
     }
 }
@@ -195,6 +197,10 @@ async fn attempt_ended(
         }
     }
     write_end(connection, ended).await?;
+    write_parts(connection, ended).await
+}
+
+async fn write_parts(connection: &mut AnyConnection, ended: &Ended) -> Result<(), StoreError> {
     for ((how, reason), tokens) in &ended.exclusions {
         sqlx::query("INSERT INTO exclusions (traj_id, how, reason, tokens) VALUES ($1, $2, $3, $4)")
             .bind(ended.traj_id.as_str())
@@ -205,7 +211,9 @@ async fn attempt_ended(
             .await?;
     }
     for blob in &ended.blobs {
-        sqlx::query("INSERT INTO blobs (traj_id, hash, length, media_type) VALUES ($1, $2, $3, $4)")
+        let text = "INSERT INTO blobs (traj_id, hash, length, media_type) VALUES ($1, $2, $3, $4) \
+                    ON CONFLICT DO NOTHING";
+        sqlx::query(text)
             .bind(ended.traj_id.as_str())
             .bind(blob.hash.as_str())
             .bind(blob.info.length as i64)
@@ -223,7 +231,8 @@ async fn write_end(connection: &mut AnyConnection, ended: &Ended) -> Result<(), 
         "UPDATE attempts SET state = $2, ended_ms = $3, status = $4, stop_reason = $5, \
          reward = CASE WHEN $6 = 1 THEN $7 END, trainable = $8, record = $9, record_bytes = $10, turns = $11, \
          steps = $12, calls = $13, host_calls = $14, sampled = $15, trained = $16, masked = $17, dropped = $18, \
-         queue_ms = $19, boot_ms = $20, model_ms = $21, env_ms = $22, score_ms = $23, error = $24 WHERE traj_id = $1",
+         queue_ms = $19, boot_ms = $20, model_ms = $21, env_ms = $22, score_ms = $23, error = $24, \
+         failures = $25 WHERE traj_id = $1",
     )
     .bind(ended.traj_id.as_str())
     .bind(ended.state)
@@ -249,6 +258,7 @@ async fn write_end(connection: &mut AnyConnection, ended: &Ended) -> Result<(), 
     .bind(ended.timing.env as i64)
     .bind(ended.timing.score as i64)
     .bind(ended.error.as_deref())
+    .bind(ended.failures.as_deref())
     .execute(connection)
     .await?;
     Ok(())
@@ -323,50 +333,114 @@ async fn close_group(
     Ok(())
 }
 
-async fn reopen_group(
-    connection: &mut AnyConnection,
-    run_id: &str,
-    group_index: u64,
-    rollouts: &[u32],
-) -> Result<(), StoreError> {
-    let group_id = ids::group_id(run_id, group_index);
-    let refuse = |why: String| Err(StoreError::Invalid(format!("group {group_id} opens again, but {why}")));
+async fn do_again(connection: &mut AnyConnection, run_id: &str, again: &DoAgain) -> Result<(), StoreError> {
+    let DoAgain { group_index, rollouts, plugins } = again;
+    let group_id = ids::group_id(run_id, *group_index);
+    let refuse = |why: String| Err(StoreError::Invalid(format!("group {group_id} is done again, but {why}")));
     let row = sqlx::query("SELECT status FROM groups WHERE run_id = $1 AND group_index = $2")
         .bind(run_id)
-        .bind(group_index as i64)
+        .bind(*group_index as i64)
         .fetch_optional(&mut *connection)
         .await?;
     let Some(row) = row else { return refuse("it never opened".into()) };
     match row.try_get::<Option<&str>, _>("status")? {
-        None => return Ok(()),
-        Some("failed") => {}
+        None | Some("failed") => {}
         Some(status) => return refuse(format!("it is {status}")),
     }
     for index in rollouts {
-        sqlx::query(
-            "UPDATE attempts SET state = 'abandoned' WHERE run_id = $1 AND group_index = $2 \
-             AND rollout_index = $3 AND state = 'final' AND stop_reason = 'infrastructure'",
-        )
-        .bind(run_id)
-        .bind(group_index as i64)
-        .bind(i64::from(*index))
-        .execute(&mut *connection)
-        .await?;
+        give_up_result(connection, run_id, *group_index, *index).await?;
     }
     sqlx::query("UPDATE attempts SET replaced = 0 WHERE run_id = $1 AND group_index = $2")
         .bind(run_id)
-        .bind(group_index as i64)
+        .bind(*group_index as i64)
         .execute(&mut *connection)
         .await?;
+    let plugins = serde_json::to_string(plugins).expect("a map of strings can be written");
     sqlx::query(
-        "UPDATE groups SET status = NULL, drop_reason = NULL, n_ready = NULL, closed_ms = NULL \
+        "UPDATE groups SET status = NULL, drop_reason = NULL, n_ready = NULL, closed_ms = NULL, plugins = $3 \
          WHERE run_id = $1 AND group_index = $2",
     )
     .bind(run_id)
-    .bind(group_index as i64)
+    .bind(*group_index as i64)
+    .bind(plugins.as_str())
     .execute(connection)
     .await?;
     Ok(())
+}
+
+/// A result without a reward becomes an attempt that another follows.
+async fn give_up_result(
+    connection: &mut AnyConnection,
+    run_id: &str,
+    group_index: u64,
+    rollout_index: u32,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE attempts SET state = 'abandoned' WHERE run_id = $1 AND group_index = $2 \
+         AND rollout_index = $3 AND state = 'final' AND reward IS NULL",
+    )
+    .bind(run_id)
+    .bind(group_index as i64)
+    .bind(i64::from(rollout_index))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+async fn abandon_result(
+    connection: &mut AnyConnection,
+    run_id: &str,
+    group_index: u64,
+    rollout_index: u32,
+) -> Result<(), StoreError> {
+    let open: Option<i64> = sqlx::query_scalar(
+        "SELECT group_index FROM groups WHERE run_id = $1 AND group_index = $2 AND status IS NULL",
+    )
+    .bind(run_id)
+    .bind(group_index as i64)
+    .fetch_optional(&mut *connection)
+    .await?;
+    if open.is_none() {
+        let rollout = format!("{}.r{rollout_index}", ids::group_id(run_id, group_index));
+        return Err(StoreError::Invalid(format!("{rollout} is sampled again in a group that is not open")));
+    }
+    give_up_result(connection, run_id, group_index, rollout_index).await
+}
+
+/// A result that had no reward is scored: its row is changed, and no other.
+async fn attempt_scored(
+    connection: &mut AnyConnection,
+    run_id: &str,
+    ended: &Ended,
+) -> Result<(), StoreError> {
+    let row = sqlx::query(
+        "SELECT a.run_id, a.state, a.record, CASE WHEN a.reward IS NULL THEN 0 ELSE 1 END AS rewarded, g.status \
+         FROM attempts a JOIN groups g ON g.run_id = a.run_id AND g.group_index = a.group_index \
+         WHERE a.traj_id = $1",
+    )
+    .bind(ended.traj_id.as_str())
+    .fetch_optional(&mut *connection)
+    .await?;
+    let refuse =
+        |why: &str| Err(StoreError::Invalid(format!("{} is scored again, but {why}", ended.traj_id)));
+    let Some(row) = row.filter(|row| row.try_get::<&str, _>("run_id").is_ok_and(|id| id == run_id)) else {
+        return refuse("it never started in this run");
+    };
+    if row.try_get::<Option<String>, _>("record")?.as_ref() == Some(&ended.record) {
+        return Ok(());
+    }
+    if row.try_get::<Option<&str>, _>("status")?.is_some() {
+        return refuse("its group is not open");
+    }
+    if row.try_get::<&str, _>("state")? != "final" || i64_of(&row, "rewarded")? != 0 {
+        return refuse("it is no result without a reward");
+    }
+    write_end(connection, ended).await?;
+    sqlx::query("DELETE FROM exclusions WHERE traj_id = $1")
+        .bind(ended.traj_id.as_str())
+        .execute(&mut *connection)
+        .await?;
+    write_parts(connection, ended).await
 }
 
 /// A number whose width the databases choose themselves.

@@ -5,12 +5,45 @@ use crate::export::played;
 use crate::on_both;
 use crate::sample::{NOW, spec, stranger};
 use espalier_store::export::{ExportOptions, Format};
-use espalier_store::{ApiKey, Quotas, Start, Store, StoreError, StoreUrl};
+use espalier_store::{ApiKey, ApiRequest, Quotas, Start, Store, StoreError, StoreUrl};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 on_both! {
+    async fn what_a_request_has_made_is_kept_for_its_time(backend: Backend) {
+        let store = backend.open().await;
+        let row = |key: &str, name: &str, part, asked: &str, made_ms| ApiRequest {
+            key_id: key.to_owned(),
+            name: name.to_owned(),
+            part,
+            asked: asked.to_owned(),
+            made: format!("{{\"by\":\"{key}\"}}"),
+            made_ms,
+        };
+        let first = [row("a", "n", 0, "x", 10), row("a", "n", 1, "x", 11), row("b", "n", 0, "y", 12)];
+        store.keep_requests(&first, 0).await.unwrap();
+        // What is known stays as it is.
+        store.keep_requests(&[row("a", "n", 0, "z", 20), row("a", "m", 0, "z", 20)], 5).await.unwrap();
+        store.close().await;
+        let store = Store::open_existing(&backend.url).await.unwrap();
+        assert_eq!(store.request("a", "n", 0).await.unwrap(), first[..2]);
+        assert_eq!(store.request("b", "n", 0).await.unwrap(), first[2..]);
+        assert_eq!(store.request("b", "m", 0).await.unwrap(), []);
+        // After its time a name is free again, whether it was forgotten by then or not.
+        assert_eq!(store.request("a", "n", 11).await.unwrap(), first[1..2]);
+        store.keep_requests(&[row("a", "n", 0, "new", 30)], 15).await.unwrap();
+        assert_eq!(store.request("a", "n", 15).await.unwrap(), [row("a", "n", 0, "new", 30)]);
+        assert_eq!(store.forget_requests(12, u64::MAX).await.unwrap(), 1);
+        // Of each key the newest stay.
+        let many: Vec<_> = (0..20).map(|at| row("c", &format!("n{at}"), 0, "x", 100 + at)).collect();
+        store.keep_requests(&many, 0).await.unwrap();
+        assert_eq!(store.forget_requests(0, 1_500).await.unwrap(), 10);
+        assert_eq!(store.request("c", "n9", 0).await.unwrap(), []);
+        assert_eq!(store.request("c", "n10", 0).await.unwrap(), many[10..11]);
+        assert_eq!(store.request("b", "n", 0).await.unwrap(), first[2..]);
+    }
+
     async fn a_run_is_its_name_and_its_meaning(backend: Backend) {
         let store = backend.open().await;
         let claim = |spec, start, pid| {
@@ -65,7 +98,7 @@ on_both! {
         .unwrap();
         sqlx::Connection::close(connection).await.unwrap();
         let error = Store::open(&backend.url).await.unwrap_err();
-        let expect = format!("store {} has version 999, this engine knows up to 2", backend.url);
+        let expect = format!("store {} has version 999, this engine knows up to 4", backend.url);
         assert_eq!(error.to_string(), expect);
         assert!(error.hint().is_some());
     }

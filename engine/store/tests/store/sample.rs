@@ -170,6 +170,8 @@ pub(crate) fn record_of(
         report: None,
         scores: Vec::new(),
         sandboxes: Vec::new(),
+        failures: Vec::new(),
+        withheld: false,
         blobs: Vec::new(),
     }
 }

@@ -3,8 +3,9 @@
 use crate::on_both;
 use crate::sample::{NOW, closed, ended, opened, play, record, spec, started, stranger};
 use espalier_core::ending::StopReason;
+use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
 use espalier_core::samples::GroupStatus;
-use espalier_store::{Fate, RunWriter, Start, Store, StoreError};
+use espalier_store::{DoAgain, Fate, RunWriter, Start, Store, StoreError};
 
 async fn run(store: &Store) -> RunWriter {
     store.claim_run(&spec("a", 1), &stranger(1), Start::Resume, NOW).await.unwrap().run
@@ -45,7 +46,7 @@ on_both! {
         refused(run.attempt_started(started(0, 1, 0)).await, "starts in a group that is not open");
     }
 
-    async fn a_failed_group_opens_again_for_what_infrastructure_took(backend: Backend) {
+    async fn a_failed_group_opens_again_for_what_may_be_mended(backend: Backend) {
         let store = backend.open().await;
         let run = run(&store).await;
         run.open_group(opened(0)).await.unwrap();
@@ -57,19 +58,75 @@ on_both! {
             lost.trajectory.status = reason.row().status;
             run.attempt_ended(ended(lost, Fate::Final)).await.unwrap();
         }
-        refused(run.reopen_group(3, vec![0]).await, "it never opened");
+        let mended = [("harness".to_owned(), "mended".to_owned())];
+        let again = |group_index, rollouts: &[u32]| DoAgain {
+            group_index,
+            rollouts: rollouts.to_vec(),
+            plugins: mended.clone().into(),
+        };
+        refused(run.do_again(again(3, &[0])).await, "it never opened");
         run.close_group(closed(0, GroupStatus::Failed, 1, &[1])).await.unwrap();
         for _ in 0..2 {
-            run.reopen_group(0, vec![0, 1, 2]).await.unwrap();
+            run.do_again(again(0, &[0, 1])).await.unwrap();
         }
         let progress = &run.progress().await.unwrap()[0];
-        assert_eq!(progress.status, None);
-        let again: Vec<u32> = progress.rollouts.iter().filter(|(_, one)| one.result().is_none()).map(|(at, _)| *at).collect();
-        assert_eq!(again, [1], "results of any other kind stay");
+        assert_eq!((progress.status, &progress.opened.plugins), (None, &mended.clone().into()));
+        let taken: Vec<u32> = (progress.rollouts.iter())
+            .filter(|(_, one)| one.result().is_none())
+            .map(|(at, _)| *at)
+            .collect();
+        assert_eq!(taken, [1], "a result with a reward stays, and so does what is not named");
         play(&run, 0, 1, 1, Some(0.5), Fate::Final).await.unwrap();
         run.close_group(closed(0, GroupStatus::Short, 2, &[])).await.unwrap();
-        refused(run.reopen_group(0, vec![1]).await, "it is short");
+        refused(run.do_again(again(0, &[1])).await, "it is short");
         assert!(store.run_totals(run.run_id()).await.unwrap().tokens.close());
+    }
+
+    async fn a_result_without_a_reward_is_scored_in_place(backend: Backend) {
+        let store = backend.open().await;
+        let run = run(&store).await;
+        run.open_group(opened(0)).await.unwrap();
+        let failure = PluginFailure {
+            world: "reward".into(),
+            plugin: "brevity".into(),
+            digest: "ab".into(),
+            export: "reward.score-rollout".into(),
+            class: PluginFailureClass::Panic,
+            place: Some("src/lib.rs:31:5".into()),
+            message: "index 7 of 3".into(),
+            excused: false,
+        };
+        for index in 0..3 {
+            let mut unscored = record(run.run_id(), 0, index, 0, None);
+            let message = format!("index {} of 3", index + 3);
+            unscored.failures = vec![PluginFailure { message, ..failure.clone() }];
+            run.attempt_started(started(0, index, 0)).await.unwrap();
+            run.attempt_ended(ended(unscored, Fate::Final)).await.unwrap();
+        }
+        let before = store.run(run.run_id()).await.unwrap();
+        let causes = store.causes(run.run_id(), 9).await.unwrap();
+        let [cause] = &causes.list[..] else { panic!("{causes:?}") };
+        assert_eq!((cause.rollouts, &cause.failure.as_ref().unwrap().message[..]), (3, "index 3 of 3"));
+        assert!(cause.first.ends_with(".g0.r0.a0"), "{}", cause.first);
+
+        let scored = |index| ended(record(run.run_id(), 0, index, 0, Some(0.5)), Fate::Final);
+        for _ in 0..2 {
+            run.attempt_scored(scored(0)).await.unwrap();
+        }
+        let mut other = scored(0);
+        other.record.trajectory.reward = Some(0.25);
+        refused(run.attempt_scored(other).await, "no result without a reward");
+        refused(run.attempt_scored(scored(7)).await, "it never started in this run");
+        run.abandon_result(0, 2).await.unwrap();
+        let after = store.run(run.run_id()).await.unwrap();
+        assert_eq!((after.rollouts.ended, after.rollouts.rewarded), (2, 1));
+        assert_eq!(after.tokens.sampled, before.tokens.sampled, "nothing was sampled");
+        assert!(store.run_totals(run.run_id()).await.unwrap().tokens.close());
+        let causes = store.causes(run.run_id(), 0).await.unwrap();
+        assert_eq!((causes.list.len(), causes.more), (0, 1));
+        run.close_group(closed(0, GroupStatus::Failed, 1, &[])).await.unwrap();
+        refused(run.attempt_scored(scored(1)).await, "its group is not open");
+        refused(run.abandon_result(0, 1).await, "not open");
     }
 
     async fn a_write_that_is_repeated_changes_nothing(backend: Backend) {

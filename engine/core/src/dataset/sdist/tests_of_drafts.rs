@@ -43,6 +43,7 @@ fn a_draft_keeps_apart_what_belongs_to_whom() {
     let tests = &task["private"]["tests"];
     assert_eq!(tests["files"].as_object().unwrap().keys().collect::<Vec<_>>(), ["tests/test_calc.py"]);
     assert_eq!((&tests["prepare"], &tests["reset"]), (&json!("rm -rf -- tests"), &json!(["tests/"])));
+    assert_eq!(tests["modules"], json!(["calc"]));
     assert!(tests["command"].as_str().unwrap().ends_with("--continue-on-collection-errors tests"));
     assert_eq!((&tests["fail_to_pass"], &tests["pass_to_pass"]), (&json!(["t::a"]), &json!(["t::b"])));
     let mut public = task.clone();

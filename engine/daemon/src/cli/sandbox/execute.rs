@@ -1,5 +1,6 @@
 //! Commands and terminals in a sandbox, their bytes carried both ways as they come.
 
+use super::super::signals::{Listeners, Listening};
 use super::{ExecArgs, ShellArgs, attach};
 use crate::cli::exit::Exit;
 use crate::output::Look;
@@ -35,17 +36,22 @@ const PIECES_MAX: usize = 4;
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Runs a command; what went wrong is printed, for its exit code stands for the command's.
-pub(super) async fn execute(service: &Sandboxes, args: ExecArgs) -> Exit {
-    match carry(service, args).await {
+pub(super) async fn execute(
+    service: &Sandboxes,
+    listeners: &Listeners,
+    args: ExecArgs,
+    verbose: bool,
+) -> Exit {
+    match carry(service, listeners, args).await {
         Ok(code) => Exit::Command(code),
         Err(problem) => {
-            eprint!("{}", problem.text(&Look::of_stderr()));
+            eprint!("{}", problem.text(&Look::of_stderr(), verbose));
             Exit::Command(OWN_FAILURE)
         }
     }
 }
 
-async fn carry(service: &Sandboxes, args: ExecArgs) -> Result<u8, Problem> {
+async fn carry(service: &Sandboxes, listeners: &Listeners, args: ExecArgs) -> Result<u8, Problem> {
     let sandbox = attach(service, &args.id).await?;
     let spec = command::arguments(&args.command);
     let spec = wire::CommandSpec {
@@ -58,7 +64,7 @@ async fn carry(service: &Sandboxes, args: ExecArgs) -> Result<u8, Problem> {
         wait_for_reader: true,
         ..spec
     };
-    run(&sandbox, spec, args.stdin).await
+    run(&sandbox, listeners, spec, args.stdin).await
 }
 
 fn variables(pairs: Vec<(String, String)>) -> Vec<wire::Variable> {
@@ -74,21 +80,31 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// Carries output, and input where it is wanted, until the command has ended.
-async fn run(sandbox: &Sandbox, spec: wire::CommandSpec, with_input: bool) -> Result<u8, Problem> {
+async fn run(
+    sandbox: &Sandbox,
+    listeners: &Listeners,
+    spec: wire::CommandSpec,
+    with_input: bool,
+) -> Result<u8, Problem> {
     let agent = &sandbox.agent;
     let id = agent.allot();
     let mut follow = agent.exec(&id, spec);
     // Ends with the command: it is aborted below, or its last write finds the command gone.
     let input = with_input.then(|| tokio::spawn(feed(agent.clone(), id.clone())));
-    let carried = carry_out(sandbox, &id, &mut follow).await;
+    let carried = carry_out(sandbox, listeners, &id, &mut follow).await;
     if let Some(input) = input {
         input.abort();
     }
     carried
 }
 
-async fn carry_out(sandbox: &Sandbox, id: &Id, follow: &mut Follow) -> Result<u8, Problem> {
-    let mut asked = Asked::new(&sandbox.agent, id);
+async fn carry_out(
+    sandbox: &Sandbox,
+    listeners: &Listeners,
+    id: &Id,
+    follow: &mut Follow,
+) -> Result<u8, Problem> {
+    let mut asked = Asked::new(&sandbox.agent, listeners, id);
     let mut printer = Printer::start();
     let mut lost = 0_u64;
     loop {
@@ -134,6 +150,7 @@ struct Asked<'a> {
     interrupts: Option<Signals>,
     terminations: Option<Signals>,
     resizes: Option<Signals>,
+    _listening: Listening,
     /// Signals that should end it, so far.
     endings: u32,
     /// When it is killed, where it was told to end.
@@ -142,13 +159,14 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn new<'a>(agent: &'a Agent, id: &'a Id) -> Asked<'a> {
+    fn new<'a>(agent: &'a Agent, listeners: &Listeners, id: &'a Id) -> Asked<'a> {
         Asked {
             agent,
             id,
             interrupts: signal(SignalKind::interrupt()).ok(),
             terminations: signal(SignalKind::terminate()).ok(),
             resizes: signal(SignalKind::window_change()).ok(),
+            _listening: listeners.add(),
             endings: 0,
             deadline: None,
             killed: false,
@@ -342,7 +360,11 @@ impl Drop for Raw {
 }
 
 /// A terminal in a sandbox, as wide as this one.
-pub(super) async fn shell(service: &Sandboxes, args: ShellArgs) -> Result<Exit, Problem> {
+pub(super) async fn shell(
+    service: &Sandboxes,
+    listeners: &Listeners,
+    args: ShellArgs,
+) -> Result<Exit, Problem> {
     let Some(terminal) = size() else {
         return Err(Problem::new(Exit::Input, "standard input is no terminal")
             .hint("for programs there is `espalier sandbox exec`"));
@@ -358,7 +380,7 @@ pub(super) async fn shell(service: &Sandboxes, args: ShellArgs) -> Result<Exit, 
         ..command::script("if command -v bash > /dev/null; then exec bash -i; else exec sh -i; fi")
     };
     let raw = Raw::enter();
-    let code = run(&sandbox, spec, true).await;
+    let code = run(&sandbox, listeners, spec, true).await;
     drop(raw);
     Ok(Exit::Command(code?))
 }

@@ -1,9 +1,9 @@
 use super::*;
-use espalier_core::samples::{GroupStatus, Timing, TokenSums};
-use espalier_store::{Exclusion, RolloutCounts, RunState};
+use espalier_core::samples::{GroupKind, GroupStatus, Timing, TokenSums};
+use espalier_store::{Exclusion, GroupOpened, GroupRow, RolloutCounts, RunState};
 
 /// A run of one task per entry, with these rewards.
-fn run(run_id: &str, rewards: &[(&str, &[f64])], seconds: u64) -> Compared {
+fn run(run_id: &str, changed: &str, rewards: &[(&str, &[f64])], seconds: u64) -> Compared {
     let mut tasks = BTreeMap::new();
     let (mut rollouts, mut endings) = (RolloutCounts::default(), BTreeMap::new());
     for (task, rewards) in rewards {
@@ -53,14 +53,65 @@ fn run(run_id: &str, rewards: &[(&str, &[f64])], seconds: u64) -> Compared {
             calls: 3 * rollouts.ended,
             span_ms: Some((5_000, 5_000 + 1000 * seconds)),
         },
+        versions: Versions::of(&[group(0, "089081"), group(1, changed)]),
         tasks,
     }
 }
 
+/// A group whose harness was the component with this digest.
+fn group(group_index: u64, digest: &str) -> GroupRow {
+    GroupRow {
+        group_id: format!("g{group_index}"),
+        opened: GroupOpened {
+            group_index,
+            kind: GroupKind::Task,
+            model: "policy".into(),
+            parent: None,
+            task_id: "tc-1".into(),
+            task_hash: String::new(),
+            repeat: 0,
+            environment: String::new(),
+            n_requested: 2,
+            dispatch_version: String::new(),
+            deadline_ms: None,
+            plugins: [("react-text".to_owned(), format!("{digest:0<64}"))].into(),
+            opened_ms: 0,
+        },
+        status: None,
+        drop_reason: None,
+        n_ready: None,
+        closed_ms: None,
+    }
+}
+
+#[test]
+fn groups_of_one_component_are_told_as_ranges() {
+    let digests = ["aa", "aa", "bb", "bb", "aa"];
+    let groups: Vec<GroupRow> = digests.iter().zip(0..).map(|(digest, index)| group(index, digest)).collect();
+    let versions = Versions::of(&groups);
+    let look = Look { colour: false, width: 80, terminal: true };
+    insta::assert_snapshot!(versions.mixed().lines(&look).join("\n"), @"
+    mixed plugin  digest  groups
+    react-text    aa0000  g0 to g1, g4
+                  bb0000  g2 to g3
+    ");
+    assert_eq!(versions.json()["react-text"][0]["groups"], json!([[0, 1], [4, 4]]));
+    assert!(Versions::of(&groups[..2]).mixed().is_empty());
+}
+
 fn view() -> CompareView {
-    let one =
-        run("textcraft-3fa9c1d2", &[("tc-1", &[1.0, 0.0]), ("tc-2", &[1.0, 1.0]), ("tc-3", &[0.0, 0.0])], 20);
-    let two = run("textcraft-81b0e4f7", &[("tc-1", &[0.0, 0.0]), ("tc-2", &[1.0, 1.0]), ("tc-4", &[1.0])], 8);
+    let one = run(
+        "textcraft-3fa9c1d2",
+        "78c77f",
+        &[("tc-1", &[1.0, 0.0]), ("tc-2", &[1.0, 1.0]), ("tc-3", &[0.0, 0.0])],
+        20,
+    );
+    let two = run(
+        "textcraft-81b0e4f7",
+        "089081",
+        &[("tc-1", &[0.0, 0.0]), ("tc-2", &[1.0, 1.0]), ("tc-4", &[1.0])],
+        8,
+    );
     let values = vec![Some("\"vllm\"".to_owned()), Some("\"llama-cpp\"".to_owned())];
     let differences = vec![
         DifferingKey { key: "models.policy.kind".into(), values },

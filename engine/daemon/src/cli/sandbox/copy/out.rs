@@ -14,6 +14,9 @@ use std::path::{Component, Path, PathBuf};
 /// Folders in folders that one listing goes down; what is deeper has listings of its own.
 const DEPTH: u32 = 64;
 
+/// Longest file that is copied, holes included: more than a sandbox's disk has, and less than a file system of this machine takes.
+const FILE_BYTES_MAX: u64 = 1 << 40;
+
 /// A file or a folder with all in it; links are followed at the top alone.
 pub(super) async fn get(sandbox: &Sandbox, from: &[u8], to: &Path) -> Result<LeftOut, Problem> {
     let stat = sandbox.agent.stat(from.to_vec(), true).await.map_err(|error| there(from, &error))?;
@@ -115,6 +118,13 @@ async fn get_file(
         Err(error) => return refused(error),
     };
     let (mut size, mode) = (reader.stat().size, reader.stat().mode);
+    let too_long = |size: u64| {
+        let message = format!("it is {size} bytes long, at most {FILE_BYTES_MAX} are copied");
+        Ok(Err(AgentError::Refused { reason: wire::Reason::Bound, message }))
+    };
+    if size > FILE_BYTES_MAX {
+        return too_long(size);
+    }
     let new = target.new_file(path).map_err(failed)?;
     loop {
         let chunk = match reader.next().await {
@@ -122,9 +132,12 @@ async fn get_file(
             Ok(None) => break,
             Err(error) => return refused(error),
         };
-        new.file().write_all_at(&chunk.bytes, chunk.offset).map_err(failed)?;
         // Files of /proc say that they are empty, and others grow.
-        size = size.max(chunk.offset + chunk.bytes.len() as u64);
+        size = size.max(chunk.offset.saturating_add(chunk.bytes.len() as u64));
+        if size > FILE_BYTES_MAX {
+            return too_long(size);
+        }
+        new.file().write_all_at(&chunk.bytes, chunk.offset).map_err(failed)?;
     }
     // Holes at the end.
     new.file().set_len(size).map_err(failed)?;

@@ -1,0 +1,150 @@
+//! What a session opens, and how what is wrong there is told: plugins, models, sandboxes.
+
+use super::components::{Components, Finder};
+use super::plugins::{GroupPlugins, Plugins};
+use super::{EngineError, INSTANCES_SPARE, Session};
+use crate::experiment::POLICY;
+use crate::progress::Stage;
+use crate::runner::sandboxes::RunSandboxes;
+use crate::runner::{Runner, now_ms};
+use espalier_core::cause::with_causes;
+use espalier_inference::error::EndpointError;
+use espalier_inference::models::{Model, OpenError};
+use espalier_inference::tokenizer::TokenizerError;
+use espalier_plugin::{PluginHost, PluginHostConfig};
+use espalier_store::StoreUrl;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Session {
+    /// Loads the plugins as they are now.
+    pub(super) async fn plugins(&self) -> Result<(PluginHost, Plugins, GroupPlugins), EngineError> {
+        let (file, options) = (&self.experiment.file, &self.options);
+        self.progress.send_modify(|progress| progress.stage = Stage::Plugins);
+        let host = PluginHost::new(PluginHostConfig {
+            cache_dir: options.plugin_cache.clone(),
+            compiler: options.plugin_compiler.clone(),
+            guest_threads: std::thread::available_parallelism().map_or(2, usize::from),
+            instances_max: file.groups.concurrent_rollouts.saturating_mul(2).saturating_add(INSTANCES_SPARE),
+            io: tokio::runtime::Handle::current(),
+        })?;
+        let store = self.run.store().clone();
+        let finder = Finder::new(options.plugin_folders.clone(), Some(store.clone()));
+        let components = Components::new(host.clone(), finder);
+        let plugins = Plugins::new(components, store);
+        let loaded = plugins.load(&self.experiment, None).await?;
+        if file.rewards.is_empty() {
+            let problem =
+                "there is no `[[rewards]]`: every rollout would end without a reward, and every group fail";
+            let hint = "add one, like `[[rewards]]` with `plugin = \"environment-reward\"`";
+            return Err(self.experiment.refuse("rewards", problem, hint).into());
+        }
+        Ok((host, plugins, loaded))
+    }
+
+    /// Reaches models and sandboxes. Everything that can be wrong with them is found here.
+    pub(super) async fn runner(&self, host: PluginHost) -> Result<Runner, EngineError> {
+        let file = &self.experiment.file;
+        self.progress.send_modify(|progress| progress.stage = Stage::Models);
+        let mut models = BTreeMap::new();
+        for (name, config) in &file.models {
+            let mut config = config.clone();
+            config.resolve_paths(&self.experiment.folder);
+            let model = Model::open(name, config, file.seed, now_ms()).await;
+            let model = model.map_err(|error| self.refuse_model(name, error))?;
+            models.insert(name.clone(), model);
+        }
+        Ok(Runner {
+            host,
+            run: self.run.clone(),
+            models: Arc::new(models),
+            group_model: POLICY.to_owned(),
+            seed: file.seed,
+            groups: file.groups.clone(),
+            rewards: file.rewards.clone(),
+            private_task: file.harness.sees_private_task(),
+            sandboxes: self.sandboxes().await?,
+        })
+    }
+
+    /// `None` where neither experiment nor tasks speak of any. What an earlier session of this run left is ended: its attempts
+    /// are made again.
+    pub(super) async fn sandboxes(&self) -> Result<Option<Arc<RunSandboxes>>, EngineError> {
+        let file = &self.experiment.file;
+        if file.sandbox.is_none() && !self.plan.speaks_of_sandboxes() {
+            return Ok(None);
+        }
+        let config = file.sandbox.clone().unwrap_or_default();
+        let images_max = config.images_max.map(|size| size.0);
+        let url: StoreUrl = self.options.sandboxes.parse()?;
+        let service =
+            off_runtime("the store of sandboxes", move || crate::sandboxes::open(&url, images_max)).await??;
+        let room = off_runtime("this machine's memory", crate::runner::sandboxes::room).await?;
+        let sandboxes = RunSandboxes {
+            service,
+            file: file.sandbox.as_ref().map(|config| config.file(&self.experiment.folder)),
+            require: config.require,
+            warm: config.warm,
+            keep_patch: config.keep_patch,
+            escalation: config.escalate,
+            room,
+            lease: config.lease.0,
+            run_id: self.run.run_id().to_owned(),
+        };
+        // A value that no sandbox can have, and a promise that this machine cannot keep, are told before the first rollout.
+        if let Err(error) = sandboxes.check() {
+            let key = format!("sandbox.{}", error.key.split('.').next().unwrap_or_default());
+            return Err(self.experiment.refuse(&key, error.to_string(), "see docs/sandboxes.md").into());
+        }
+        let promises = sandboxes.service.backend().promises().await?;
+        for promise in &sandboxes.require {
+            let problem = match promises.get(promise) {
+                Some(Ok(())) => continue,
+                Some(Err(remedy)) => format!("this machine cannot promise `{promise}`: {remedy}"),
+                None => {
+                    let known: Vec<&str> = promises.keys().map(String::as_str).collect();
+                    format!("`{promise}` is no promise; there are {}", known.join(", "))
+                }
+            };
+            return Err(self
+                .experiment
+                .refuse("sandbox.require", problem, "`espalier doctor` lists what can be promised")
+                .into());
+        }
+        let left = sandboxes.reclaim().await?;
+        if left > 0 {
+            tracing::info!(left, "ended sandboxes that an earlier session of the run left");
+        }
+        Ok(Some(Arc::new(sandboxes)))
+    }
+
+    /// What the experiment says wrongly is refused at its place; what its server does is not the file's matter.
+    pub(super) fn refuse_model(&self, name: &str, error: OpenError) -> EngineError {
+        let key = match &error {
+            OpenError::Endpoint(EndpointError::Config(error)) => Some(error.key),
+            OpenError::Template(_) | OpenError::NoTemplate | OpenError::TemplateFile { .. } => {
+                Some("template")
+            }
+            OpenError::Tokenizer(TokenizerError::File { .. } | TokenizerError::Unsuited(_)) => {
+                Some("tokenizer")
+            }
+            OpenError::Endpoint(_) | OpenError::Tokenizer(_) => None,
+        };
+        if let Some(key) = key {
+            let hint = error.hint().unwrap_or_default();
+            let problem = format!("`models.{name}`: {}", with_causes(&error));
+            return self.experiment.refuse(&format!("models.{name}.{key}"), problem, &hint).into();
+        }
+        let hint = error.hint().unwrap_or_else(|| "is the server running, and is `url` right?".to_owned());
+        EngineError::Model { name: name.to_owned(), source: Box::new(error), hint }
+    }
+}
+
+/// Runs file work on a thread where it may block. It is short; a caller that leaves lets it end.
+pub(crate) async fn off_runtime<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, EngineError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| EngineError::Engine(format!("reading {what}: {error}")))
+}

@@ -1,0 +1,167 @@
+//! Scoring a result again that only a reward has left without one: no sampling, no second count of its tokens.
+
+use super::record::Draft;
+use super::sandboxes::{AttemptSandboxes, Stage};
+use super::{Finished, GroupContext, Lent, Runner};
+use crate::scheduler::AttemptStart;
+use espalier_core::ending::{Ending, StopReason};
+use espalier_core::host::Blobs;
+use espalier_core::ledger;
+use espalier_core::meter::Meter;
+use espalier_core::rollout::AttemptOutcome;
+use espalier_core::signal::UnscoredCause;
+use espalier_core::trajectory::{LogLine, LogSource, PluginScore, Record, Score};
+use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
+use espalier_store::StoreError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Scores that rewards gave before, by alias.
+#[derive(Debug, Default)]
+pub(super) struct Scores(BTreeMap<String, Vec<Score>>);
+
+impl Scores {
+    pub(super) fn by(&self, alias: &str) -> Option<&[Score]> {
+        self.0.get(alias).map(Vec::as_slice)
+    }
+
+    /// Those that stand: of a component that has not changed, that did not fail, and that has its alias for itself.
+    fn of(record: &Record, group: &GroupContext) -> Scores {
+        let stands = |alias: &str, digest: &str| {
+            let same = record.trajectory.plugins.get(alias).is_some_and(|before| before == digest);
+            let failed = record.failures.iter().any(|failure| failure.plugin == alias);
+            let own = group.rewards.iter().filter(|reward| reward.alias == alias).count() == 1;
+            same && own && !failed
+        };
+        let mut scores: BTreeMap<String, Vec<Score>> = BTreeMap::new();
+        for PluginScore { plugin, score } in &record.scores {
+            let loaded = group.rewards.iter().find(|reward| reward.alias == *plugin);
+            if loaded.is_some_and(|loaded| stands(plugin, loaded.plugin.digest())) {
+                scores.entry(plugin.clone()).or_default().push(score.clone());
+            }
+        }
+        Scores(scores)
+    }
+}
+
+/// What scoring a result again came to.
+pub(crate) enum ScoredAgain {
+    /// Its record is to take the place of the one before.
+    Done(Box<Finished>),
+    /// A reward needs a sandbox that is gone: the rollout is sampled again.
+    NeedsSampling,
+    /// It was cut, or the record cannot be read: it stays as it was.
+    AsItWas(StopReason),
+}
+
+impl Runner {
+    /// Scores the result of `start` again, with the group's rewards as they are now. Bounded by `limits.scoring_wall` for each
+    /// try of each reward.
+    pub(crate) async fn score_again(
+        &self,
+        group: &GroupContext,
+        start: &AttemptStart,
+    ) -> Result<ScoredAgain, StoreError> {
+        let began = Instant::now();
+        let names = self.names(group, start);
+        let row = self.run.store().attempt(&names.traj_id).await?;
+        let Some(mut record) = self.run.store().record(&row).await? else {
+            return Ok(ScoredAgain::NeedsSampling);
+        };
+        let before = record.trajectory.token_sums();
+        let issued = self.run.store().issued_blobs(&names.traj_id).await?;
+        let meter = Arc::new(Meter::new(group.limits.clone()));
+        let blobs = self.run.rollout_blobs_of(meter, issued);
+        let gone: BTreeSet<String> =
+            record.sandboxes.iter().filter(|one| !one.fresh).map(|one| one.name.clone()).collect();
+        let level = record.sandboxes.iter().map(|one| one.level).max().unwrap_or(0);
+        let makers = self.sandboxes.as_ref().filter(|makers| makers.are_there_for(&group.task));
+        let provider = makers.map(|makers| {
+            let stage = Stage::Reward { again: false };
+            let (makers, task) = (Arc::clone(makers), Arc::clone(&group.task));
+            let provider = AttemptSandboxes::new(makers, task, names.traj_id.clone(), level, stage);
+            Arc::new(provider.without(gone))
+        });
+        let sandboxes = provider.clone().map(|provider| {
+            Arc::new(RolloutSandboxes::new(
+                provider as Arc<dyn Provider>,
+                Arc::clone(&blobs) as Arc<dyn Blobs>,
+            ))
+        });
+        let stop_reason = record.trajectory.stop_reason;
+        let mut draft = Draft::empty(Ending { stop_reason, error: None });
+        draft.report.clone_from(&record.report);
+        draft.steps.clone_from(&record.steps);
+        draft.blobs.clone_from(&record.blobs);
+        draft.ended_ms = row.ended_ms.unwrap_or(draft.ended_ms);
+        let given = Scores::of(&record, group);
+        let conversations = &record.transcript.conversations;
+        let own = (record.transcript.turns.iter())
+            .filter(|turn| {
+                let log = conversations.get(turn.conversation as usize);
+                log.is_some_and(|log| log.model == self.group_model)
+            })
+            .count();
+        let shown = (record.transcript.clone(), u32::try_from(own).unwrap_or(u32::MAX));
+        let lent = Lent { blobs: &blobs, sandboxes: sandboxes.as_ref(), provider: provider.as_deref() };
+        self.score(group, start, &names, &mut draft, shown, &lent, &given).await;
+        if start.cancel.is_cancelled() {
+            return Ok(ScoredAgain::AsItWas(StopReason::Cancelled));
+        }
+        if provider.as_ref().is_some_and(|provider| provider.was_missed()) {
+            return Ok(ScoredAgain::NeedsSampling);
+        }
+        let by_reward = |code: &str| UnscoredCause::ALL.iter().any(|cause| cause.as_str() == code);
+        let trajectory = &mut record.trajectory;
+        trajectory.reward = draft.signal.reward;
+        trajectory.reward_parts = draft.signal.reward_parts;
+        trajectory.turn_rewards = draft.signal.turn_rewards;
+        trajectory.errors.retain(|note| !by_reward(&note.code));
+        trajectory.errors.extend(draft.signal.errors);
+        trajectory.timing_ms.score += u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        record.logs.push(told(group, &trajectory.plugins));
+        for reward in &group.rewards {
+            trajectory.plugins.insert(reward.alias.clone(), reward.plugin.digest().to_owned());
+        }
+        if trajectory.reward.is_some() && record.withheld {
+            ledger::restore(trajectory, ledger::reason::NOT_TRAINABLE);
+            record.withheld = false;
+        }
+        record.scores = draft.scores;
+        record.logs.extend(draft.logs);
+        record.log_bytes_dropped += draft.log_bytes_dropped;
+        record.failures.clone_from(&draft.report_of_plugins.failures);
+        record.sandboxes.extend(provider.map(|provider| provider.made()).unwrap_or_default());
+        let outcome = AttemptOutcome { stop_reason, reward: record.trajectory.reward };
+        Ok(ScoredAgain::Done(Box::new(Finished {
+            record,
+            blobs: blobs.issued(),
+            outcome,
+            ended_ms: draft.ended_ms,
+            lacks: None,
+            plugins: draft.report_of_plugins,
+            scored_again: Some(before),
+        })))
+    }
+}
+
+/// The line of its log that says which rewards are others now.
+fn told(group: &GroupContext, before: &BTreeMap<String, String>) -> LogLine {
+    let short = |digest: &str| digest.get(..6).unwrap_or(digest).to_owned();
+    let changes: Vec<String> = (group.rewards.iter())
+        .filter_map(|reward| {
+            let (was, is) = (before.get(&reward.alias)?, reward.plugin.digest());
+            (was != is).then(|| format!("{} {} to {}", reward.alias, short(was), short(is)))
+        })
+        .collect();
+    LogLine {
+        at_us: 0,
+        plugin: "espalier".to_owned(),
+        source: LogSource::Info,
+        text: format!("scored again, without sampling: {}", changes.join(", ")),
+        fields: None,
+        turn: None,
+        call: None,
+    }
+}

@@ -1,0 +1,118 @@
+//! What may begin: which groups open, and which rollouts are given a permit.
+//!
+//! While a plugin is suspected ([`espalier_core::breaker`]), rollouts of the groups in which it failed stay in the queue, and
+//! others are admitted before them, further groups included.
+
+use super::{Done, OPEN_DEADLINE, OpenGroup, RolloutKey, Scheduler, World};
+use espalier_core::group::{GroupState, MemberEnd};
+use espalier_core::rollout::{Effect, Event, Phase, Rollout};
+use espalier_core::samples::GroupStatus;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+impl<W: World> Scheduler<W> {
+    /// Groups to be opened in all: filtered ones are made up for, where that is asked.
+    pub(super) fn target(&self) -> u64 {
+        let filtered = self.counts.groups_closed.get(&GroupStatus::Filtered).copied().unwrap_or(0);
+        let replenished = if self.config.replenish { filtered } else { 0 };
+        self.available.min(self.wanted + replenished)
+    }
+
+    /// Rollouts that are not over, and those of groups being opened.
+    fn live(&self) -> u64 {
+        let opening = self.opening.len() as u64 * u64::from(self.config.size);
+        self.queue.len() as u64 + u64::from(self.permits_used) + self.backing_off + opening
+    }
+
+    pub(super) fn open_groups(&mut self) {
+        let permits = u64::from(self.permits());
+        while self.live() - self.held() < permits {
+            let group_index = match self.reopen.first_key_value() {
+                Some((group_index, _)) if !self.opening.contains(group_index) => *group_index,
+                _ => match self.reopen.keys().find(|index| !self.opening.contains(index)) {
+                    Some(group_index) => *group_index,
+                    None if self.next_group < self.target() => {
+                        self.next_group += 1;
+                        self.next_group - 1
+                    }
+                    None => return,
+                },
+            };
+            self.opening.insert(group_index);
+            let world = Arc::clone(&self.world);
+            self.operate(OPEN_DEADLINE, format!("opening group {group_index}"), async move {
+                world.open_group(group_index).await.map(|group| Done::Opened { group_index, group })
+            });
+        }
+    }
+
+    pub(super) fn admit(&mut self) {
+        while self.permits_used < self.permits() {
+            let Some(rollout) = self.next_in_queue() else { return };
+            let Some(since) = self.queue.remove(&rollout) else { return };
+            self.last_token += 1;
+            match self.rollout_effects(rollout, Event::Admit { token: self.last_token }).as_deref() {
+                Some([Effect::Start { key }]) => self.start(rollout, *key, since.elapsed()),
+                _ => self.stale(),
+            }
+        }
+    }
+
+    /// Attempts that may run at a time. While a plugin is suspected, as many as it takes to decide.
+    fn permits(&self) -> u32 {
+        let permits = self.config.concurrent_rollouts;
+        if self.breaker.suspects() { permits.min(self.config.plugin_failures_max).max(1) } else { permits }
+    }
+
+    /// Rollouts in the queue that wait until a suspected plugin is decided.
+    fn held(&self) -> u64 {
+        if !self.breaker.suspects() {
+            return 0;
+        }
+        self.queue.keys().filter(|rollout| self.breaker.holds(rollout.group_index)).count() as u64
+    }
+
+    /// The first rollout that is not held back; where all are, and nothing else can decide, the first.
+    fn next_in_queue(&self) -> Option<RolloutKey> {
+        let first = *self.queue.first_key_value()?.0;
+        if !self.breaker.suspects() {
+            return Some(first);
+        }
+        let free = self.queue.keys().find(|rollout| !self.breaker.holds(rollout.group_index)).copied();
+        let undecided = self.permits_used > 0 || self.backing_off > 0 || !self.opening.is_empty();
+        free.or_else(|| (!undecided).then_some(first))
+    }
+
+    /// A group stands: what is left of it to do goes into the queue.
+    pub(super) fn opened(&mut self, group_index: u64, group: W::Group) {
+        self.opening.remove(&group_index);
+        let to_score = self.score_again.remove(&group_index).unwrap_or_default();
+        let attempts = self.reopen.remove(&group_index).unwrap_or_default();
+        let mut rollouts: BTreeMap<u32, Rollout> = attempts
+            .iter()
+            .map(|(index, attempts)| {
+                let resume =
+                    if to_score.contains(index) { Rollout::resume_to_score } else { Rollout::resume };
+                (*index, resume(&self.policy, attempts))
+            })
+            .collect();
+        let ended: Vec<(u32, MemberEnd)> = rollouts
+            .iter()
+            .filter_map(|(index, rollout)| match rollout.phase {
+                Phase::Ended { outcome, .. } => {
+                    let status = outcome.stop_reason.row().status;
+                    Some((*index, MemberEnd { status, reward: outcome.reward }))
+                }
+                _ => None,
+            })
+            .collect();
+        let (state, effects) = GroupState::resume(&self.config, &ended);
+        for rollout_index in state.live() {
+            rollouts.entry(rollout_index).or_default();
+            self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
+        }
+        self.groups.insert(group_index, OpenGroup { shared: Arc::new(group), state, rollouts });
+        self.group_effects(group_index, effects);
+    }
+}

@@ -1,0 +1,99 @@
+//! Why rollouts have no reward, counted: what failed in the same way in the same place is one cause.
+
+use crate::error::StoreError;
+use crate::store::Store;
+use crate::words;
+use espalier_core::ending::StopReason;
+use espalier_core::plugin_failure::{PluginFailure, Signature, normalised};
+use sqlx::Row;
+use std::collections::HashMap;
+
+/// Rows read at a time.
+const PAGE: i64 = 1_000;
+/// Causes told apart; what is met beyond is counted together.
+const CAUSES_MAX: usize = 10_000;
+
+/// One cause.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cause {
+    /// Results that it left without a reward.
+    pub rollouts: u64,
+    /// How their harness ended, in the first of them.
+    pub stop_reason: StopReason,
+    /// The plugin that failed, where one did; as in the first of them.
+    pub failure: Option<PluginFailure>,
+    /// The error in the first of them; `None`: its ending says it all.
+    pub error: Option<String>,
+    /// The first of them.
+    pub first: String,
+}
+
+/// The causes of a run, most rollouts first. A rollout in which two plugins failed counts for both.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Causes {
+    /// The most frequent.
+    pub list: Vec<Cause>,
+    /// Further causes.
+    pub more: u64,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Plugin(Signature, String),
+    Error(String),
+}
+
+impl Store {
+    /// Why results of the run have no reward, by at most `most` causes.
+    pub async fn causes(&self, run_id: &str, most: usize) -> Result<Causes, StoreError> {
+        let mut places: HashMap<Key, usize> = HashMap::new();
+        let mut causes: Vec<Cause> = Vec::new();
+        let mut untold = 0u64;
+        let mut behind = -1;
+        loop {
+            let rows = sqlx::query(
+                "SELECT rollout_id, traj_id, stop_reason, error, failures FROM attempts \
+                 WHERE run_id = $1 AND state = 'final' AND reward IS NULL AND rollout_id > $2 \
+                 ORDER BY rollout_id LIMIT $3",
+            )
+            .bind(run_id)
+            .bind(behind)
+            .bind(PAGE)
+            .fetch_all(self.database().readers())
+            .await?;
+            for row in &rows {
+                behind = row.try_get::<i64, _>("rollout_id")?;
+                let stop_reason = words::parse_stop_reason(row.try_get("stop_reason")?)?;
+                let error: Option<String> = row.try_get("error")?;
+                let failures = words::parse_failures(row.try_get("failures")?)?;
+                let mut found: Vec<(Key, Option<PluginFailure>)> = failures
+                    .into_iter()
+                    .map(|one| (Key::Plugin(one.signature(), normalised(&one.message)), Some(one)))
+                    .collect();
+                if found.is_empty() {
+                    let text = error.as_deref().map_or(stop_reason.as_str().to_owned(), normalised);
+                    found.push((Key::Error(text), None));
+                }
+                for (key, failure) in found {
+                    if let Some(place) = places.get(&key) {
+                        causes[*place].rollouts += 1;
+                    } else if causes.len() < CAUSES_MAX {
+                        places.insert(key, causes.len());
+                        let (error, first) = (error.clone(), row.try_get("traj_id")?);
+                        causes.push(Cause { rollouts: 1, stop_reason, failure, error, first });
+                    } else {
+                        untold += 1;
+                    }
+                }
+            }
+            if (rows.len() as i64) < PAGE {
+                break;
+            }
+        }
+        // Stable: among equals, what was met first.
+        causes.sort_by_key(|cause| std::cmp::Reverse(cause.rollouts));
+        let more = causes.len().saturating_sub(most) as u64 + u64::from(untold > 0);
+        causes.truncate(most);
+        Ok(Causes { list: causes, more })
+    }
+}
