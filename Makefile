@@ -8,6 +8,13 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target
 demo demo-swe test bench lint build test-live test-graders setup clean: toolchain
 	@cargo xtask $@
 
+# NAMES="idle textcraft": these plugins alone. ARGUMENTS="textcraft --help": a set of tasks of your own.
+.PHONY: plugins tasks
+plugins: toolchain
+	@cargo xtask plugins $(NAMES)
+tasks: toolchain
+	@cargo xtask tasks $(ARGUMENTS)
+
 # What `cargo xtask` itself needs; all else it looks after. Checkouts share the cache, and cargo tells their crates apart by
 # the times of files alone: what another checkout built must not pass for this one's.
 .PHONY: toolchain

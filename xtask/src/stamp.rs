@@ -8,6 +8,7 @@ use walkdir::{DirEntry, WalkDir};
 const LEFT_OUT: [&str; 5] = ["target", "node_modules", "__pycache__", "dist", ".git"];
 
 /// Names a result by its inputs.
+#[derive(Clone)]
 pub struct Stamp {
     file: PathBuf,
     hash: blake3::Hasher,
@@ -17,6 +18,12 @@ impl Stamp {
     /// Of something that belongs to this checkout.
     pub fn here(name: &str) -> Stamp {
         Stamp { file: place::root().join(".setup").join(name), hash: blake3::Hasher::new() }
+    }
+
+    /// With the same inputs, of another result of this checkout.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Stamp {
+        Stamp { file: Stamp::here(name).file, hash: self.hash.clone() }
     }
 
     /// Of a folder outside of it; the stamp lies inside, and goes with it.
@@ -51,15 +58,47 @@ impl Stamp {
         results: &[PathBuf],
         work: impl FnOnce() -> Result<(), String>,
     ) -> Result<bool, String> {
-        let hash = self.hash.finalize().to_hex().to_string();
-        let done = std::fs::read_to_string(&self.file).is_ok_and(|old| old == hash);
-        if done && results.iter().all(|result| result.exists()) {
+        if self.is_done(results) {
             return Ok(false);
         }
         work()?;
-        let written = std::fs::create_dir_all(self.file.parent().unwrap_or(Path::new(".")))
-            .and_then(|()| std::fs::write(&self.file, hash));
-        written.map_err(|error| format!("{}: {error}", self.file.display()))?;
-        Ok(true)
+        self.done().map(|()| true)
+    }
+
+    /// Whether it was done for these inputs, and its results are still there.
+    pub fn is_done(&self, results: &[PathBuf]) -> bool {
+        let done = std::fs::read_to_string(&self.file).is_ok_and(|old| old == self.text_of());
+        done && results.iter().all(|result| result.exists())
+    }
+
+    /// Notes that it is done.
+    pub fn done(&self) -> Result<(), String> {
+        std::fs::create_dir_all(self.file.parent().unwrap_or(Path::new(".")))
+            .and_then(|()| std::fs::write(&self.file, self.text_of()))
+            .map_err(|error| format!("{}: {error}", self.file.display()))
+    }
+
+    fn text_of(&self) -> String {
+        self.hash.finalize().to_hex().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_for_one_result_is_not_done_for_another() {
+        let folder = std::env::temp_dir().join(format!("espalier-stamps-{}", std::process::id()));
+        let stamp = |name: &str, inputs: &str| {
+            Stamp { file: folder.join(name), hash: blake3::Hasher::new() }.text(inputs)
+        };
+        stamp("one", "v1").done().unwrap();
+        assert!(stamp("one", "v1").is_done(&[]));
+        assert!(!stamp("one", "v1").is_done(&[folder.join("gone")]), "its result is gone");
+        assert!(!stamp("two", "v1").is_done(&[]) && !stamp("one", "v2").is_done(&[]));
+        stamp("two", "v1").done().unwrap();
+        assert!(stamp("one", "v1").is_done(&[]), "another result took nothing away");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,5 +1,7 @@
 //! The project's own rules, as checks: who may name which dependency, how long files may be, what a text may not hold.
 
+mod blocking;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
@@ -41,6 +43,10 @@ pub fn check(root: &Path) -> Result<(), String> {
             faults.push(format!("{page}: {lines} lines, at most {lines_max}"));
         }
     }
+    for path in pages(root) {
+        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+        check_page(&name, &std::fs::read_to_string(&path).unwrap_or_default(), &mut faults);
+    }
     for path in files(root) {
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
@@ -48,6 +54,21 @@ pub fn check(root: &Path) -> Result<(), String> {
     }
     check_released(root, &mut faults);
     if faults.is_empty() { Ok(()) } else { Err(format!("tidy:\n  {}", faults.join("\n  "))) }
+}
+
+/// What people read to learn which command to type.
+fn pages(root: &Path) -> Vec<PathBuf> {
+    let docs = WalkDir::new(root.join("docs")).sort_by_file_name().into_iter().filter_map(Result::ok);
+    let docs =
+        docs.map(walkdir::DirEntry::into_path).filter(|path| path.extension().is_some_and(|e| e == "md"));
+    ["README.md", "CONTRIBUTING.md"].map(|page| root.join(page)).into_iter().chain(docs).collect()
+}
+
+/// A page names what `make` does: without make's environment, cargo builds everything once more in a folder of its own.
+fn check_page(name: &str, text: &str, faults: &mut Vec<String>) {
+    for (number, _) in text.lines().enumerate().filter(|(_, line)| line.contains("cargo xtask")) {
+        faults.push(format!("{name}:{}: names `cargo xtask`; name the `make` command", number + 1));
+    }
 }
 
 /// Interfaces that were released do not change, whatever is said about them: plugins that were built against them live on.
@@ -98,6 +119,7 @@ fn check_file(name: &str, text: &str, faults: &mut Vec<String>) {
     if !["rs", "py", "js", "wit"].iter().any(|ending| name.ends_with(&format!(".{ending}"))) {
         return;
     }
+    blocking::check(name, text, faults);
     let lines = text.lines().count();
     if lines > SOURCE_LINES_MAX {
         faults.push(format!("{name}: {lines} lines, at most {SOURCE_LINES_MAX}"));
@@ -146,6 +168,20 @@ mod tests {
         let mut faults = Vec::new();
         check_file(name, text, &mut faults);
         assert_eq!(faults, expect);
+    }
+
+    #[test]
+    fn a_page_names_the_make_command() {
+        let mut faults = Vec::new();
+        check_page("docs/a.md", "`make plugins`\n\n`cargo xtask plugins idle`\n", &mut faults);
+        assert_eq!(faults, ["docs/a.md:3: names `cargo xtask`; name the `make` command"]);
+    }
+
+    #[test]
+    fn what_is_said_about_a_released_interface_is_no_part_of_it() {
+        let was = digest_of_meaning("/// Of old.\nread: func(at: u64) -> string;\n");
+        assert_eq!(was, digest_of_meaning("// New.\n  read: func(at: u64)\n  -> string;"));
+        assert_ne!(was, digest_of_meaning("read: func(at: u32) -> string;"));
     }
 
     #[test]

@@ -106,7 +106,7 @@ async fn sample(endpoint: &Arc<dyn Endpoint>, seed: u64, began: Instant) -> Resu
         let request = GenerateRequest {
             prompt: endpoint.tokenize(&text, true).await?.ids.into(),
             sampling,
-            stop: Vec::new(),
+            stop: Arc::new([]),
             stop_ids: Arc::new([]),
             session_id: format!("{seed}").into(),
             deadline: Some(tokio::time::Instant::now() + Duration::from_secs(120)),

@@ -12,7 +12,7 @@ use espalier_daemon::shutdown::{DRAIN, StopSignal};
 use espalier_scripted::{Options, Scripted, by_text};
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -34,8 +34,15 @@ const INSTANCE_KIB: f64 = 50.0;
 /// What is promised of a parked rollout: its instance, the rest, and 12 bytes a token of ledger; KiB.
 const PARKED_KIB: f64 = INSTANCE_KIB + 24.0 + 12.0 * LEDGER_TOKENS as f64 / 1024.0;
 
+fn main() -> Result<ExitCode, Failure> {
+    match espalier_plugin::compile_if_asked() {
+        Some(exit) => Ok(exit),
+        None => command().map(|()| ExitCode::SUCCESS),
+    }
+}
+
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
+async fn command() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["serve", latency] => serve(Duration::from_millis(latency.parse()?)).await,
@@ -284,6 +291,7 @@ impl Bench {
             sandboxes: self.folder.path().join("store").display().to_string(),
             plugin_folders: vec![repository.join("plugins/dist")],
             plugin_cache: cache(),
+            plugin_compiler: espalier_plugin::Compiler::this_program(),
             limit: None,
             new: false,
             skip_bad_tasks: false,
@@ -305,6 +313,7 @@ impl Bench {
     }
 }
 
-fn cache() -> PathBuf {
-    std::env::temp_dir().join("espalier-bench-cache")
+/// Beside this program: nobody else's folder.
+fn cache() -> Option<PathBuf> {
+    std::env::current_exe().ok()?.parent().map(|folder| folder.join("bench-cache"))
 }

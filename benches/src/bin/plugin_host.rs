@@ -13,9 +13,12 @@ use espalier_core::host::{BlobInfo, Blobs, Branch, Conversation, Environments, M
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
-use espalier_plugin::{CancelToken, EnvironmentRun, HarnessRun, Plugin, PluginHost, PluginHostConfig};
+use espalier_plugin::{
+    CancelToken, Compiler, EnvironmentRun, HarnessRun, Plugin, PluginHost, PluginHostConfig,
+};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -25,8 +28,15 @@ const CALLS: u64 = 100_000;
 /// How often a measurement is repeated; the median is printed.
 const REPEATS: usize = 7;
 
+fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    match espalier_plugin::compile_if_asked() {
+        Some(exit) => Ok(exit),
+        None => measure().map(|()| ExitCode::SUCCESS),
+    }
+}
+
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn measure() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let dist = PathBuf::from(arguments.next().unwrap_or_else(|| "plugins/dist".to_owned()));
     let mut parked: Vec<u32> = arguments.map(|count| count.parse()).collect::<Result<_, _>>()?;
@@ -60,7 +70,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn host(cache: &Path, instances_max: u32) -> Result<PluginHost, Box<dyn std::error::Error>> {
     let io = tokio::runtime::Handle::current();
     Ok(PluginHost::new(PluginHostConfig {
-        cache_dir: cache.to_owned(),
+        cache_dir: Some(cache.to_owned()),
+        compiler: Compiler::this_program(),
         guest_threads: 2,
         instances_max,
         io,

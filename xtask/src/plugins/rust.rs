@@ -94,32 +94,38 @@ pub fn crates() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Builds these plugins in one go.
+/// Builds those of these plugins that have changed, in one go.
 pub fn build(names: &[String], dist: &Path) -> Result<(), String> {
     let toolchain = Toolchain::of_rustup().unwrap_or(Toolchain::Debian);
-    let outputs: Vec<PathBuf> = names.iter().map(|name| dist.join(format!("{name}.wasm"))).collect();
-    Stamp::here("plugins-rust")
-        .text(&format!("{toolchain:?} {names:?}"))
+    let inputs = Stamp::here("plugins-rust")
+        .text(&format!("{toolchain:?}"))
         .path(&place::root().join("wit"))
-        .path(&workspace())
-        .unless_done(&outputs, || {
-            say(&format!("building Rust plugins: {} (the first time also std, 3 minutes)", names.join(", ")));
-            let mut command = toolchain.cargo();
-            for name in names {
-                command.args(["--package", &package_of(name)?]);
-            }
-            quietly(&mut command)?;
-            let built = place::guest_target().join(toolchain.target()).join("release");
-            for (name, output) in names.iter().zip(&outputs) {
-                let file = built.join(format!("{}.wasm", package_of(name)?.replace('-', "_")));
-                // Another process may have the old file mapped: a new one takes its place.
-                let beside = output.with_extension("wasm.new");
-                std::fs::copy(&file, &beside)
-                    .and_then(|_| std::fs::rename(&beside, output))
-                    .map_err(|error| format!("{}: {error}", file.display()))?;
-            }
-            Ok(())
-        })?;
+        .path(&workspace());
+    // A stamp for each: what one command has built is done for the next, whichever plugins either of them names.
+    let stamp = |name: &str| inputs.named(&format!("plugin-{name}"));
+    let output = |name: &str| dist.join(format!("{name}.wasm"));
+    let stale: Vec<&String> = names.iter().filter(|name| !stamp(name).is_done(&[output(name)])).collect();
+    if stale.is_empty() {
+        return Ok(());
+    }
+    let shown = stale.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+    say(&format!("building Rust plugins: {shown} (the first time also std, 3 minutes)"));
+    let mut command = toolchain.cargo();
+    for name in &stale {
+        command.args(["--package", &package_of(name)?]);
+    }
+    quietly(&mut command)?;
+    let built = place::guest_target().join(toolchain.target()).join("release");
+    for name in stale {
+        let file = built.join(format!("{}.wasm", package_of(name)?.replace('-', "_")));
+        // Another process may have the old file mapped: a new one takes its place.
+        let output = output(name);
+        let beside = output.with_extension("wasm.new");
+        std::fs::copy(&file, &beside)
+            .and_then(|_| std::fs::rename(&beside, &output))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+        stamp(name).done()?;
+    }
     Ok(())
 }
 
