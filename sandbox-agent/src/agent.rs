@@ -14,6 +14,7 @@ use crate::tree::{MARK_VARIABLE, Marks, Proc, Tree};
 use crate::users::{self, User};
 use crate::{Reason, refusal};
 use espalier_agent_protocol::v1::Variable;
+use espalier_agent_protocol::{USER_FIELD, refusal_of};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use std::collections::HashMap;
@@ -372,17 +373,18 @@ impl Agent {
         if wanted.is_empty() {
             return Ok(None);
         }
+        let refused = |reason, text| refusal_of(USER_FIELD, reason, text);
         let passwd = read_list(c"/etc/passwd")?;
         let group = read_list(c"/etc/group")?;
-        let user = users::resolve(wanted, &passwd, &group).map_err(|(reason, text)| refusal(reason, text))?;
+        let user = users::resolve(wanted, &passwd, &group).map_err(|(reason, text)| refused(reason, text))?;
         if sys::is_root() && user.id == sys::HIDDEN_USER {
-            return Err(refusal(Reason::Denied, format!("user `{wanted}`: it is the agent's own")));
+            return Err(refused(Reason::Denied, format!("user `{wanted}`: it is the agent's own")));
         }
         if self.user_id != 0 {
             let same = user.id == self.user_id && user.group == rustix::process::getgid().as_raw();
             let cannot = || {
                 let own = self.user_id;
-                refusal(
+                refused(
                     Reason::Denied,
                     format!("user `{wanted}`: the agent is user {own} and cannot become another"),
                 )

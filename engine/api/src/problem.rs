@@ -2,6 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use espalier_agent_client::{AgentError, Reason};
+use espalier_core::cause::with_causes;
 use espalier_sandbox::error::SandboxError;
 use espalier_store::StoreError;
 use http::{HeaderValue, StatusCode, header};
@@ -223,7 +224,7 @@ impl IntoResponse for Problem {
 
 impl From<SandboxError> for Problem {
     fn from(error: SandboxError) -> Problem {
-        let detail = error.to_string();
+        let detail = error.with_causes();
         match error {
             SandboxError::Invalid { .. } | SandboxError::Rejected(_) => Problem::new(Code::Invalid, detail),
             SandboxError::OutOfMemory { .. } => {
@@ -241,7 +242,7 @@ impl From<SandboxError> for Problem {
 
 impl From<AgentError> for Problem {
     fn from(error: AgentError) -> Problem {
-        let detail = error.to_string();
+        let detail = with_causes(&error);
         let AgentError::Refused { reason, .. } = error else {
             return match error {
                 AgentError::Lost(_) => Problem::new(Code::SandboxLost, detail)

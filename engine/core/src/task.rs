@@ -109,8 +109,13 @@ pub enum Reference {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
     /// Not JSON, or not this form.
-    #[error("{0}")]
-    Form(String),
+    #[error("{problem}{}", column.map(|column| format!(" (column {column})")).unwrap_or_default())]
+    Form {
+        /// What is wrong.
+        problem: String,
+        /// Character of the line, from 1, where it is in one place.
+        column: Option<usize>,
+    },
     /// Empty, too long or with control characters.
     #[error("id {0:?} must have 1 to 200 bytes and no control characters")]
     Id(String),
@@ -142,14 +147,26 @@ pub enum TaskError {
     Capability(&'static str),
 }
 
+impl TaskError {
+    /// The character of the line, from 1, where it is in one place.
+    pub fn column(&self) -> Option<usize> {
+        match self {
+            TaskError::Form { column, .. } => *column,
+            _ => None,
+        }
+    }
+}
+
 impl Task {
     /// Reads one line.
     pub fn parse(line: &str) -> Result<Task, TaskError> {
         if line.trim_start().starts_with('[') {
-            return Err(TaskError::Form("a task is an object, this is an array".to_owned()));
+            return Err(TaskError::Form {
+                problem: "a task is an object, this is an array".to_owned(),
+                column: None,
+            });
         }
-        let task: Task =
-            serde_json::from_str(line).map_err(|error| TaskError::Form(form_message(&error, line)))?;
+        let task: Task = serde_json::from_str(line).map_err(|error| misformed(&error, line))?;
         if task.instruction.trim().is_empty() {
             return Err(TaskError::NoInstruction);
         }
@@ -245,15 +262,12 @@ fn depth(value: &serde_json::Value) -> usize {
 }
 
 /// serde's message without its "at line 1 column n" (a task is one line); the column is kept, counted in characters.
-fn form_message(error: &serde_json::Error, line: &str) -> String {
-    let message = plain_message(error);
-    match error.column() {
-        0 => message,
-        bytes => {
-            let before = line.char_indices().take_while(|(at, _)| *at < bytes).count();
-            format!("{message} (column {before})")
-        }
-    }
+fn misformed(error: &serde_json::Error, line: &str) -> TaskError {
+    let column = match error.column() {
+        0 => None,
+        bytes => Some(line.char_indices().take_while(|(at, _)| *at < bytes).count()),
+    };
+    TaskError::Form { problem: plain_message(error), column }
 }
 
 /// Without its place, which is one inside a part of the line.

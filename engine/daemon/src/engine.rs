@@ -108,6 +108,8 @@ pub enum RunEnd {
 pub struct RejectedTask {
     /// From 1.
     pub line: u64,
+    /// The character of the line, from 1, where the fault is in one place.
+    pub column: Option<usize>,
     /// Why.
     pub reason: String,
 }

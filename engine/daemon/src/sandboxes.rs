@@ -22,7 +22,7 @@ pub fn open(store: &StoreUrl, images_max: Option<u64>) -> Result<Sandboxes, Sand
 pub fn open_with(store: &StoreUrl, images: ImageOptions) -> Result<Sandboxes, SandboxError> {
     let folder = folder(store)?;
     let program = std::env::current_exe()
-        .map_err(|error| SandboxError::Unavailable(format!("this program's own path: {error}")))?;
+        .map_err(|error| SandboxError::unavailable("this program's own path", error))?;
     let keeper = vec![program.clone().into_os_string(), KEEPER.into()];
     let local = Local::open(Config { folder: folder.clone(), keeper, agent: agent(&program)? })?;
     Ok(Sandboxes::new(Arc::new(local), &folder.join("images"), images))
@@ -42,7 +42,7 @@ pub(crate) fn folder(store: &StoreUrl) -> Result<PathBuf, SandboxError> {
         StoreUrl::Postgres { blobs, .. } => blobs.parent().unwrap_or(Path::new(".")).join("sandboxes"),
     };
     std::path::absolute(&folder)
-        .map_err(|error| SandboxError::Unavailable(format!("{}: {error}", folder.display())))
+        .map_err(|error| SandboxError::unavailable(folder.display().to_string(), error))
 }
 
 /// The static binary that runs in every sandbox: `ESPALIER_AGENT`, or beside this program, or where the build puts it.

@@ -9,8 +9,9 @@ mod retry_after;
 
 use crate::config::{ConfigError, Deadlines, IN_FLIGHT_DEFAULT, ModelConfig};
 use crate::embedded::{Embedded, SLOTS};
-use crate::error::{EndpointError, Fault};
+use crate::error::{EndpointError, Fault, Transport};
 use bytes::{Bytes, BytesMut};
+use espalier_core::cause::{Failed, with_causes};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -230,7 +231,7 @@ impl Client {
             .unwrap_or_else(PoisonError::into_inner)
             .entry(fault.code())
             .or_default() += 1;
-        tracing::debug!(route, attempt = number, fault = %fault, "attempt failed");
+        tracing::debug!(route, attempt = number, fault = %with_causes(fault), "attempt failed");
     }
 
     async fn attempt<T>(
@@ -281,9 +282,9 @@ impl Client {
                 return Err(Fault::Timeout { what: "connection", after: self.deadlines.connect.0 });
             }
             Ok(Err(error)) if error.is_connect() => {
-                return Err(Fault::Connect { url: base.to_owned(), reason: innermost(&error) });
+                return Err(Fault::Connect { url: base.to_owned(), source: Transport::new(error) });
             }
-            Ok(Err(error)) => return Err(Fault::Cut { reason: innermost(&error) }),
+            Ok(Err(error)) => return Err(cut(error)),
             Ok(Ok(response)) => response,
         };
         let status = response.status().as_u16();
@@ -301,7 +302,7 @@ impl Client {
                 }
                 Ok(Some(chunk)) => body.extend_from_slice(&chunk),
                 Ok(None) => return Ok((status, retry_after, body.freeze())),
-                Err(error) => return Err(Fault::Cut { reason: innermost(&error) }),
+                Err(error) => return Err(cut(error)),
             }
         }
     }
@@ -355,10 +356,7 @@ fn is_loopback(url: &str) -> bool {
 }
 
 /// The last cause in the chain: what the operating system or the protocol says, without the layers above.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    last.to_string()
+fn cut(error: reqwest::Error) -> Fault {
+    let error = Transport::new(error);
+    Fault::Cut { source: Failed::by(error.to_string(), error) }
 }

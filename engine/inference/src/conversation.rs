@@ -14,6 +14,7 @@ mod sample;
 use crate::models::{Exact, Model, POLICY, Shared};
 use crate::tokenizer::TokenizerError;
 use async_trait::async_trait;
+use espalier_core::cause::with_causes;
 use espalier_core::chat::{CompleteOptions, Completion, Finish, Message, Part, Role, Tool, Usage};
 use espalier_core::failure::Failure;
 use espalier_core::host::{Branch, Conversation};
@@ -151,9 +152,9 @@ impl Talk {
     /// A tokenizer that cannot be asked is a part of the model that is lost.
     fn tokenizer_failure(&self, error: &TokenizerError) -> Failure {
         match error {
-            TokenizerError::Refused(_) => Failure::Invalid(error.to_string()),
+            TokenizerError::Refused(_) => Failure::Invalid(with_causes(error)),
             TokenizerError::File { .. } | TokenizerError::Unavailable(_) | TokenizerError::Unsuited(_) => {
-                self.lose(error.to_string())
+                self.lose(with_causes(error))
             }
         }
     }

@@ -17,6 +17,7 @@
 mod neighbours;
 
 use crate::config::ModelConfig;
+use espalier_core::cause::Failed;
 use neighbours::Presence;
 use serde::Deserialize;
 use std::collections::VecDeque;
@@ -61,10 +62,11 @@ pub enum EmbeddedError {
         folder: PathBuf,
     },
     /// The process could not be started.
-    #[error("the embedded model's process does not start: {reason}")]
+    #[error("the embedded model's process does not start")]
     Spawn {
-        /// What the operating system says.
-        reason: String,
+        /// What the operating system says of which program.
+        #[source]
+        source: Failed,
     },
     /// It did not serve in time.
     #[error("the embedded model was not ready after {:.0} s", after.as_secs_f64())]
@@ -311,7 +313,7 @@ async fn launch(options: &EmbeddedOptions, log: &Log) -> Result<Running, Embedde
         // Out of the terminal's group: ctrl-c asks the engine to end in order, and it needs its model for that.
         .process_group(0)
         .spawn()
-        .map_err(|e| EmbeddedError::Spawn { reason: format!("{}: {e}", python.display()) })?;
+        .map_err(|error| EmbeddedError::Spawn { source: Failed::by(python.display().to_string(), error) })?;
     let stdin = child.stdin.take().expect("stdin is piped");
     let stdout = child.stdout.take().expect("stdout is piped");
     let stderr = child.stderr.take().expect("stderr is piped");

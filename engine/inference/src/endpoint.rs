@@ -20,6 +20,7 @@ use crate::embedded::{Embedded, EmbeddedOptions};
 use crate::error::{EndpointError, Fault};
 use async_trait::async_trait;
 use bytes::Bytes;
+use espalier_core::cause::Failed;
 use espalier_core::chat::{Finish, Message, Tool, ToolCall};
 use espalier_core::samples::{LogprobKind, Sampling};
 use serde::de::DeserializeOwned;
@@ -241,7 +242,7 @@ fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
 fn read_borrowed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|error| {
         let start = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
-        Fault::malformed(format!("{error}; it begins {start:?}"))
+        Fault::malformed(Failed::by(format!("{error}; it begins {start:?}"), error))
     })
 }
 

@@ -1,5 +1,8 @@
 //! What can go wrong between the engine and a model server: faults of one attempt, and the error of a whole call.
 
+use espalier_core::cause::{Failed, with_causes};
+use std::error::Error;
+use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 /// Error of a call to a model server, retries included. The variant says what the caller can do.
@@ -79,7 +82,7 @@ pub enum EndpointError {
 impl EndpointError {
     /// The message with its causes, which say what the server did, in one line.
     pub fn with_causes(&self) -> String {
-        espalier_core::cause::with_causes(self)
+        with_causes(self)
     }
 }
 
@@ -88,12 +91,13 @@ impl EndpointError {
 #[non_exhaustive]
 pub enum Fault {
     /// No connection.
-    #[error("no connection to {url}: {reason}")]
+    #[error("no connection to {url}")]
     Connect {
         /// Server.
         url: String,
         /// What the operating system says.
-        reason: String,
+        #[source]
+        source: Transport,
     },
     /// The server stayed silent too long.
     #[error("no {what} within {:.1} s", after.as_secs_f64())]
@@ -114,10 +118,11 @@ pub enum Fault {
         body: String,
     },
     /// The connection broke inside the answer.
-    #[error("the answer broke off: {reason}")]
+    #[error("the answer broke off")]
     Cut {
-        /// What the transport says.
-        reason: String,
+        /// What the transport, or the server, says.
+        #[source]
+        source: Failed,
     },
     /// The answer is larger than any honest one.
     #[error("the answer is larger than {limit} bytes")]
@@ -126,10 +131,11 @@ pub enum Fault {
         limit: usize,
     },
     /// The answer is not of the published form.
-    #[error("malformed answer: {reason}")]
+    #[error("malformed answer")]
     Malformed {
         /// Where and why.
-        reason: String,
+        #[source]
+        source: Failed,
     },
     /// The answer contradicts itself or the request: counts, ids, logprobs.
     #[error("the answer does not add up: {reason}")]
@@ -144,8 +150,8 @@ pub enum Fault {
 
 impl Fault {
     /// A malformed answer.
-    pub(crate) fn malformed(reason: impl Into<String>) -> Fault {
-        Fault::Malformed { reason: reason.into() }
+    pub(crate) fn malformed(reason: impl Into<Failed>) -> Fault {
+        Fault::Malformed { source: reason.into() }
     }
 
     /// An answer that contradicts itself.
@@ -166,5 +172,35 @@ impl Fault {
             Fault::Inconsistent { .. } => "inconsistent",
             Fault::Empty => "empty",
         }
+    }
+}
+
+/// A fault of the transport, told by its innermost cause: the layers around that say "request failed" in other words.
+#[derive(Debug)]
+pub struct Transport(Box<dyn Error + Send + Sync>);
+
+impl Transport {
+    pub(crate) fn new(error: impl Error + Send + Sync + 'static) -> Transport {
+        Transport(Box::new(error))
+    }
+
+    fn innermost(&self) -> &(dyn Error + 'static) {
+        let mut last: &(dyn Error + 'static) = &*self.0;
+        while let Some(source) = last.source() {
+            last = source;
+        }
+        last
+    }
+}
+
+impl Display for Transport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Display::fmt(self.innermost(), f)
+    }
+}
+
+impl Error for Transport {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(self.innermost())
     }
 }

@@ -250,5 +250,5 @@ impl Models for RolloutModels {
 
 /// A template's refusal is misuse by the guest: the probe has let the template pass.
 pub(crate) fn template_failure(error: &TemplateError) -> Failure {
-    Failure::Invalid(error.to_string())
+    Failure::Invalid(espalier_core::cause::with_causes(error))
 }

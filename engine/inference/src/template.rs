@@ -25,6 +25,7 @@ mod probe;
 pub use probe::{Carried, Features, Needs, Rewrites};
 
 use entries::Entry;
+use espalier_core::cause::Failed;
 use espalier_core::chat::{Message, Role, Tool};
 use jinja::Jinja;
 use place::{Literals, Markers, Place, Placed, StandIns};
@@ -82,23 +83,25 @@ pub struct TemplateOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// The template does not parse.
-    #[error("chat template, line {line}: {reason}")]
+    #[error("chat template, line {line}")]
     Syntax {
         /// From 1.
         line: usize,
         /// Why.
-        reason: String,
+        #[source]
+        source: Failed,
     },
     /// The template itself refuses the messages (`raise_exception`).
     #[error("the chat template refuses these messages: {0}")]
     Raised(String),
     /// The template fails while it renders.
-    #[error("chat template, line {line}: {reason}")]
+    #[error("chat template, line {line}")]
     Render {
         /// From 1; 0 where unknown.
         line: usize,
         /// Why.
-        reason: String,
+        #[source]
+        source: Failed,
     },
     /// The template leaves a message out without a word.
     #[error("the chat template drops message {message} ({role}) without an error{}", hint(role))]
@@ -145,12 +148,13 @@ pub enum TemplateError {
         part: &'static str,
     },
     /// The tool's schema is no JSON.
-    #[error("tool {name}: parameters are not JSON: {reason}")]
+    #[error("tool {name}: parameters are not JSON")]
     Tool {
         /// The tool.
         name: String,
         /// Why.
-        reason: String,
+        #[source]
+        source: Failed,
     },
     /// Found by the probe: the experiment needs what the template cannot carry.
     #[error("the chat template cannot carry {feature}: {reason}\nhint: {hint}")]

@@ -14,28 +14,30 @@ pub use crate::endpoint::{Encoded, SpecialToken};
 
 use crate::template::Rendered;
 use async_trait::async_trait;
+use espalier_core::cause::Failed;
 use std::ops::Range;
 
 /// What can go wrong between text and ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenizerError {
     /// The file cannot be used: change the experiment.
-    #[error("tokenizer {path}: {reason}")]
+    #[error("tokenizer {path}")]
     File {
         /// As named in the experiment.
         path: String,
         /// Why.
-        reason: String,
+        #[source]
+        source: Failed,
     },
     /// The endpoint could not be asked: retried already.
-    #[error("tokenize route: {0}")]
-    Unavailable(String),
+    #[error("tokenize route")]
+    Unavailable(#[source] Failed),
     /// The endpoint's route cannot serve message content: change the experiment.
     #[error("{0}")]
     Unsuited(String),
     /// A text that the tokenizer refuses, or an id it does not know.
-    #[error("tokenizer: {0}")]
-    Refused(String),
+    #[error("tokenizer")]
+    Refused(#[source] Failed),
 }
 
 /// Both ways between text and ids. Every method is cancel-safe.

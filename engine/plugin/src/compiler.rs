@@ -105,7 +105,7 @@ impl CompileError {
         match self {
             CompileError::Refused(reason) => PluginError::Compile { path, reason },
             CompileError::Limit(reason) => PluginError::TooLarge { path, reason },
-            CompileError::Host(reason) => PluginError::host("its compiler", reason),
+            CompileError::Host(reason) => PluginError::host("compiler", reason),
         }
     }
 }
@@ -116,7 +116,7 @@ impl CompilerProcess {
             let text = "this program was started as a compiler and did not become one: `compile_if_asked` was not called";
             return Err(CompileError::Host(text.to_owned()));
         }
-        let failed = |error: std::io::Error| CompileError::Host(format!("the compiler of plugins: {error}"));
+        let failed = |error: std::io::Error| CompileError::Host(error.to_string());
         let mut component = memory_file("component").map_err(failed)?;
         component.write_all(wasm).and_then(|()| component.rewind()).map_err(failed)?;
         let (code, messages) =
@@ -128,9 +128,7 @@ impl CompilerProcess {
             .stdout(output(&code)?)
             .stderr(output(&messages)?)
             .spawn()
-            .map_err(|error| {
-                CompileError::Host(format!("the compiler of plugins, {}: {error}", self.program.display()))
-            })?;
+            .map_err(|error| CompileError::Host(format!("{}: {error}", self.program.display())))?;
         let ended = wait(&mut child, self.time_max);
         // Also where waiting failed: nothing of it stays.
         let _ = child.kill();
@@ -143,10 +141,7 @@ impl CompilerProcess {
             Some(process::PANICKED) => {
                 Err(CompileError::Refused(format!("breaks the compiler: {}", said(messages))))
             }
-            Some(code) => Err(CompileError::Host(format!(
-                "the compiler of plugins ended with {code}: {}",
-                said(messages)
-            ))),
+            Some(code) => Err(CompileError::Host(format!("it ended with {code}: {}", said(messages)))),
             None => Err(self.killed(status)),
         }
     }
@@ -182,7 +177,7 @@ impl CompilerProcess {
                 process::CODE_BYTES_MAX >> 20
             )),
             Some(Signal::KILL) => {
-                let text = "the compiler of plugins was killed; the machine may be short of memory";
+                let text = "it was killed; the machine may be short of memory";
                 CompileError::Host(text.to_owned())
             }
             _ => CompileError::Refused(format!("breaks the compiler ({status})")),

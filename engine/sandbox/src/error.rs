@@ -1,5 +1,6 @@
 //! What making and finding sandboxes can fail with.
 
+use espalier_core::cause::Failed;
 use espalier_core::sandbox::SpecError;
 
 /// Why there is no sandbox. The variant says what the caller can do.
@@ -17,8 +18,8 @@ pub enum SandboxError {
         wanted: String,
     },
     /// The same, in words: a patch of the request does not fit what there is.
-    #[error("{0}")]
-    Rejected(String),
+    #[error(transparent)]
+    Rejected(Failed),
     /// What it runs at its start was killed for memory.
     #[error("{what} was killed for memory, of which it has {memory}")]
     OutOfMemory {
@@ -28,8 +29,8 @@ pub enum SandboxError {
         memory: String,
     },
     /// Infrastructure failed: a registry is out of reach, the disk is full. Another try may work.
-    #[error("{0}")]
-    Unavailable(String),
+    #[error(transparent)]
+    Unavailable(Failed),
     /// The program that runs inside sandboxes is not there. It has to be built, or named.
     #[error("no static espalier-agent in {}", places.join(", "))]
     NoAgent {
@@ -43,8 +44,23 @@ pub enum SandboxError {
         requirement: String,
     },
     /// There was one, and it is gone.
-    #[error("sandbox lost: {0}")]
-    Lost(String),
+    #[error("sandbox lost")]
+    Lost(#[source] Failed),
+}
+
+impl SandboxError {
+    /// Infrastructure failed, by this.
+    pub fn unavailable(
+        what: impl Into<String>,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> SandboxError {
+        SandboxError::Unavailable(Failed::by(what, cause))
+    }
+
+    /// The message with its causes, in one line.
+    pub fn with_causes(&self) -> String {
+        espalier_core::cause::with_causes(self)
+    }
 }
 
 impl From<SpecError> for SandboxError {

@@ -12,6 +12,7 @@ use crate::error::SandboxError;
 use crate::image::Upper;
 use async_trait::async_trait;
 use espalier_agent_client::Secret;
+use espalier_core::cause::Failed;
 use line::{Greeted, Line, LineError};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::collections::BTreeMap;
@@ -74,17 +75,13 @@ impl Local {
     /// Opens the folder. The keeper is found or started with the first request.
     pub fn open(config: Config) -> Result<Local, SandboxError> {
         use std::os::unix::fs::DirBuilderExt;
-        let failed = |error: &dyn std::fmt::Display| {
-            SandboxError::Unavailable(format!("the folder of sandboxes {}: {error}", config.folder.display()))
+        let failed = |error: std::io::Error| {
+            SandboxError::unavailable(format!("the folder of sandboxes {}", config.folder.display()), error)
         };
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&config.folder)
-            .map_err(|error| failed(&error))?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.folder).map_err(failed)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder =
-            rustix::fs::openat(CWD, &config.folder, flags, Mode::empty()).map_err(|error| failed(&error))?;
+        let folder = rustix::fs::openat(CWD, &config.folder, flags, Mode::empty())
+            .map_err(|error| failed(error.into()))?;
         let (ended, _) = broadcast::channel(ENDED_MAX);
         let open = tokio::sync::Mutex::new(None);
         Ok(Local { shared: Arc::new(Shared { config, folder, open, ended }) })
@@ -99,14 +96,14 @@ impl Local {
     async fn ask(&self, what: What) -> Result<Answer, SandboxError> {
         let open = self.keeper().await?;
         match tokio::time::timeout(ANSWER_MAX, open.line.ask(what)).await {
-            Err(_) => Err(SandboxError::Unavailable(format!(
-                "the keeper of sandboxes did not answer in {} s",
-                ANSWER_MAX.as_secs()
+            Err(_) => Err(SandboxError::Unavailable(
+                format!("the keeper of sandboxes did not answer in {} s", ANSWER_MAX.as_secs()).into(),
+            )),
+            Ok(Err(LineError::TooLong(error))) => Err(SandboxError::Rejected(Failed::by(
+                "what the sandbox is to have is too long for its keeper",
+                error,
             ))),
-            Ok(Err(LineError::TooLong(error))) => Err(SandboxError::Rejected(format!(
-                "what the sandbox is to have is too long for its keeper: {error}"
-            ))),
-            Ok(Err(error @ LineError::Cut)) => Err(SandboxError::Unavailable(error.to_string())),
+            Ok(Err(error @ LineError::Cut)) => Err(SandboxError::Unavailable(error.to_string().into())),
             Ok(Ok(answer)) => answer.map_err(refused),
         }
     }
@@ -125,7 +122,9 @@ impl Local {
         });
         found.await.unwrap_or_else(|_| {
             let waited = CONNECT_MAX.as_secs();
-            Err(SandboxError::Unavailable(format!("the keeper of sandboxes was not found in {waited} s")))
+            Err(SandboxError::Unavailable(
+                format!("the keeper of sandboxes was not found in {waited} s").into(),
+            ))
         })
     }
 
@@ -160,45 +159,45 @@ impl Local {
                 return Ok(open);
             }
             match &mut child {
-                None => child = Some(self.start()?),
+                None => child = Some(self.start().await?),
                 // Another engine's keeper may have been quicker; then ours left with 0.
                 Some(started) => {
                     if let Ok(Some(status)) = started.try_wait()
                         && !status.success()
                     {
-                        return Err(SandboxError::Unavailable(format!(
-                            "the keeper of sandboxes ended at once: {}",
-                            self.last_words()
-                        )));
+                        return Err(SandboxError::unavailable(
+                            "the keeper of sandboxes ended at once",
+                            self.last_words().await,
+                        ));
                     }
                 }
             }
             if tokio::time::Instant::now() >= deadline {
                 let waited = START_MAX.as_secs();
-                let text =
-                    format!("the keeper of sandboxes was not there in {waited} s: {}", self.last_words());
-                return Err(SandboxError::Unavailable(text));
+                let text = format!("the keeper of sandboxes was not there in {waited} s");
+                return Err(SandboxError::unavailable(text, self.last_words().await));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    fn start(&self) -> Result<tokio::process::Child, SandboxError> {
+    async fn start(&self) -> Result<tokio::process::Child, SandboxError> {
         let Config { folder, keeper, agent } = &self.shared.config;
         let failed = |what: &Path, error: std::io::Error| {
-            SandboxError::Unavailable(format!(
-                "the keeper of sandboxes cannot be started: {}: {error}",
-                what.display()
-            ))
+            let text = format!("the keeper of sandboxes cannot be started: {}", what.display());
+            SandboxError::unavailable(text, error)
         };
         let log_path = folder.join("keeper.log");
-        let log = std::fs::File::create(&log_path).map_err(|error| failed(&log_path, error))?;
-        let absolute = |path: &Path| std::fs::canonicalize(path).map_err(|error| failed(path, error));
+        let log = tokio::fs::File::create(&log_path).await.map_err(|error| failed(&log_path, error))?;
+        let log = log.into_std().await;
         let [program, first @ ..] = &keeper[..] else {
-            return Err(SandboxError::Unavailable("no keeper of sandboxes is configured".to_owned()));
+            return Err(SandboxError::Unavailable("no keeper of sandboxes is configured".into()));
         };
         let mut command = tokio::process::Command::new(program);
-        command.args(first).arg(absolute(folder)?).arg(absolute(agent)?);
+        command.args(first);
+        for path in [folder, agent] {
+            command.arg(tokio::fs::canonicalize(path).await.map_err(|error| failed(path, error))?);
+        }
         command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         let errors = log.try_clone().map_err(|error| failed(&log_path, error))?;
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
@@ -207,8 +206,9 @@ impl Local {
         command.spawn().map_err(|error| failed(Path::new(program), error))
     }
 
-    fn last_words(&self) -> String {
-        let log = std::fs::read_to_string(self.shared.config.folder.join("keeper.log")).unwrap_or_default();
+    async fn last_words(&self) -> String {
+        let log = tokio::fs::read_to_string(self.shared.config.folder.join("keeper.log")).await;
+        let log = log.unwrap_or_default();
         let words = log.lines().last().unwrap_or("it said nothing");
         words.to_owned()
     }
@@ -216,9 +216,8 @@ impl Local {
     /// `None`: it has gone meanwhile.
     async fn greet(&self, stream: UnixStream) -> Result<Option<Open>, SandboxError> {
         let greeted = tokio::time::timeout(ANSWER_MAX, Line::greet(stream, self.shared.ended.clone())).await;
-        let unheard = |error: &dyn std::fmt::Display| {
-            Err(SandboxError::Unavailable(format!("the keeper of sandboxes: {error}")))
-        };
+        let unheard =
+            |error: std::io::Error| Err(SandboxError::unavailable("the keeper of sandboxes", error));
         match greeted {
             Ok(Ok(Greeted::Same(line, hello))) => Ok(Some(Open { line, hello })),
             Ok(Ok(Greeted::Other { version, pid })) => Err(SandboxError::Refused {
@@ -227,9 +226,9 @@ impl Local {
                      it ends after its last sandbox and engine, or by `kill {pid}`: sandboxes go on, and the next keeper takes them over"
                 ),
             }),
-            Ok(Err(error)) if error.kind() == std::io::ErrorKind::Other => unheard(&error),
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::Other => unheard(error),
             Ok(Err(_)) => Ok(None),
-            Err(_) => unheard(&format!("no answer in {} s", ANSWER_MAX.as_secs())),
+            Err(_) => unheard(std::io::Error::other(format!("no answer in {} s", ANSWER_MAX.as_secs()))),
         }
     }
 
@@ -249,7 +248,7 @@ impl Local {
     /// Writes out what a sandbox has written, so that it is stopped, and the keeper busy, for less long. Where that fails the
     /// checkpoint does it.
     async fn flush(&self, keeper: u32, id: &str) {
-        let Ok(folder) = std::fs::canonicalize(&self.shared.config.folder) else { return };
+        let Ok(folder) = tokio::fs::canonicalize(&self.shared.config.folder).await else { return };
         let seen = folder.strip_prefix("/").unwrap_or(&folder);
         let disk = Path::new("/proc").join(keeper.to_string()).join("root").join(seen).join("pool").join(id);
         let flushed = tokio::task::spawn_blocking(move || {
@@ -275,15 +274,15 @@ fn root_of(overlays: Vec<wire::Overlay>, checkpoint: Option<String>, holds: Vec<
 fn refused(refusal: Refusal) -> SandboxError {
     let Refusal { kind, text } = refusal;
     match kind {
-        RefusalKind::Invalid | RefusalKind::Unknown => SandboxError::Rejected(text),
+        RefusalKind::Invalid | RefusalKind::Unknown => SandboxError::Rejected(text.into()),
         RefusalKind::Unable => SandboxError::Refused { requirement: text },
-        RefusalKind::DiskFull => SandboxError::Unavailable(format!("disk full: {text}")),
-        RefusalKind::Failed => SandboxError::Unavailable(text),
+        RefusalKind::DiskFull => SandboxError::unavailable("disk full", text),
+        RefusalKind::Failed => SandboxError::Unavailable(text.into()),
     }
 }
 
 fn strange() -> SandboxError {
-    SandboxError::Unavailable("the keeper of sandboxes answered another question".to_owned())
+    SandboxError::Unavailable("the keeper of sandboxes answered another question".into())
 }
 
 #[async_trait]

@@ -150,18 +150,17 @@ impl RolloutSandboxes {
     }
 
     fn failed(&self, name: &str, error: &SandboxError, fresh: bool) -> Failure {
+        let text = format!("sandbox {name}: {}", error.with_causes());
         match error {
-            SandboxError::Invalid { .. } | SandboxError::Rejected(_) => {
-                Failure::Invalid(format!("sandbox {name}: {error}"))
-            }
+            SandboxError::Invalid { .. } | SandboxError::Rejected(_) => Failure::Invalid(text),
             SandboxError::OutOfMemory { .. } => match self.provider.out_of_memory(name, fresh) {
-                Some(more) => Failure::Unavailable(format!("sandbox {name}: {error}; {more}")),
-                None => Failure::Invalid(format!("sandbox {name}: {error}")),
+                Some(more) => Failure::Unavailable(format!("{text}; {more}")),
+                None => Failure::Invalid(text),
             },
             SandboxError::Unavailable(_)
             | SandboxError::NoAgent { .. }
             | SandboxError::Refused { .. }
-            | SandboxError::Lost(_) => Failure::Unavailable(format!("sandbox {name}: {error}")),
+            | SandboxError::Lost(_) => Failure::Unavailable(text),
         }
     }
 }

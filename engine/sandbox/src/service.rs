@@ -14,7 +14,8 @@ use crate::image::{Image, ImageOptions};
 use crate::proxy::{self, Allowed};
 use base::Bases;
 use espalier_agent_client::files::Source;
-use espalier_agent_client::{Agent, AgentError, Config as AgentConfig, Excerpts, command, wire};
+use espalier_agent_client::{Agent, AgentError, Config as AgentConfig, Excerpts, USER_FIELD, command, wire};
+use espalier_core::cause::{Failed, with_causes};
 use espalier_core::limits::SizeText;
 use espalier_core::sandbox::{Network, SandboxSpec, check_environment, check_lease};
 use std::collections::{BTreeMap, HashMap};
@@ -216,7 +217,7 @@ impl Sandboxes {
         let mut config = AgentConfig::new(placed.address.endpoint(), placed.address.secret.clone(), client);
         config.lease = lease;
         config.heartbeat_every = (lease / 6).clamp(Duration::from_millis(250), Duration::from_secs(10));
-        let agent = Agent::connect(config).await.map_err(|error| lost(&placed.id, &error))?;
+        let agent = Agent::connect(config).await.map_err(|error| lost(&placed.id, error))?;
         let network = placed.labels.get(NETWORK).and_then(|text| serde_json::from_str(text).ok());
         if let Some(Network::Allow(rules)) = network {
             self.open_way(&placed.id, &rules).await?;
@@ -274,18 +275,16 @@ impl Sandboxes {
     ) -> Result<(), SandboxError> {
         let Sandbox { agent, placed, workdir, user } = sandbox;
         let failed = |error: AgentError, what: String| match error {
-            AgentError::Lost(_) => lost(&placed.id, &error),
+            AgentError::Lost(_) => lost(&placed.id, error),
             error => SandboxError::Invalid {
                 what,
-                value: error.to_string(),
+                value: with_causes(&error),
                 wanted: "something that can be done".to_owned(),
             },
         };
         // What the agent says of a user speaks of no folder.
         let of_user = |error: &AgentError| match (error, user) {
-            (AgentError::Refused { message, .. }, Some(user))
-                if message.starts_with("user `") || message.starts_with("group `") =>
-            {
+            (AgentError::Refused { field: Some(field), .. }, Some(user)) if field == USER_FIELD => {
                 Some(format!("sandbox.user {user:?}"))
             }
             _ => None,
@@ -506,8 +505,11 @@ fn unknown(id: &str) -> SandboxError {
     }
 }
 
-fn lost(id: &str, error: &AgentError) -> SandboxError {
-    SandboxError::Lost(format!("{id}: {error}"))
+fn lost(id: &str, error: AgentError) -> SandboxError {
+    SandboxError::Lost(match error {
+        AgentError::Lost(loss) => Failed::by(id, loss),
+        error => Failed::by(id, error),
+    })
 }
 
 /// 60 random bits in letters and digits.

@@ -21,6 +21,7 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
         step(2, "api keys", include_str!("../migrations/0002_api_keys.sql")),
         step(3, "api requests", include_str!("../migrations/0003_api_requests.sql")),
         step(4, "plugin failures", include_str!("../migrations/0004_plugin_failures.sql")),
+        step(5, "error code", include_str!("../migrations/0005_error_code.sql")),
     ])
 });
 

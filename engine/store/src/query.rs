@@ -284,17 +284,17 @@ impl Store {
             counts.insert(words::parse_stop_reason(row.try_get("stop_reason")?)?, number(&row, "n")?);
         }
         let mut unscored = BTreeMap::new();
-        for cause in UnscoredCause::ALL {
-            let row = sqlx::query(
-                "SELECT COUNT(*) AS n FROM attempts WHERE run_id = $1 AND state = 'final' AND error LIKE $2",
-            )
-            .bind(run_id)
-            .bind(format!("{}: %", cause.as_str()))
-            .fetch_one(readers)
-            .await?;
-            let rollouts = number(&row, "n")?;
-            if rollouts > 0 {
-                unscored.insert(cause, rollouts);
+        let rows = sqlx::query(
+            "SELECT error_code, COUNT(*) AS n FROM attempts \
+             WHERE run_id = $1 AND state = 'final' AND error_code IS NOT NULL GROUP BY error_code",
+        )
+        .bind(run_id)
+        .fetch_all(readers)
+        .await?;
+        for row in rows {
+            let code: &str = row.try_get("error_code")?;
+            if let Some(cause) = UnscoredCause::ALL.into_iter().find(|cause| cause.as_str() == code) {
+                unscored.insert(cause, number(&row, "n")?);
             }
         }
         let rows = sqlx::query(

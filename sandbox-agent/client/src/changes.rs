@@ -136,7 +136,7 @@ async fn check(path: &Path) -> Result<(), AgentError> {
             Some(_) => {}
             None => {
                 let message = "these bytes are no changes of a sandbox, or not all of them".to_owned();
-                return Err(AgentError::Refused { reason: wire::Reason::Invalid, message });
+                return Err(AgentError::refused(wire::Reason::Invalid, message));
             }
         }
     }

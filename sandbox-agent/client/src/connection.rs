@@ -1,6 +1,6 @@
 //! One HTTP/2 connection to an agent, made anew after a cut.
 
-use crate::error::AgentError;
+use crate::error::{AgentError, Loss};
 use bytes::Bytes;
 use espalier_agent_protocol::v1::agent_client::AgentClient;
 use espalier_agent_protocol::v1::{HelloAnswer, HelloRequest};
@@ -102,7 +102,7 @@ struct Line {
     client: Option<Client>,
     boot: Bytes,
     /// Why there will be no other connection.
-    lost: Option<String>,
+    lost: Option<Loss>,
 }
 
 impl Connection {
@@ -141,7 +141,7 @@ impl Connection {
             return Ok(ready);
         }
         self.dial_until(Instant::now() + self.reconnect_within, true).await?;
-        self.current()?.ok_or_else(|| AgentError::Lost("the connection was cut at once".to_owned()))
+        self.current()?.ok_or_else(|| AgentError::Lost("the connection was cut at once".into()))
     }
 
     /// The connection of this number failed a call.
@@ -153,16 +153,16 @@ impl Connection {
     }
 
     /// No further connection.
-    pub(crate) fn give_up(&self, why: &str) -> AgentError {
+    pub(crate) fn give_up(&self, loss: impl Into<Loss>) -> AgentError {
         let mut line = self.lock();
         line.client = None;
-        AgentError::Lost(line.lost.get_or_insert_with(|| why.to_owned()).clone())
+        AgentError::Lost(line.lost.get_or_insert_with(|| loss.into()).clone())
     }
 
     fn current(&self) -> Result<Option<(u64, Client)>, AgentError> {
         let line = self.lock();
         match &line.lost {
-            Some(why) => Err(AgentError::Lost(why.clone())),
+            Some(loss) => Err(AgentError::Lost(loss.clone())),
             None => Ok(line.client.clone().map(|client| (line.generation, client))),
         }
     }
@@ -180,14 +180,14 @@ impl Connection {
                     Err(failure) => failure,
                 },
                 Ok(Err(error)) if self.is_final(&error, again) => {
-                    return Err(self.give_up(&format!("the agent is gone ({error})")));
+                    return Err(self.give_up(Loss::by("the agent is gone", error)));
                 }
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no connection in {} s", DIAL_TIMEOUT.as_secs()),
+                Ok(Err(error)) => error,
+                Err(_) => io::Error::other(format!("no connection in {} s", DIAL_TIMEOUT.as_secs())),
             };
             if Instant::now() + pause >= deadline {
                 let waited = self.reconnect_within.as_millis();
-                return Err(self.give_up(&format!("out of reach for {waited} ms: {failure}")));
+                return Err(self.give_up(Loss::by(format!("out of reach for {waited} ms"), failure)));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE.1);
@@ -206,12 +206,14 @@ impl Connection {
     }
 
     /// Says Hello over a new connection and keeps it. The inner error may be tried again.
-    async fn greet(&self, mut client: Client) -> Result<Result<HelloAnswer, String>, AgentError> {
+    async fn greet(&self, mut client: Client) -> Result<io::Result<HelloAnswer>, AgentError> {
         let request = HelloRequest { version_min: VERSION_OLDEST, version_max: VERSION };
         let answer = match tokio::time::timeout(DIAL_TIMEOUT, client.hello(self.request(request))).await {
-            Err(_) => return Ok(Err(format!("no Hello in {} s", DIAL_TIMEOUT.as_secs()))),
+            Err(_) => {
+                return Ok(Err(io::Error::other(format!("no Hello in {} s", DIAL_TIMEOUT.as_secs()))));
+            }
             Ok(Err(status)) => {
-                return AgentError::of(&status).map_or_else(|| Ok(Err(status.message().to_owned())), Err);
+                return AgentError::of(&status).map_or_else(|| Ok(Err(io::Error::other(status))), Err);
             }
             Ok(Ok(answer)) => answer.into_inner(),
         };

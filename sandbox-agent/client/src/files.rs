@@ -73,10 +73,8 @@ impl FileReader {
         let wanted = self.stat.size.saturating_sub(start);
         let wanted = if self.request.length > 0 { wanted.min(self.request.length) } else { wanted };
         let length = usize::try_from(wanted).ok().filter(|length| *length <= bytes_max).ok_or_else(|| {
-            AgentError::Refused {
-                reason: wire::Reason::Bound,
-                message: format!("{wanted} bytes, at most {bytes_max} wanted"),
-            }
+            let message = format!("{wanted} bytes, at most {bytes_max} wanted");
+            AgentError::refused(wire::Reason::Bound, message)
         })?;
         let mut whole = vec![0; length];
         while let Some(chunk) = self.next().await? {
@@ -256,7 +254,7 @@ impl Agent {
             match listed.await {
                 Ok(()) if entries.len() > entries_max => {
                     let message = format!("more than {entries_max} entries");
-                    return Err(AgentError::Refused { reason: wire::Reason::Bound, message });
+                    return Err(AgentError::refused(wire::Reason::Bound, message));
                 }
                 Ok(()) => return Ok(entries),
                 Err(status) => match AgentError::of(&status) {

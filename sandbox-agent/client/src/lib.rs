@@ -25,7 +25,8 @@ mod output;
 
 pub use agent::{Agent, Config, Excerpts};
 pub use connection::{Endpoint, Secret};
-pub use error::AgentError;
+pub use error::{AgentError, Loss};
+pub use espalier_agent_protocol::USER_FIELD;
 pub use espalier_agent_protocol::v1 as wire;
 pub use espalier_agent_protocol::v1::{Id, Reason};
 pub use ids::Identity;

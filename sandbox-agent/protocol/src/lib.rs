@@ -21,6 +21,10 @@ pub const SECRET_KEY: &str = "espalier-secret-bin";
 pub const VERSION_KEY: &str = "espalier-version";
 /// Metadata of a refusal: a [`Reason`] in lower case.
 pub const REASON_KEY: &str = "espalier-reason";
+/// Metadata of a refusal that is about one part of the request, which it names.
+pub const FIELD_KEY: &str = "espalier-field";
+/// The part of a request that says as whom: `user`, or `owner` of a file.
+pub const USER_FIELD: &str = "user";
 
 /// Most bytes of one message, either way.
 pub const MESSAGE_BYTES_MAX: usize = 24 << 20;
@@ -38,6 +42,11 @@ pub fn reason_name(reason: Reason) -> String {
 pub fn reason_of(status: &Status) -> Option<Reason> {
     let name = status.metadata().get(REASON_KEY)?.to_str().ok()?;
     Some(Reason::from_str_name(&name.to_ascii_uppercase()).unwrap_or(Reason::Unspecified))
+}
+
+/// The part of the request that a refusal is about, where it names one.
+pub fn field_of(status: &Status) -> Option<&str> {
+    status.metadata().get(FIELD_KEY)?.to_str().ok()
 }
 
 /// Bytes of a refusal's message at its begin and at its end: it travels as a header, each byte of it as three at worst, and a
@@ -74,6 +83,13 @@ pub fn refusal(reason: Reason, message: impl Into<String>) -> Status {
     if let Ok(name) = reason_name(reason).parse() {
         status.metadata_mut().insert(REASON_KEY, name);
     }
+    status
+}
+
+/// A refusal of what one part of the request asks for.
+pub fn refusal_of(field: &'static str, reason: Reason, message: impl Into<String>) -> Status {
+    let mut status = refusal(reason, message);
+    status.metadata_mut().insert(FIELD_KEY, tonic::metadata::MetadataValue::from_static(field));
     status
 }
 

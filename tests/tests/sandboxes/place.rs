@@ -76,7 +76,8 @@ impl Provider for Local {
         self.started.lock().unwrap().push(Arc::clone(&running));
         let mut config = Config::new(endpoint, Secret::new(SECRET), "rollout-1");
         config.reconnect_within = std::time::Duration::from_secs(5);
-        let agent = Agent::connect(config).await.map_err(|error| SandboxError::Lost(error.to_string()))?;
+        let agent =
+            Agent::connect(config).await.map_err(|error| SandboxError::Lost(error.to_string().into()))?;
         let mut opened = Opened::new(agent);
         opened.workdir = Some(work.display().to_string());
         opened.keep = Some(Box::new(running));

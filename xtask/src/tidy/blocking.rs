@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 
 /// Where the engine's runtime is at work.
-const FOLDERS: [&str; 6] = [
+const FOLDERS: [&str; 8] = [
+    "engine/api/src",
     "engine/daemon/src/engine",
     "engine/daemon/src/runner",
     "engine/daemon/src/scheduler",
     "engine/inference/src",
     "engine/plugin/src",
+    "engine/sandbox/src",
     "engine/store/src",
 ];
 
@@ -26,7 +28,7 @@ const FILE_WORK: [&str; 8] = [
 ];
 
 /// What moves work to a thread where it may wait.
-const SHELTERS: [&str; 3] = ["blocking(", "spawn_blocking(", "off_runtime("];
+const SHELTERS: [&str; 4] = ["blocking(", "spawn_blocking(", "off_runtime(", "self.collect("];
 
 /// A function of the text.
 struct Function<'a> {

@@ -43,7 +43,7 @@ const HOP: [&str; 7] = [
 /// A connection to a port inside. Who carries it ends with either side, or when the sandbox does.
 async fn connect(agent: &Agent, port: u16, busy: Busy) -> Result<Carried, Problem> {
     let forward = agent.forward(port, "").await.map_err(|error| match &error {
-        AgentError::Refused { reason: Reason::NotFound | Reason::Io, message } => {
+        AgentError::Refused { reason: Reason::NotFound | Reason::Io, message, .. } => {
             Problem::new(Code::NoListener, format!("port {port}: {message}"))
                 .hint("start what listens there, on 127.0.0.1; a network of `none` has not even that")
         }

@@ -117,7 +117,7 @@ pub(crate) async fn resources(
     caller::Reader(key): caller::Reader,
     State(api): State<Api>,
 ) -> Json<Resources> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let meminfo = tokio::fs::read_to_string("/proc/meminfo").await.unwrap_or_default();
     let total = meminfo.lines().find_map(|line| {
         let kib: u64 = line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok()?;
         Some(kib * 1024)

@@ -290,7 +290,9 @@ async fn read_scores(store: &str, run_id: &str) -> Result<BTreeMap<String, Score
                 reward: result.reward,
                 why: match attempt.error {
                     // An error of the ending itself begins with its word already.
-                    Some(error) if error.starts_with(result.stop_reason.as_str()) => error,
+                    Some(error) if attempt.error_code.as_deref() == Some(result.stop_reason.as_str()) => {
+                        error
+                    }
                     Some(error) => format!("{}: {error}", result.stop_reason.as_str()),
                     None => result.stop_reason.as_str().to_owned(),
                 },

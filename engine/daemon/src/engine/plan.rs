@@ -105,14 +105,14 @@ fn parse(bytes: &[u8], limits: &LimitsFile) -> (Vec<Arc<Task>>, Vec<RejectedTask
             Ok(task) => match seen.get(&task.id) {
                 Some(first) => {
                     let reason = format!("id {:?} was given in line {first} already", task.id.as_str());
-                    rejected.push(RejectedTask { line: number, reason });
+                    rejected.push(RejectedTask { line: number, column: None, reason });
                 }
                 None => {
                     seen.insert(task.id.clone(), number);
                     tasks.push(Arc::new(task));
                 }
             },
-            Err(reason) => rejected.push(RejectedTask { line: number, reason }),
+            Err((reason, column)) => rejected.push(RejectedTask { line: number, column, reason }),
         }
     }
     (tasks, rejected, lines)
@@ -130,9 +130,11 @@ pub(crate) fn task_lines(bytes: &[u8]) -> impl Iterator<Item = (u64, Result<&str
     )
 }
 
-fn task(line: Result<&str, String>, limits: &LimitsFile) -> Result<Task, String> {
-    let task = Task::parse(line?).map_err(|error| error.to_string())?;
-    Limits::resolve(limits, &task.limits).map_err(|error| error.to_string())?;
+/// The task of a line; else why it is none, and in which column.
+fn task(line: Result<&str, String>, limits: &LimitsFile) -> Result<Task, (String, Option<usize>)> {
+    let line = line.map_err(|error| (error, None))?;
+    let task = Task::parse(line).map_err(|error| (error.to_string(), error.column()))?;
+    Limits::resolve(limits, &task.limits).map_err(|error| (error.to_string(), None))?;
     Ok(task)
 }
 
@@ -224,7 +226,10 @@ mod tests {
         let all = config(None, TaskOrder::File, 1);
         let plan = super::Plan::read(&path, &all, &LimitsFile::default(), 7, true).unwrap();
         assert_eq!(plan.tasks_read(), 1);
-        assert_eq!(plan.rejected, [RejectedTask { line: 2, reason: "no UTF-8 behind byte 2".to_owned() }]);
+        assert_eq!(
+            plan.rejected,
+            [RejectedTask { line: 2, column: None, reason: "no UTF-8 behind byte 2".to_owned() }]
+        );
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub(crate) async fn digests_now(finder: &Finder, experiment: &Experiment) -> BTr
         };
         match digest {
             Ok(digest) => {
-                drop(taken.insert(free_alias(&alias_of(reference.plugin), &digest, &taken), digest))
+                drop(taken.insert(free_alias(&alias_of(reference.plugin), &digest, &taken), digest));
             }
             Err(error) => tracing::debug!(plugin = reference.plugin, %error, "not found any more"),
         }

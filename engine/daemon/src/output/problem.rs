@@ -3,7 +3,7 @@
 use super::text::{harmless, width, wrap};
 use super::{Look, styles};
 use crate::cli::exit::Exit;
-use crate::engine::EngineError;
+use crate::engine::{EngineError, RejectedTask};
 use crate::experiment::{ExperimentError, Place};
 use espalier_core::cause::chain;
 use serde_json::json;
@@ -52,7 +52,7 @@ impl Problem {
 
     /// The message with what caused it, in one line.
     pub fn whole(&self) -> String {
-        [&[self.message.clone()], self.causes.as_slice()].concat().join(": ")
+        [std::slice::from_ref(&self.message), self.causes.as_slice()].concat().join(": ")
     }
 
     /// The reader of standard output is gone.
@@ -201,7 +201,7 @@ impl From<EngineError> for Problem {
         let problem = match error {
             EngineError::BadTasks { ref path, ref rejected, .. } => {
                 let mut problem = Problem::of(Exit::Input, &error);
-                problem.place = task_place(path, rejected[0].line, &rejected[0].reason);
+                problem.place = task_place(path, &rejected[0]);
                 let further = rejected.iter().skip(1).take(TASKS_SHOWN);
                 problem.notes = further.map(|bad| format!("line {}: {}", bad.line, bad.reason)).collect();
                 problem
@@ -227,21 +227,13 @@ impl From<EngineError> for Problem {
 /// Bad task lines named beside the first.
 const TASKS_SHOWN: usize = 4;
 
-/// A line of a task file; the column where the reason names one.
-fn task_place(path: &Path, line: u64, reason: &str) -> Option<Box<Place>> {
+/// Where a line of a task file is no task.
+fn task_place(path: &Path, rejected: &RejectedTask) -> Option<Box<Place>> {
+    let line = usize::try_from(rejected.line).ok()?;
     let bytes = std::fs::read(path).ok()?;
-    let bytes = bytes.split(|byte| *byte == b'\n').nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
+    let bytes = bytes.split(|byte| *byte == b'\n').nth(line.checked_sub(1)?)?;
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}').trim_end();
-    let column = reason
-        .rsplit_once("(column ")
-        .and_then(|(_, rest)| rest.strip_suffix(')')?.parse::<usize>().ok())
-        .map_or(1, |column| column.clamp(1, text.chars().count().max(1)));
-    Some(Box::new(Place::File {
-        file: path.to_path_buf(),
-        line: line as usize,
-        column,
-        text: text.to_owned(),
-        width: 1,
-    }))
+    let column = rejected.column.map_or(1, |column| column.clamp(1, text.chars().count().max(1)));
+    Some(Box::new(Place::File { file: path.to_path_buf(), line, column, text: text.to_owned(), width: 1 }))
 }

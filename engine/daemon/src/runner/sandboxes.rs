@@ -211,7 +211,7 @@ impl Provider for AttemptSandboxes {
             let mut state = self.state();
             if state.gone.contains(name) {
                 state.missed = true;
-                return Err(SandboxError::Lost(format!("{name} ended with the harness's attempt")));
+                return Err(SandboxError::Lost(format!("{name} ended with the harness's attempt").into()));
             }
         }
         let sandbox = self.make(name, false).await?;
@@ -248,7 +248,7 @@ impl Provider for AttemptSandboxes {
 
     async fn checkpoint(&self, name: &str) -> Result<String, SandboxError> {
         let id = self.state().opened.get(name).cloned();
-        let id = id.ok_or_else(|| SandboxError::Rejected(format!("sandbox {name} is not open")))?;
+        let id = id.ok_or_else(|| SandboxError::Rejected(format!("sandbox {name} is not open").into()))?;
         Ok(self.run.service.checkpoint(&id).await?.id)
     }
 }

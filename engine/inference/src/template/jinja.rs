@@ -3,6 +3,7 @@
 
 use super::entries::Entry;
 use super::{TemplateError, TemplateOptions};
+use espalier_core::cause::Failed;
 use espalier_core::chat::Tool;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, ValueKind};
@@ -13,9 +14,6 @@ use std::sync::LazyLock;
 use time::OffsetDateTime;
 
 const NAME: &str = "chat";
-
-/// Marks an error that the template raised itself.
-const RAISED: &str = "raised by the template: ";
 
 /// `{% generation %}` marks answers for trainers; only some engines know it. It prints what it encloses.
 static GENERATION: LazyLock<Regex> = LazyLock::new(|| {
@@ -50,7 +48,7 @@ impl Jinja {
         environment.add_function("strftime_now", move |format: &str| strftime(now, format));
         environment.add_template_owned(NAME, source.into_owned()).map_err(|error| TemplateError::Syntax {
             line: error.line().unwrap_or(0),
-            reason: reason(&error),
+            source: said(&error),
         })?;
         let variables =
             options.variables.iter().map(|(name, value)| (name.clone(), from_json(value))).collect();
@@ -75,20 +73,32 @@ impl Jinja {
         ];
         context.extend(self.variables.iter().cloned());
         let template = self.environment.get_template(NAME).expect("added when it was made");
-        template.render(Value::from_pairs(context)).map_err(|error| {
-            let reason = reason(&error);
-            match reason.find(RAISED) {
-                Some(at) => TemplateError::Raised(reason[at + RAISED.len()..].to_owned()),
-                None => TemplateError::Render { line: error.line().unwrap_or(0), reason },
-            }
+        template.render(Value::from_pairs(context)).map_err(|error| match raised(&error) {
+            Some(words) => TemplateError::Raised(words),
+            None => TemplateError::Render { line: error.line().unwrap_or(0), source: said(&error) },
         })
     }
 }
 
+/// What the template itself said by `raise_exception`, of which the error around it may speak.
+fn raised(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    match error.downcast_ref::<Raised>() {
+        Some(Raised(words)) => Some(words.clone()),
+        None => raised(error.source()?),
+    }
+}
+
+/// A template's `raise_exception`.
+#[derive(Debug, thiserror::Error)]
+#[error("raised by the template: {0}")]
+struct Raised(String);
+
 /// The error's own words, without the debug information.
-fn reason(error: &Error) -> String {
+fn said(error: &Error) -> Failed {
     let kind = error.kind().to_string();
-    error.detail().map_or(kind.clone(), |detail| format!("{kind}: {detail}"))
+    let words = error.detail().map_or(kind.clone(), |detail| format!("{kind}: {detail}"));
+    // Told without its debug information, which shows the values of the whole conversation.
+    Failed::from(words)
 }
 
 fn message(entry: &Entry) -> Value {
@@ -110,8 +120,9 @@ pub(super) fn tools(tools: &[Tool]) -> Result<Value, TemplateError> {
     }
     let mut list = Vec::with_capacity(tools.len());
     for tool in tools {
-        let parameters: serde_json::Value = serde_json::from_str(&tool.parameters)
-            .map_err(|error| TemplateError::Tool { name: tool.name.clone(), reason: error.to_string() })?;
+        let parameters: serde_json::Value = serde_json::from_str(&tool.parameters).map_err(|error| {
+            TemplateError::Tool { name: tool.name.clone(), source: Failed::by(error.to_string(), error) }
+        })?;
         let function = Value::from_pairs([
             ("name", Value::from(&tool.name)),
             ("description", Value::from(&tool.description)),
@@ -149,7 +160,8 @@ fn print(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Resu
 }
 
 fn raise_exception(text: &str) -> Result<Value, Error> {
-    Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{text}")))
+    let raised = Raised(text.to_owned());
+    Err(Error::new(ErrorKind::InvalidOperation, raised.to_string()).with_source(raised))
 }
 
 /// JSON as Python's `json.dumps` writes it. `ensure_ascii` is off by default, as chat templates expect; keys keep

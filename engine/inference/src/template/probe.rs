@@ -6,6 +6,7 @@
 
 use super::entries::{self, Entry};
 use super::{SystemAs, Template, TemplateError, ToolResultsAs, after_answer, jinja};
+use espalier_core::cause::with_causes;
 use espalier_core::chat::{Message, Part, Role, Tool, ToolResult};
 
 /// What became of a feature.
@@ -107,7 +108,7 @@ impl Carried {
             Ok(_) => Carried::Yes,
             Err(TemplateError::Dropped { .. }) => Carried::Dropped,
             Err(TemplateError::Raised(words)) => Carried::Refused(words.clone()),
-            Err(error) => Carried::Refused(error.to_string()),
+            Err(error) => Carried::Refused(with_causes(error)),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Encoded, SpecialToken, Tokenizer, TokenizerError};
 use async_trait::async_trait;
+use espalier_core::cause::Failed;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use tokenizers::decoders::DecoderWrapper;
@@ -36,15 +37,15 @@ enum Spelling {
 impl LocalTokenizer {
     /// Reads a file.
     pub fn from_file(path: &Path) -> Result<LocalTokenizer, TokenizerError> {
-        let refused = |reason: String| TokenizerError::File { path: path.display().to_string(), reason };
-        let bytes = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
+        let refused = |source: Failed| TokenizerError::File { path: path.display().to_string(), source };
+        let bytes = std::fs::read(path).map_err(|error| refused(of(error)))?;
         LocalTokenizer::from_bytes(&bytes).map_err(refused)
     }
 
     /// Reads the text of a `tokenizer.json`. Errors: why it cannot be used.
-    pub fn from_bytes(bytes: &[u8]) -> Result<LocalTokenizer, String> {
-        let json: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        let tokens = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| error.to_string())?;
+    pub fn from_bytes(bytes: &[u8]) -> Result<LocalTokenizer, Failed> {
+        let json: serde_json::Value = serde_json::from_slice(bytes).map_err(of)?;
+        let tokens = tokenizers::Tokenizer::from_bytes(bytes).map_err(of)?;
         let mut special_tokens: Vec<SpecialToken> = tokens
             .get_added_tokens_decoder()
             .into_iter()
@@ -52,7 +53,7 @@ impl LocalTokenizer {
             .map(|(id, token)| SpecialToken { id, text: token.content })
             .collect();
         super::longest_first(&mut special_tokens);
-        let default = tokens.encode("", true).map_err(|error| error.to_string())?;
+        let default = tokens.encode("", true).map_err(of)?;
         let mut prefix = default.get_ids().to_vec();
         // Some tokenizers also end every text; what ends a text is no prefix.
         let ends = ends_of_post_processor(&json);
@@ -94,7 +95,7 @@ impl Tokenizer for LocalTokenizer {
         let (inner, text) = (self.inner.clone(), text.to_owned());
         // Owner: this call. A dropped call lets the work end unheard.
         let work = tokio::task::spawn_blocking(move || inner.encode(&text, special));
-        work.await.map_err(|error| TokenizerError::Refused(error.to_string()))?
+        work.await.map_err(|error| TokenizerError::Refused(of(error)))?
     }
 
     async fn decode(&self, ids: &[u32]) -> Result<Vec<u8>, TokenizerError> {
@@ -114,6 +115,12 @@ impl Tokenizer for LocalTokenizer {
     }
 }
 
+/// What a library says, as it says it.
+fn of(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failed {
+    let error = error.into();
+    Failed::by(error.to_string(), error)
+}
+
 impl Inner {
     fn encode(&self, text: &str, special: bool) -> Result<Encoded, TokenizerError> {
         let tokenizer = if special {
@@ -125,8 +132,7 @@ impl Inner {
                 literal
             })
         };
-        let encoding =
-            tokenizer.encode(text, false).map_err(|error| TokenizerError::Refused(error.to_string()))?;
+        let encoding = tokenizer.encode(text, false).map_err(|error| TokenizerError::Refused(of(error)))?;
         let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         let offsets = encoding.get_offsets().iter().map(|(from, to)| (place(*from), place(*to))).collect();
         Ok(Encoded { ids: encoding.get_ids().to_vec(), offsets: Some(offsets) })
@@ -134,7 +140,7 @@ impl Inner {
 
     fn token_bytes(&self, id: u32, out: &mut Vec<u8>) -> Result<(), TokenizerError> {
         let Some(token) = self.tokens.id_to_token(id) else {
-            return Err(TokenizerError::Refused(format!("no token has the id {id}")));
+            return Err(TokenizerError::Refused(format!("no token has the id {id}").into()));
         };
         if self.tokens.get_added_vocabulary().get_vocab().contains_key(&token) {
             out.extend_from_slice(token.as_bytes());

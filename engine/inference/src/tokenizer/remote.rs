@@ -11,6 +11,7 @@ use super::{Encoded, SpecialToken, Tokenizer, TokenizerError, longest_first};
 use crate::endpoint::Endpoint;
 use crate::error::EndpointError;
 use async_trait::async_trait;
+use espalier_core::cause::Failed;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -68,7 +69,7 @@ impl RemoteTokenizer {
     /// Finds out the special tokens. Errors: `Unsuited` where the route reads control-token text in messages as control
     /// tokens, so that a `tokenizer.json` is needed; `Unavailable`.
     pub async fn open(endpoint: Arc<dyn Endpoint>) -> Result<RemoteTokenizer, TokenizerError> {
-        let info = endpoint.describe().await.map_err(|error| unavailable(&error))?;
+        let info = endpoint.describe().await.map_err(unavailable)?;
         if !info.literal_tokenize {
             return Err(TokenizerError::Unsuited(
                 "this server's tokenize route reads control-token text in messages as control tokens; \
@@ -79,7 +80,7 @@ impl RemoteTokenizer {
         let special_tokens = match info.special_tokens {
             Some(tokens) => tokens,
             None => {
-                let size = endpoint.vocabulary().await.map_err(|error| unavailable(&error))?;
+                let size = endpoint.vocabulary().await.map_err(unavailable)?;
                 let size = size.ok_or_else(|| {
                     let text = "this server does not tell how many tokens it has; \
                                 hint: set tokenizer = \"path/to/tokenizer.json\" for this model";
@@ -114,7 +115,7 @@ impl Tokenizer for RemoteTokenizer {
         if let Some(encoded) = self.kept().get(text, special) {
             return Ok(encoded.as_ref().clone());
         }
-        let encoded = self.endpoint.tokenize(text, special).await.map_err(|error| unavailable(&error))?;
+        let encoded = self.endpoint.tokenize(text, special).await.map_err(unavailable)?;
         self.kept().put(text, special, Arc::new(encoded.clone()));
         Ok(encoded)
     }
@@ -123,7 +124,7 @@ impl Tokenizer for RemoteTokenizer {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(self.endpoint.detokenize(ids).await.map_err(|error| unavailable(&error))?.into_bytes())
+        Ok(self.endpoint.detokenize(ids).await.map_err(unavailable)?.into_bytes())
     }
 
     fn special_tokens(&self) -> &[SpecialToken] {
@@ -138,22 +139,22 @@ impl Tokenizer for RemoteTokenizer {
 
 /// Reads the whole vocabulary in steps.
 async fn special_tokens(endpoint: &dyn Endpoint, size: u32) -> Result<Vec<SpecialToken>, TokenizerError> {
-    let newline = endpoint.tokenize("\n", false).await.map_err(|error| unavailable(&error))?.ids;
+    let newline = endpoint.tokenize("\n", false).await.map_err(unavailable)?.ids;
     let mut tokens = Vec::new();
     for from in (0..size).step_by(IDS_PER_REQUEST) {
         let until = size.min(from + u32::try_from(IDS_PER_REQUEST).expect("a small number"));
         // One token a line, so that no two spellings run together.
         let ids: Vec<u32> =
             (from..until).flat_map(|id| std::iter::once(id).chain(newline.iter().copied())).collect();
-        let spelled = endpoint.detokenize(&ids).await.map_err(|error| unavailable(&error))?;
-        let with = endpoint.tokenize(&spelled, true).await.map_err(|error| unavailable(&error))?.ids;
-        let without = endpoint.tokenize(&spelled, false).await.map_err(|error| unavailable(&error))?.ids;
+        let spelled = endpoint.detokenize(&ids).await.map_err(unavailable)?;
+        let with = endpoint.tokenize(&spelled, true).await.map_err(unavailable)?.ids;
+        let without = endpoint.tokenize(&spelled, false).await.map_err(unavailable)?.ids;
         let without: BTreeSet<u32> = without.into_iter().collect();
         let only_with: BTreeSet<u32> = with.into_iter().filter(|id| !without.contains(id)).collect();
         for id in only_with {
-            let text = endpoint.detokenize(&[id]).await.map_err(|error| unavailable(&error))?;
-            let alone = endpoint.tokenize(&text, true).await.map_err(|error| unavailable(&error))?.ids;
-            let as_text = endpoint.tokenize(&text, false).await.map_err(|error| unavailable(&error))?.ids;
+            let text = endpoint.detokenize(&[id]).await.map_err(unavailable)?;
+            let alone = endpoint.tokenize(&text, true).await.map_err(unavailable)?.ids;
+            let as_text = endpoint.tokenize(&text, false).await.map_err(unavailable)?.ids;
             if alone == [id] && as_text != [id] {
                 tokens.push(SpecialToken { id, text });
             }
@@ -164,8 +165,8 @@ async fn special_tokens(endpoint: &dyn Endpoint, size: u32) -> Result<Vec<Specia
     Ok(tokens)
 }
 
-fn unavailable(error: &EndpointError) -> TokenizerError {
-    TokenizerError::Unavailable(error.to_string())
+fn unavailable(error: EndpointError) -> TokenizerError {
+    TokenizerError::Unavailable(Failed::by(error.to_string(), error))
 }
 
 #[cfg(test)]

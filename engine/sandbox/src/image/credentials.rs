@@ -47,7 +47,7 @@ impl Credentials {
     /// What the files have for the image's registry.
     pub(crate) async fn find(files: &[PathBuf], image: &Reference) -> Result<Credentials, ImageError> {
         for path in files {
-            let text = match std::fs::read(path) {
+            let text = match tokio::fs::read(path).await {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 text => text.map_err(|error| refused(image, path, &error.to_string()))?,
             };

@@ -424,28 +424,38 @@ struct Partial {
     hasher: Hasher,
 }
 
+/// What came of opening one.
+enum Tried {
+    Open(Partial),
+    /// Whoever was done with it has removed it meanwhile.
+    Removed,
+    /// Somebody loads it.
+    Loading,
+}
+
 impl Partial {
     /// Waits for whoever else loads the same; the caller bounds that.
     async fn open(path: &Path, digest: &Digest, size: u64) -> Result<Partial, ImageError> {
         loop {
-            let failed = |error| ImageError::store("opening", path, error);
-            let mut options = std::fs::OpenOptions::new();
-            options.read(true).write(true).create(true).truncate(false).mode(0o600);
-            let file = options.open(path).map_err(failed)?;
-            if crate::image::store::try_lock(&file, true).map_err(failed)? {
-                // Whoever was done with it has removed it meanwhile.
-                if file.metadata().map_err(failed)?.nlink() > 0 {
-                    let partial = Partial {
-                        file,
-                        path: path.to_path_buf(),
-                        digest: digest.clone(),
-                        size,
-                        length: 0,
-                        hasher: digest.hasher(),
-                    };
-                    return blocking(move || partial.read_again()).await;
+            let (path, digest) = (path.to_path_buf(), digest.clone());
+            let tried = blocking(move || {
+                let failed = |error| ImageError::store("opening", &path, error);
+                let mut options = std::fs::OpenOptions::new();
+                options.read(true).write(true).create(true).truncate(false).mode(0o600);
+                let file = options.open(&path).map_err(failed)?;
+                if !crate::image::store::try_lock(&file, true).map_err(failed)? {
+                    return Ok(Tried::Loading);
                 }
-                continue;
+                if file.metadata().map_err(failed)?.nlink() == 0 {
+                    return Ok(Tried::Removed);
+                }
+                let hasher = digest.hasher();
+                Partial { file, path, digest, size, length: 0, hasher }.read_again().map(Tried::Open)
+            });
+            match tried.await? {
+                Tried::Open(partial) => return Ok(partial),
+                Tried::Removed => continue,
+                Tried::Loading => {}
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

@@ -15,7 +15,6 @@ use tokio::net::UnixStream;
 
 /// Asks; returns when it is known whether somebody else has it.
 pub(super) async fn ask(socket: PathBuf, id: &str) -> Result<Door, SandboxError> {
-    let failed = |error: &dyn std::fmt::Display| unavailable(id, error);
     // Dropped at any point, the connection closes, and with it goes what was asked.
     let asked = tokio::time::timeout(ANSWER_MAX, async {
         let mut stream = UnixStream::connect(socket).await?;
@@ -28,14 +27,14 @@ pub(super) async fn ask(socket: PathBuf, id: &str) -> Result<Door, SandboxError>
         let answer = asked.hear().await?;
         io::Result::Ok((asked, answer))
     });
-    let late = |_| failed(&format!("no answer in {} s", ANSWER_MAX.as_secs()));
-    let (mut asked, answer) = asked.await.map_err(late)?.map_err(|error| failed(&error))?;
+    let late = |_| unavailable(id, format!("no answer in {} s", ANSWER_MAX.as_secs()));
+    let (mut asked, answer) = asked.await.map_err(late)?.map_err(|error| unavailable(id, error))?;
     match answer {
         Ok(Answer::Later) => {
             let id = id.to_owned();
             // As long as others carry it: bounded by whoever waits.
             Ok(Door::Later(Box::pin(async move {
-                let answer = asked.hear().await.map_err(|error| unavailable(&id, &error))?;
+                let answer = asked.hear().await.map_err(|error| unavailable(&id, error))?;
                 asked.lent(&id, answer)
             })))
         }
@@ -97,11 +96,11 @@ impl Asked {
                 Ok(LentDoor { listener: door.into(), held: Box::new(self.stream) })
             }
             (Err(refusal), _) => Err(refused(refusal)),
-            _ => Err(unavailable(id, &"the keeper answered another question")),
+            _ => Err(unavailable(id, "the keeper answered another question")),
         }
     }
 }
 
-fn unavailable(id: &str, error: &dyn std::fmt::Display) -> SandboxError {
-    SandboxError::Unavailable(format!("the way out of sandbox {id}: {error}"))
+fn unavailable(id: &str, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SandboxError {
+    SandboxError::unavailable(format!("the way out of sandbox {id}"), cause)
 }

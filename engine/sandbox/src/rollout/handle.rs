@@ -3,6 +3,7 @@
 use super::machine::{Machine, Running, excerpts, keep};
 use super::process::Started;
 use super::shell::OpenShell;
+use crate::error::SandboxError;
 use async_trait::async_trait;
 use bytes::Bytes;
 use espalier_agent_client::AgentError;
@@ -243,18 +244,18 @@ impl Sandbox for Handle {
             let text = "no checkpoint is made of a fresh sandbox".to_owned();
             return Err(Failure::Other { code: "unsupported".to_owned(), text });
         }
-        use crate::error::SandboxError;
-        machine.provider.checkpoint(&machine.name).await.map_err(|error| match &error {
+        let failed = |error: SandboxError| match &error {
             SandboxError::Invalid { .. } | SandboxError::Rejected(_) | SandboxError::OutOfMemory { .. } => {
-                Failure::Invalid(error.to_string())
+                Failure::Invalid(error.with_causes())
             }
             SandboxError::Refused { .. } => {
-                Failure::Other { code: "unsupported".to_owned(), text: error.to_string() }
+                Failure::Other { code: "unsupported".to_owned(), text: error.with_causes() }
             }
             SandboxError::Unavailable(_) | SandboxError::NoAgent { .. } | SandboxError::Lost(_) => {
-                Failure::Unavailable(format!("sandbox {}: {error}", machine.name))
+                Failure::Unavailable(format!("sandbox {}: {}", machine.name, error.with_causes()))
             }
-        })
+        };
+        machine.provider.checkpoint(&machine.name).await.map_err(failed)
     }
 
     async fn port(&self, number: u16) -> Result<String, Failure> {

@@ -122,7 +122,8 @@ impl Machine {
             Err(error) => error,
         };
         let unavailable = |lasting: bool| {
-            (Trouble { text: error.to_string(), lasting, out_of_memory: false }, error.to_string())
+            let text = espalier_core::cause::with_causes(&error);
+            (Trouble { text: text.clone(), lasting, out_of_memory: false }, text)
         };
         let (noted, text) = match &error {
             AgentError::Refused {
@@ -131,7 +132,7 @@ impl Machine {
             } => unavailable(*reason == Reason::Ending),
             AgentError::Lost(_) => unavailable(true),
             AgentError::Protocol(_) | AgentError::Local { .. } => unavailable(false),
-            AgentError::Refused { reason, message } => {
+            AgentError::Refused { reason, message, .. } => {
                 trouble.take_if(|trouble| !trouble.lasting);
                 return Err(refusal(*reason, message.clone()));
             }

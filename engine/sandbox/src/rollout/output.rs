@@ -136,8 +136,8 @@ fn extra(ended: &Ended) -> Option<String> {
 /// A record that the agent has no more, where it was there once.
 pub(super) fn expired(error: AgentError) -> AgentError {
     match error {
-        AgentError::Refused { reason: Reason::NotFound, message } => {
-            AgentError::Refused { reason: Reason::Expired, message }
+        AgentError::Refused { reason: Reason::NotFound, message, .. } => {
+            AgentError::refused(Reason::Expired, message)
         }
         error => error,
     }

@@ -4,6 +4,7 @@ use crate::backend::{Backend, Root};
 use crate::error::SandboxError;
 use crate::host;
 use crate::image::{Image, ImageError, ImageOptions, ImageStore, Progress, Remedy, Source};
+use espalier_core::cause::{Failed, with_causes};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -76,7 +77,7 @@ impl Bases {
         let config = image.config();
         // The keeper of the sandbox locks the same file: sandboxes may outlive this process.
         let number = std::os::fd::AsRawFd::as_raw_fd(&image.hold());
-        let holds = std::fs::read_link(format!("/proc/self/fd/{number}")).into_iter().collect();
+        let holds = tokio::fs::read_link(format!("/proc/self/fd/{number}")).await.into_iter().collect();
         let overlays = match config.labels.get(BASE).map(String::as_str) {
             // What was changed in a sandbox of a machine, over this machine.
             Some(HOST) => over(self.host().await?.root.overlays, image.layers()),
@@ -99,7 +100,7 @@ impl Bases {
         let made = tokio::task::spawn_blocking(move || host::overlays(&folder)).await;
         let overlays = made.map_err(std::io::Error::other).and_then(|made| made);
         let overlays = overlays.map_err(|error| {
-            SandboxError::Unavailable(format!("the image `host` in {}: {error}", self.folder.display()))
+            SandboxError::unavailable(format!("the image `host` in {}", self.folder.display()), error)
         })?;
         Ok(Base {
             root: Root { overlays, checkpoint: None, holds: Vec::new() },
@@ -127,13 +128,14 @@ fn over(mut overlays: Vec<(PathBuf, Vec<PathBuf>)>, layers: &[PathBuf]) -> Vec<(
 impl From<ImageError> for SandboxError {
     /// What a caller can do without an image.
     fn from(error: ImageError) -> SandboxError {
-        let text = match error.hint() {
-            Some(hint) => format!("{error} ({hint})"),
-            None => error.to_string(),
+        let remedy = error.remedy();
+        let failed = match error.hint() {
+            Some(hint) => Failed::from(format!("{} ({hint})", with_causes(&error))),
+            None => Failed::by(error.to_string(), error),
         };
-        match error.remedy() {
-            Remedy::RejectTask => SandboxError::Rejected(text),
-            Remedy::Retry | Remedy::Stop => SandboxError::Unavailable(text),
+        match remedy {
+            Remedy::RejectTask => SandboxError::Rejected(failed),
+            Remedy::Retry | Remedy::Stop => SandboxError::Unavailable(failed),
         }
     }
 }

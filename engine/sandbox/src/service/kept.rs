@@ -55,10 +55,9 @@ impl Sandboxes {
     async fn below(&self, kept: &Checkpoint) -> Result<Option<Image>, SandboxError> {
         let Some(text) = kept.labels.get(DIGEST) else { return Ok(None) };
         let gone = || {
-            SandboxError::Unavailable(format!(
-                "the image below checkpoint {} ({text}) is not in the store any more",
-                kept.id
-            ))
+            let below =
+                format!("the image below checkpoint {} ({text}) is not in the store any more", kept.id);
+            SandboxError::Unavailable(below.into())
         };
         let digest = Digest::parse(text, "a label").map_err(|_| gone())?;
         self.store()?.find(&digest).await?.map(Some).ok_or_else(gone)
@@ -95,6 +94,6 @@ impl Sandboxes {
         };
         let _dropped = StopOnDrop(stop);
         let written = tokio::task::spawn_blocking(write).await;
-        Ok(written.map_err(|error| SandboxError::Unavailable(format!("writing it: {error}")))??)
+        Ok(written.map_err(|error| SandboxError::unavailable("writing it", error))??)
     }
 }

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use espalier_agent_client::{Agent, Config, Endpoint, Secret};
+use espalier_core::cause::Failed;
 use espalier_core::failure::Failure;
 use espalier_core::host::sandbox::{Command, Outcome, Program, Sandbox, Sandboxes, Show};
 use espalier_core::host::{BlobInfo, Blobs};
@@ -82,14 +83,15 @@ impl Local {
             });
         }
         if self.fails() {
-            return Err(SandboxError::Unavailable("registry down".to_owned()));
+            return Err(SandboxError::Unavailable("registry down".into()));
         }
         let running = Arc::new(Running::start());
         self.started.lock().unwrap().push(Arc::clone(&running));
         let endpoint = Endpoint::Unix(running.folder.path().join("socket"));
         let mut config = Config::new(endpoint, Secret::new(SECRET), "rollout-1");
         config.reconnect_within = Duration::from_secs(3);
-        let agent = Agent::connect(config).await.map_err(|error| SandboxError::Lost(error.to_string()))?;
+        let agent =
+            Agent::connect(config).await.map_err(|error| SandboxError::Lost(Failed::by("main", error)))?;
         let mut opened = Opened::new(agent);
         opened.workdir = Some(running.folder.path().join("work").display().to_string());
         opened.env = vec![("GIVEN".to_owned(), "by the experiment".to_owned())];

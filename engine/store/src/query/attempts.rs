@@ -58,8 +58,10 @@ pub struct AttemptRow {
     pub turns: u64,
     /// Its tokens.
     pub tokens: TokenSums,
-    /// Its first error.
+    /// Its first error: code and text.
     pub error: Option<String>,
+    /// The code of its first error.
+    pub error_code: Option<String>,
     /// How plugins failed in it.
     pub failures: Vec<PluginFailure>,
 }
@@ -227,6 +229,7 @@ fn attempt_row(row: &AnyRow) -> Result<AttemptRow, StoreError> {
         turns: optional_number(row, "turns")?.unwrap_or_default(),
         tokens,
         error: row.try_get("error")?,
+        error_code: row.try_get("error_code")?,
         failures: words::parse_failures(row.try_get("failures")?)?,
     })
 }

@@ -115,14 +115,7 @@ async fn attempt_started(
 ) -> Result<(), StoreError> {
     let AttemptStarted { group_index, rollout_index, .. } = *attempt;
     let traj_id = ids::traj_id(run_id, group_index, rollout_index, attempt.attempt);
-    let open: Option<i64> = sqlx::query_scalar(
-        "SELECT group_index FROM groups WHERE run_id = $1 AND group_index = $2 AND status IS NULL",
-    )
-    .bind(run_id)
-    .bind(group_index as i64)
-    .fetch_optional(&mut *connection)
-    .await?;
-    if open.is_none() {
+    if !is_open(connection, run_id, group_index).await? {
         return Err(StoreError::Invalid(format!("{traj_id} starts in a group that is not open")));
     }
     let written = sqlx::query(
@@ -232,7 +225,7 @@ async fn write_end(connection: &mut AnyConnection, ended: &Ended) -> Result<(), 
          reward = CASE WHEN $6 = 1 THEN $7 END, trainable = $8, record = $9, record_bytes = $10, turns = $11, \
          steps = $12, calls = $13, host_calls = $14, sampled = $15, trained = $16, masked = $17, dropped = $18, \
          queue_ms = $19, boot_ms = $20, model_ms = $21, env_ms = $22, score_ms = $23, error = $24, \
-         failures = $25 WHERE traj_id = $1",
+         failures = $25, error_code = $26 WHERE traj_id = $1",
     )
     .bind(ended.traj_id.as_str())
     .bind(ended.state)
@@ -259,6 +252,7 @@ async fn write_end(connection: &mut AnyConnection, ended: &Ended) -> Result<(), 
     .bind(ended.timing.score as i64)
     .bind(ended.error.as_deref())
     .bind(ended.failures.as_deref())
+    .bind(ended.error_code.as_deref())
     .execute(connection)
     .await?;
     Ok(())
@@ -387,20 +381,24 @@ async fn give_up_result(
     Ok(())
 }
 
+async fn is_open(connection: &mut AnyConnection, run_id: &str, group_index: u64) -> Result<bool, StoreError> {
+    let open: Option<i64> = sqlx::query_scalar(
+        "SELECT group_index FROM groups WHERE run_id = $1 AND group_index = $2 AND status IS NULL",
+    )
+    .bind(run_id)
+    .bind(group_index as i64)
+    .fetch_optional(connection)
+    .await?;
+    Ok(open.is_some())
+}
+
 async fn abandon_result(
     connection: &mut AnyConnection,
     run_id: &str,
     group_index: u64,
     rollout_index: u32,
 ) -> Result<(), StoreError> {
-    let open: Option<i64> = sqlx::query_scalar(
-        "SELECT group_index FROM groups WHERE run_id = $1 AND group_index = $2 AND status IS NULL",
-    )
-    .bind(run_id)
-    .bind(group_index as i64)
-    .fetch_optional(&mut *connection)
-    .await?;
-    if open.is_none() {
+    if !is_open(connection, run_id, group_index).await? {
         let rollout = format!("{}.r{rollout_index}", ids::group_id(run_id, group_index));
         return Err(StoreError::Invalid(format!("{rollout} is sampled again in a group that is not open")));
     }

@@ -1,6 +1,5 @@
 //! Checking a store, and a disk that is full.
 
-use crate::backend::Backend;
 use crate::export::played;
 use crate::on_both;
 use crate::sample::{NOW, spec, stranger};

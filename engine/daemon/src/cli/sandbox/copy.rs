@@ -10,6 +10,7 @@ use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::text::harmless;
 use espalier_agent_client::{AgentError, wire};
+use espalier_core::cause::with_causes;
 use espalier_sandbox::service::{Sandbox, Sandboxes};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -112,7 +113,7 @@ fn there(path: &[u8], error: &AgentError) -> Problem {
         _ => Exit::Unavailable,
     };
     let path = String::from_utf8_lossy(path);
-    let text = error.to_string();
+    let text = with_causes(error);
     Problem::new(exit, if text.contains(&*path) { text } else { format!("{path}: {text}") })
 }
 

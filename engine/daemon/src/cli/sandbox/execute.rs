@@ -7,6 +7,7 @@ use crate::output::Look;
 use crate::output::problem::Problem;
 use bytes::Bytes;
 use espalier_agent_client::{Agent, AgentError, Event, Follow, Id, command, wire};
+use espalier_core::cause::with_causes;
 use espalier_sandbox::service::{Sandbox, Sandboxes, describe};
 use rustix::process::Signal;
 use rustix::termios::{self, OptionalActions, Termios};
@@ -332,7 +333,7 @@ async fn feed(agent: Agent, target: Id) {
 }
 
 fn problem(id: &str, error: &AgentError) -> Problem {
-    Problem::new(Exit::Unavailable, format!("sandbox {id}: {error}"))
+    Problem::new(Exit::Unavailable, format!("sandbox {id}: {}", with_causes(error)))
 }
 
 fn size() -> Option<wire::Terminal> {

@@ -80,7 +80,7 @@ async fn the_deadline_ends_an_attempt_and_no_wait_goes_beyond_it() {
 
 #[test]
 fn jitter_is_drawn_from_the_whole_bound() {
-    let cut = Fault::Cut { reason: String::new() };
+    let cut = Fault::Cut { source: String::new().into() };
     let bounds: Vec<u128> = (1..6)
         .filter_map(|number| {
             let mut seen = 0;

@@ -106,7 +106,7 @@ pub(super) fn read_generate(
         "abort" => {
             let reason =
                 meta.finish_reason.message.unwrap_or_else(|| "the server gave the request up".to_owned());
-            return Err(Fault::Cut { reason });
+            return Err(Fault::Cut { source: reason.into() });
         }
         other => Finish::Other(other.to_owned()),
     };

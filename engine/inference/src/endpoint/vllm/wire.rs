@@ -321,7 +321,7 @@ fn finish(reason: Option<&str>) -> Result<Finish, Fault> {
         Some("stop") => Ok(Finish::Stop),
         Some("length") => Ok(Finish::Length),
         // The server gave the request up (a pause that aborts, a restart): what it sampled so far is no answer.
-        Some("abort" | "error") => Err(Fault::Cut { reason: "the server gave the request up".to_owned() }),
+        Some("abort" | "error") => Err(Fault::Cut { source: "the server gave the request up".into() }),
         Some(other) => Ok(Finish::Other(other.to_owned())),
         None => Err(Fault::malformed("`choices[0].finish_reason` is missing")),
     }

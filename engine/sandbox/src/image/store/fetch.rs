@@ -158,24 +158,34 @@ fn merged(shared: &Shared, below: &[(PathBuf, Report)]) -> Merged {
 
 impl Fetch<'_> {
     pub(super) async fn run(&self, layers: &[LayerOf]) -> Result<Vec<(PathBuf, Report)>, ImageError> {
-        let rights = self.shared.rights;
-        let missing = |layer: &&LayerOf| match self.shared.folder.read_layer(layer.diff_id.hex(), rights) {
-            Ok(found) => found.is_none(),
-            Err(_) => true,
-        };
         // One layer may be there twice, such as an empty one.
-        let by_id = |layer: &LayerOf| (layer.diff_id.clone(), layer.clone());
-        let mut wanted: BTreeMap<Digest, LayerOf> = layers.iter().filter(missing).map(by_id).collect();
+        let all = layers.iter().map(|layer| (layer.diff_id.clone(), layer.clone())).collect();
+        let wanted = self.missing(all).await?;
         let locks = self.lock(wanted.keys().map(|digest| digest.hex().to_owned())).await?;
-        wanted.retain(|_, layer| missing(&&*layer));
+        let wanted = self.missing(wanted).await?;
         let mut files = self.load(wanted.into_values().collect()).await?;
         drop(locks);
         let folders = self.stack(layers, &mut files).await?;
-        for file in files.into_values() {
-            done_with(&file);
-        }
+        blocking(move || {
+            files.values().for_each(done_with);
+            Ok(())
+        })
+        .await?;
         self.progress.send_modify(|progress| progress.phase = Phase::Done);
         Ok(folders)
+    }
+
+    /// Those of the layers that are not in the store.
+    async fn missing(
+        &self,
+        mut layers: BTreeMap<Digest, LayerOf>,
+    ) -> Result<BTreeMap<Digest, LayerOf>, ImageError> {
+        let shared = Arc::clone(self.shared);
+        blocking(move || {
+            layers.retain(|id, _| !matches!(shared.folder.read_layer(id.hex(), shared.rights), Ok(Some(_))));
+            Ok(layers)
+        })
+        .await
     }
 
     /// The locks of those who make these layers, in the order that everybody keeps.

@@ -15,6 +15,7 @@
 //! `layers-user` is `layers` as an ordinary user unpacks them.
 
 use super::{Name, Pin, Record};
+use crate::image::origin::blocking;
 use crate::image::unpack::{Report, Rights, remove};
 use crate::image::{Digest, ImageError};
 use rustix::fs::{FileType, FlockOperation, Gid, Mode, OFlags, Uid, XattrFlags};
@@ -71,7 +72,8 @@ pub(super) async fn lock_store(path: &Path, exclusive: bool) -> Result<File, Ima
 
 /// Waits for a lock; the caller bounds that.
 pub(super) async fn lock(path: &Path, exclusive: bool) -> Result<File, ImageError> {
-    let file = open_lock(path)?;
+    let place = path.to_path_buf();
+    let file = blocking(move || open_lock(&place)).await?;
     let mut pause = Duration::from_millis(2);
     while !try_lock(&file, exclusive).map_err(|error| ImageError::store("locking", path, error))? {
         tokio::time::sleep(pause).await;

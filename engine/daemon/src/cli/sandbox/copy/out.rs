@@ -120,7 +120,7 @@ async fn get_file(
     let (mut size, mode) = (reader.stat().size, reader.stat().mode);
     let too_long = |size: u64| {
         let message = format!("it is {size} bytes long, at most {FILE_BYTES_MAX} are copied");
-        Ok(Err(AgentError::Refused { reason: wire::Reason::Bound, message }))
+        Ok(Err(AgentError::refused(wire::Reason::Bound, message)))
     };
     if size > FILE_BYTES_MAX {
         return too_long(size);
