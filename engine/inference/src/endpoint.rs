@@ -242,7 +242,7 @@ fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
 fn read_borrowed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|error| {
         let start = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
-        Fault::malformed(Failed::by(format!("{error}; it begins {start:?}"), error))
+        Fault::malformed(Failed::by(format!("it begins {start:?}"), error))
     })
 }
 

@@ -215,7 +215,7 @@ async fn a_fault_that_stays_gives_up_and_is_named() {
         let endpoint = open(&config).await;
         match endpoint.generate(ask("hi", 64, &[])).await.unwrap_err() {
             EndpointError::Unavailable { attempts: 2, last, .. } => {
-                told.push(format!("{}: {last}", fault.name()));
+                told.push(format!("{}: {}", fault.name(), espalier_core::cause::with_causes(&last)));
             }
             other => panic!("{fault:?}: {other}"),
         }

@@ -284,7 +284,10 @@ async fn a_restarted_agent_runs_nothing_of_before() {
     let old_boot = sandbox.agent.hello().boot.clone();
     sandbox.kill();
     let lost = sandbox.agent.run(&id, spec(&text), Excerpts::default()).await.unwrap_err();
-    assert!(lost.to_string().starts_with("sandbox lost: the agent is gone"), "{lost}");
+    assert!(
+        matches!(&lost, espalier_agent_client::AgentError::Lost(loss) if loss.to_string() == "the agent is gone"),
+        "{lost:?}"
+    );
     let (mut child, _) = crate::support::spawn(Way::Beside, sandbox.folder.path(), &[]);
     let again = crate::support::connect(sandbox.folder.path(), "test").await.unwrap();
     assert_ne!(again.hello().boot, old_boot);
