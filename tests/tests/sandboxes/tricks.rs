@@ -35,6 +35,10 @@ struct Shape {
     command: String,
     #[serde(default = "kind")]
     parser: String,
+    /// What the tests' `check` comes from, and how it is imported.
+    helper: Option<String>,
+    #[serde(default)]
+    checked_by: String,
     prepare: Option<String>,
     setup: Option<String>,
 }
@@ -125,6 +129,26 @@ def test_multiplies_by_none():
     assert multiply(2, 0) == 0
 "#;
 
+const HELPED: &str = r#"
+import pytest
+from calc import add, multiply
+
+@pytest.mark.parametrize("a", [1, 2])
+def test_adds(a):
+    check(add, a, 2)
+
+def test_first(): check(add, 1, 4)
+def test_more(): check(add, 5, 4)
+
+def test_multiplies():
+    assert multiply(2, 3) == 6
+
+def test_multiplies_by_none():
+    assert multiply(2, 0) == 0
+"#;
+
+const HELPER: &str = "def check(add, a, b):\n    assert add(a, b) == a + b\n";
+
 impl Shape {
     /// The library's main file, the folder in which its modules lie, and the one that they are imported from.
     fn places(&self) -> (String, String, String) {
@@ -135,7 +159,7 @@ impl Shape {
         }
     }
 
-    fn hidden(&self) -> (String, &'static str, [&'static str; 6]) {
+    fn hidden(&self) -> (String, String, [&'static str; 6]) {
         let path = if self.tests == "." {
             self.hidden_name.clone()
         } else {
@@ -148,6 +172,17 @@ impl Shape {
                     "test_adds_1",
                     "test_adds_2",
                     "test_adds_3",
+                    "test_more",
+                    "test_multiplies",
+                    "test_multiplies_by_none",
+                ],
+            ),
+            "helped" => (
+                HELPED,
+                [
+                    "test_adds[1]",
+                    "test_adds[2]",
+                    "test_first",
                     "test_more",
                     "test_multiplies",
                     "test_multiplies_by_none",
@@ -176,7 +211,7 @@ impl Shape {
                 ],
             ),
         };
-        (path, text, names)
+        (path, format!("{}\n{text}", self.checked_by), names)
     }
 
     fn task(&self, id: &str, trick: &Trick) -> Value {
@@ -194,6 +229,10 @@ impl Shape {
             );
         }
         files.insert(inner(&path), OLD_TEST.to_owned());
+        let helper = self.helper.as_deref().unwrap_or_default();
+        if !helper.is_empty() {
+            files.entry(inner(helper)).or_insert_with(|| HELPER.to_owned());
+        }
         let names = names.map(|name| match &*self.hidden {
             "unittest" => format!("tests.test_calc.Cases.{name}"),
             _ => format!("{path}::{name}"),
@@ -213,7 +252,8 @@ impl Shape {
         if let Some(prepare) = &self.prepare {
             tests["prepare"] = Value::from(prepare.as_str());
         }
-        let variables = format!("CORE={core} LIB={folder} ROOT={root} TESTS={}\n", self.tests);
+        let variables =
+            format!("CORE={core} LIB={folder} ROOT={root} TESTS={} HELPER={helper}\n", self.tests);
         json!({
             "id": id,
             "instruction": "Mend it.",
@@ -246,7 +286,7 @@ async fn no_trick_is_scored_as_solved_but_those_that_the_guide_names() {
         toml::from_str(include_str!("../../cases/tricks/tricks.toml")).unwrap();
     let shapes: BTreeMap<String, Shape> =
         toml::from_str(include_str!("../../cases/tricks/shapes.toml")).unwrap();
-    assert!(kinds["outside"].len() >= 45 && kinds["inside"].len() >= 4 && shapes.len() >= 9);
+    assert!(kinds["outside"].len() >= 60 && kinds["inside"].len() >= 4 && shapes.len() >= 16);
     // All of them take a quarter of an hour and more: `ESPALIER_TRICKS=all`, or a part of their names.
     let wish = std::env::var("ESPALIER_TRICKS").unwrap_or_default();
     let mut tasks = Vec::new();
@@ -277,9 +317,8 @@ async fn no_trick_is_scored_as_solved_but_those_that_the_guide_names() {
     let settings = "name = \"tricks\"\n[tasks]\nsource = \"tricks.jsonl\"\n[groups]\nsize = 1\nconcurrent_rollouts = 4\n[harness]\nplugin = \"reference\"\ngrants = [\"private-task\"]\n[sandbox]\nimage = \"host\"\n[[rewards]]\nplugin = \"tests-reward\"\nsettings = { partial = true }\n";
     std::fs::write(&experiment, settings).unwrap();
     let played = run_for(store.path(), &["run", &experiment.display().to_string()], PATIENCE).await;
-    assert!(played.status.success(), "{}", text(&played));
     let runs = json(store.path(), &["list"]).await;
-    let id = runs[0]["run_id"].as_str().unwrap();
+    let id = runs[0]["run_id"].as_str().unwrap_or_else(|| panic!("{}", text(&played)));
     let mut wrong = Vec::new();
     for (index, (name, kind, trick, _)) in tasks.iter().enumerate() {
         let shown = json(store.path(), &["show", &format!("{id}.g{index}.r0")]).await;
@@ -294,6 +333,7 @@ async fn no_trick_is_scored_as_solved_but_those_that_the_guide_names() {
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), tasks.len(), wrong.join("\n"));
+    assert!(played.status.success(), "{}", text(&played));
     assert!(store.sandboxes().await.is_empty(), "rollouts left sandboxes");
 }
 

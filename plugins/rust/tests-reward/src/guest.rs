@@ -3,6 +3,7 @@
 espalier_sdk::bindings!("reward-plugin");
 
 mod asked;
+mod built;
 mod commands;
 mod ground;
 
@@ -10,14 +11,14 @@ use crate::Settings;
 use crate::guard::{Guard, PLUGIN, ROOTS, isolated};
 use crate::python::{PythonRules, is_python};
 use crate::task::{Job, Place};
-use crate::verdict::{Ended, Run, Verdict, end_of, own_verdict, verdict};
+use crate::verdict::{Run, Verdict, own_verdict, verdict};
 use asked::Asked;
 use bindings::espalier::base::random;
-use bindings::espalier::sandbox::sandboxes::{self, Ending, Sandbox, WriteOptions};
-use bindings::espalier::sandbox::scoring::open_fresh;
+use bindings::espalier::sandbox::sandboxes::{self, Sandbox, WriteOptions};
 use bindings::exports::espalier::plugin::reward::{RolloutView, Score};
+use built::{built, failed};
 use commands::{carried_out, ended, files_of, output, read_text, shell, text, write_options};
-use ground::{fresh, put_back, put_hidden};
+use ground::{fresh, put_hidden};
 use std::collections::BTreeMap;
 
 /// Most bytes of a report.
@@ -75,36 +76,27 @@ fn wrecked(failure: Failure) -> Stop {
 
 fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
     let left = sandboxes::open(&settings.sandbox)?;
-    let asked = if job.tests.place == Place::Fresh && is_python(job.kind) {
+    let mut asked = if job.tests.place == Place::Fresh && is_python(job.kind) {
         Some(Asked::ask(job, settings)?)
     } else {
         None
     };
-    let ground = match job.tests.place {
-        Place::Place => left,
-        Place::Fresh => fresh(&left, job, settings, asked.as_ref())?,
+    let ground = match (job.tests.place, &mut asked) {
+        (Place::Place, _) => left,
+        (Place::Fresh, Some(asked)) if job.tests.prepare.is_some() => built(&left, job, settings, asked)?,
+        (Place::Fresh, asked) => fresh(&left, job, settings, asked.as_ref())?,
     };
-    if let Some(text) = &job.tests.prepare {
+    if let Some(text) = job.tests.prepare.as_ref().filter(|_| asked.is_none()) {
         let outcome = carried_out(&ground, &shell(text.clone(), job, settings)).map_err(wrecked)?;
-        if let Ended::Otherwise(how) = ended(&outcome) {
-            return Ok(Verdict::zero(
-                "prepare",
-                format!("preparing the tests: {how}: {}", end_of(&output(&outcome))),
-            ));
-        }
-        if !matches!(outcome.ending, Ending::ExitCode(0)) {
-            let reason = format!("preparing the tests failed: {}", end_of(&output(&outcome)));
-            return Ok(Verdict::zero("prepare", reason));
-        }
-        if let Some(asked) = &asked {
-            put_back(&ground, asked)?;
+        if let Some(how) = failed(&outcome) {
+            return Ok(Verdict::zero("prepare", how));
         }
     }
-    let rules = asked.map(|asked| asked.rules);
+    let rules = asked.as_ref().map(|asked| &asked.rules);
     // Behind the preparation, which may run the library's own set-up.
     put_hidden(&ground, job)?;
     let launch = Guard::new(&random::bytes(16)?);
-    let command = launched(&ground, job, rules.as_ref(), &launch)?;
+    let command = launched(&ground, job, rules, &launch)?;
     let guard = job.guard.then_some(&launch);
     let written = job.report.iter().map(|(path, _)| path).chain(&job.tests.score_files);
     for path in written {
@@ -124,8 +116,8 @@ fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
     let path = guard.map(Guard::report_path).or_else(|| job.report.as_ref().map(|(path, _)| path.clone()));
     let report = path.map(|path| read_text(&ground, &path, REPORT_BYTES_MAX)).transpose()?.flatten();
     let run = Run { ended: ended(&outcome), output: output(&outcome), report };
-    if let Some(rules) = &rules {
-        from_their_roots(&ground, job, settings, rules, &launch)?;
+    if let Some(asked) = &asked {
+        from_their_roots(&ground, asked, &launch)?;
     }
     Ok(verdict(job, &run, guard, settings))
 }
@@ -159,29 +151,16 @@ fn launched(
 }
 
 /// That the tests have run over modules from elsewhere is nothing that the agent's work could show.
-fn from_their_roots(
-    ground: &Sandbox,
-    job: &Job,
-    settings: &Settings,
-    rules: &PythonRules,
-    launch: &Guard,
-) -> Result<(), Stop> {
+fn from_their_roots(ground: &Sandbox, asked: &Asked, launch: &Guard) -> Result<(), Stop> {
     let mut origins = BTreeMap::new();
     for path in files_of(ground, &launch.folder(), "origins-")? {
         let said = read_text(ground, &path, REPORT_BYTES_MAX)?.unwrap_or_default();
         origins.extend(serde_json::from_str::<BTreeMap<String, String>>(&said).unwrap_or_default());
     }
-    let Some((name, origin)) = rules.stray(&origins) else { return Ok(()) };
-    if job.tests.prepare.is_some() && rules.side().inner(origin).is_none() {
-        // Built and installed by `prepare`, unless it was there before.
-        match open_fresh(&settings.sandbox)?.stat(&text(origin), true) {
-            Err(Failure::Other(_)) => return Ok(()),
-            Err(failure) => return Err(Stop::Failed(failure)),
-            Ok(_) => {}
-        }
-    }
+    origins.retain(|_, origin| !asked.installs(origin));
+    let Some((name, origin)) = asked.rules.stray(&origins) else { return Ok(()) };
     Err(Stop::Failed(invalid(format!(
         "the tests import `{name}` from {origin}, which no change in {} reaches",
-        rules.side().workdir
+        asked.rules.side().workdir
     ))))
 }

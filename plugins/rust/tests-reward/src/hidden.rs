@@ -19,6 +19,8 @@ pub struct Report {
     pub files: Vec<String>,
     /// First parts of the names that code in the working folder imports.
     pub imported: Vec<String>,
+    /// What code in the working folder speaks of, by its path.
+    pub uses: BTreeMap<String, Names>,
     /// Names of the standard library.
     pub standard: Vec<String>,
     /// Modules that editable installations map, with where they lie.
@@ -27,6 +29,16 @@ pub struct Report {
     pub needed: Vec<String>,
     /// Where it is pytest that reports.
     pub pytest: Option<Pytest>,
+}
+
+/// Names of modules, with dots, in one file of code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Names {
+    /// In its imports; relative ones begin with dots.
+    pub imported: Vec<String>,
+    /// In its texts.
+    pub quoted: Vec<String>,
 }
 
 /// How pytest is set up.
@@ -51,10 +63,14 @@ pub struct HiddenSide {
     pub files: BTreeSet<String>,
     /// Folders of `sys.path` in the working folder, in order.
     pub roots: Vec<String>,
+    /// Folders of `sys.path` elsewhere, absolute, in order.
+    pub elsewhere: Vec<String>,
     /// Those before the standard library, absolute, which the runner or the current folder put there.
     pub front: Vec<String>,
     /// First parts of imported names.
     pub imported: BTreeSet<String>,
+    /// What code speaks of, by its path.
+    pub uses: BTreeMap<String, Names>,
     /// Names of the standard library.
     pub standard: BTreeSet<String>,
     /// Modules with where they lie.
@@ -73,6 +89,11 @@ impl HiddenSide {
         let mut setups: Vec<Pytest> = Vec::new();
         for report in reports {
             let inner: Vec<Option<String>> = report.path.iter().map(|path| side.inner(path)).collect();
+            for (path, _) in report.path.iter().zip(&inner).filter(|(_, inner)| inner.is_none()) {
+                if !side.elsewhere.contains(path) {
+                    side.elsewhere.push(path.clone());
+                }
+            }
             let before = inner.iter().take_while(|inner| inner.is_some()).count();
             for (at, root) in inner.into_iter().enumerate().filter_map(|(at, inner)| Some((at, inner?))) {
                 let whole = report.path[at].clone();
@@ -90,6 +111,7 @@ impl HiddenSide {
             }
             side.files.extend(report.files);
             side.imported.extend(report.imported);
+            side.uses.extend(report.uses);
             side.standard.extend(report.standard);
             side.needed.extend(report.needed);
             setups.extend(report.pytest);
@@ -119,7 +141,11 @@ impl HiddenSide {
 
     /// Files and links in a folder, at any depth.
     pub fn below<'a>(&'a self, folder: &str) -> impl Iterator<Item = &'a str> {
-        let start = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        self.starting_with(if folder.is_empty() { String::new() } else { format!("{folder}/") })
+    }
+
+    /// Files and links whose paths start so.
+    pub fn starting_with(&self, start: String) -> impl Iterator<Item = &str> {
         let files = self.files.range(start.clone()..);
         files.map(String::as_str).take_while(move |file| file.starts_with(&start))
     }

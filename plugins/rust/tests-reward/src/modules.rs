@@ -1,5 +1,6 @@
 //! Which modules of a working folder are the library's own: those that can be imported from it before any agent came.
 
+use crate::folders::TestFolders;
 use crate::hidden::{HiddenSide, folder_of, joined, name_of, upwards};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,14 +31,6 @@ pub struct Modules {
     bases: BTreeSet<String>,
 }
 
-/// Folders that hold tests, at any depth.
-const TESTS: [&str; 3] = ["tests", "test", "testing"];
-
-/// Whether a folder is one of tests, or lies in one.
-pub fn in_tests(folder: &str) -> bool {
-    folder.split('/').any(|part| TESTS.contains(&part))
-}
-
 /// Whether a file can be imported, by its name.
 pub fn is_module(path: &str) -> bool {
     MODULES.iter().any(|end| path.ends_with(end))
@@ -50,16 +43,22 @@ pub fn stem(path: &str) -> &str {
 }
 
 impl Modules {
-    /// Of this hidden side, whose tests' files are those; `wanted`: modules that the task names besides, with dots; `builds`: whether
-    /// something is built before the tests.
-    pub fn new(side: &HiddenSide, tests: &BTreeSet<String>, wanted: &[String], builds: bool) -> Modules {
+    /// Of this hidden side, whose tests' files and folders are those; `wanted`: modules that the task names besides, with dots;
+    /// `builds`: whether something is built before the tests.
+    pub fn new(
+        side: &HiddenSide,
+        tests: &BTreeSet<String>,
+        folders: &TestFolders,
+        wanted: &[String],
+        builds: bool,
+    ) -> Modules {
         let mut modules = Modules::default();
         let mut searched: BTreeSet<String> = side.roots.iter().cloned().collect();
         if builds {
             // What is built from there is imported from elsewhere.
             searched.extend(side.sources());
         }
-        for root in searched.iter().filter(|root| !in_tests(root)) {
+        for root in searched.iter().filter(|root| !folders.has(root)) {
             modules.search(side, root);
         }
         if modules.own.is_empty() && side.mapped.is_empty() {
@@ -91,7 +90,7 @@ impl Modules {
         }
         // What the task names lies where modules of a library do: not with the tests.
         let mut roots: BTreeSet<String> = modules.roots.keys().cloned().collect();
-        roots.retain(|root| !in_tests(root));
+        roots.retain(|root| !folders.has(root));
         roots.extend(side.mapped.values().flatten().map(|place| folder_of(place).to_owned()));
         for (name, root) in wanted.iter().flat_map(|name| roots.iter().map(move |root| (name, root))) {
             let first = name.split('.').next().unwrap_or(name).to_owned();
@@ -239,7 +238,7 @@ mod tests {
         ) {
             let tests = tests.iter().map(|test| (*test).to_owned()).collect();
             let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
-            let modules = Modules::new(side, &tests, &wanted, builds);
+            let modules = Modules::new(side, &tests, &TestFolders::default(), &wanted, builds);
             let own: Vec<(&str, &str)> =
                 modules.own.iter().map(|module| (&*module.name, &*module.base)).collect();
             assert_eq!(own, expect);
@@ -290,7 +289,7 @@ mod tests {
     #[test]
     fn paths_are_a_modules_own_by_its_name() {
         let side = side(&["src"], &["src/calc/__init__.py"], &[]);
-        let modules = Modules::new(&side, &BTreeSet::new(), &[], false);
+        let modules = Modules::new(&side, &BTreeSet::new(), &TestFolders::default(), &[], false);
         for path in
             ["src/calc", "src/calc.py", "src/calc/a/b.txt", "src/calc.cpython-311-x86_64-linux-gnu.so"]
         {
@@ -306,7 +305,7 @@ mod tests {
     fn no_new_name_comes_into_the_import_path() {
         let files = ["calc/__init__.py", "calc/plug/test_x.py", "calc/plug/one.py", "calc/sub/__init__.py"];
         let tests = BTreeSet::from(["calc/plug/test_x.py".to_owned()]);
-        let modules = Modules::new(&side(&[""], &files, &[]), &tests, &[], false);
+        let modules = Modules::new(&side(&[""], &files, &[]), &tests, &TestFolders::default(), &[], false);
         for path in
             ["calc/new.py", "calc/plug/one.py", "calc/plug/one/a.py", "calc/plug/data.json", "calc/json.py"]
         {

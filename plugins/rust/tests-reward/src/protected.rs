@@ -53,7 +53,7 @@ pub enum Fate {
     LeftOutIfNew(String),
     /// It is applied, and the runner's tables in this file are put back.
     Mended(String),
-    /// It is applied, and is as before when the tests run.
+    /// It is applied where `prepare` runs over the agent's work, and is as before where the tests run.
     KeptForPrepare,
     /// It is left out, but for the removal of these files, from the working folder.
     OnlyRemoved(Vec<String>),
@@ -65,16 +65,25 @@ pub struct Hidden {
     /// From the working folder; folders without `/` at their end.
     paths: BTreeSet<String>,
     programs: BTreeSet<String>,
+    /// Of `paths`, files that the task brings.
+    brought: BTreeSet<String>,
 }
 
 impl Hidden {
     /// Of this job.
     pub fn new(job: &Job, workdir: &str) -> Hidden {
         let patched = job.tests.patch.as_deref().map(patched_files).unwrap_or_default();
-        let given = job.tests.files.keys().chain(&job.tests.reset).cloned();
-        let report = job.report.iter().map(|(path, _)| path.clone());
-        let paths = given.chain(report).chain(patched).filter_map(|path| relative(&path, workdir)).collect();
-        Hidden { paths, programs: programs(&job.command) }
+        let given = job.tests.files.keys().cloned().chain(patched);
+        let brought: BTreeSet<String> = given.filter_map(|path| relative(&path, workdir)).collect();
+        let more = job.tests.reset.iter().chain(job.report.iter().map(|(path, _)| path));
+        let more = more.filter_map(|path| relative(path, workdir));
+        let paths = brought.iter().cloned().chain(more).collect();
+        Hidden { paths, programs: programs(&job.command), brought }
+    }
+
+    /// Whether it is a file of `files` or `patch`.
+    pub fn brings(&self, path: &str) -> bool {
+        self.brought.contains(path)
     }
 
     /// Whether it is such a file, or lies in such a folder.

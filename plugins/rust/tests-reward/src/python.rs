@@ -2,8 +2,9 @@
 //! decides about tests, whatever it is called, is as it was before.
 
 use crate::changes::Change;
+use crate::folders::{Known, TestFolders};
 use crate::hidden::{HiddenSide, folder_of, joined, name_of, upwards};
-use crate::modules::{Modules, in_tests, is_module};
+use crate::modules::{Modules, is_module};
 use crate::protected::{Fate, Hidden, patched_files};
 use crate::task::Job;
 use espalier_test_logs::Kind;
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const FOLDERS: [&str; 5] = ["__pycache__", ".pytest_cache", ".git", ".hg", "node_modules"];
 const FOLDER_ENDS: [&str; 3] = [".egg-info", ".dist-info", ".egg"];
 const FILE_ENDS: [&str; 3] = [".pyc", ".pyo", ".pth"];
-/// Files that a package is built by; they count while `prepare` runs, and are put back behind it.
+/// Files that a package is built by; they count where `prepare` runs over the agent's work, and nowhere else.
 const BUILD_FILES: [&str; 12] = [
     "setup.py",
     "setup.cfg",
@@ -44,6 +45,8 @@ pub struct PythonRules {
     hidden: Hidden,
     /// Patterns of names of files that hold tests.
     patterns: Vec<String>,
+    /// Folders that are the tests' own.
+    folders: TestFolders,
     /// Folders that hold such files, other than those of `conftest.py`.
     with_tests: BTreeSet<String>,
     /// Folders that hold modules.
@@ -74,13 +77,25 @@ impl PythonRules {
         let above = tests.iter().flat_map(|test| upwards(folder_of(test))).map(str::to_owned).collect();
         let sources = side.files.iter().filter(|file| is_module(file) && !tests.contains(*file));
         let with_modules = sources.map(|file| folder_of(file).to_owned()).collect();
-        let modules = Modules::new(&side, &tests, &job.tests.modules, job.tests.prepare.is_some());
+        let hidden = Hidden::new(job, &side.workdir);
         let reference = job.reference_patch.as_deref().map(patched_files).unwrap_or_default();
+        let named: BTreeSet<String> = reference.into_iter().collect();
+        let is_own = |path: &&String| !hidden.covers(path) && !is_test(path);
+        let of_task = side.files.iter().filter(|file| file.ends_with(".py") && hidden.brings(file));
+        let known = Known {
+            tests: of_task.chain(&tests).filter(|test| name_of(test) != "conftest.py").cloned().collect(),
+            named: named.iter().filter(is_own).cloned().collect(),
+            modules: job.tests.modules.clone(),
+        };
+        let folders = TestFolders::new(&side, &known);
+        let builds = job.tests.prepare.is_some();
+        let modules = Modules::new(&side, &tests, &folders, &job.tests.modules, builds);
         let mut rules = PythonRules {
             named_modules: modules.only(&job.tests.modules),
-            hidden: Hidden::new(job, &side.workdir),
-            named: reference.into_iter().collect(),
-            builds: job.tests.prepare.is_some(),
+            hidden,
+            named,
+            folders,
+            builds,
             protected: BTreeSet::new(),
             side,
             modules,
@@ -112,6 +127,11 @@ impl PythonRules {
     /// The hidden side.
     pub fn side(&self) -> &HiddenSide {
         &self.side
+    }
+
+    /// Folders that are the tests' own.
+    pub fn folders(&self) -> &TestFolders {
+        &self.folders
     }
 
     /// The library's modules.
@@ -166,7 +186,8 @@ impl PythonRules {
         // A folder is a package, or none, as before: it decides what a test is called and what is imported from where.
         if name == "__init__.py" && self.above.contains(folder) {
             let plain = !change.removed && !change.folder && !change.link;
-            return if plain && self.side.has(path) { Fate::Kept } else { Fate::LeftOut };
+            let own = plain && !self.folders.packages.contains(folder);
+            return if own && self.side.has(path) { Fate::Kept } else { Fate::LeftOut };
         }
         if self.modules.has(path) {
             let fine = change.removed || change.folder || self.keeps_names(path, change);
@@ -210,7 +231,7 @@ impl PythonRules {
         let from = named.map_or(0, |base| base.len().min(of.len()));
         let itself = named.is_some_and(|base| !path[base.len()..].starts_with('/'));
         let is_file = || matches(&self.patterns, path) || self.is_data_beside(path);
-        in_tests(&of[from..]) || (!folder && !itself && is_file())
+        self.folders.has_inside(of, from) || (!folder && !itself && is_file())
     }
 
     /// Whether it is data that was there before, in a folder with tests, or in one below it without any module.

@@ -4,7 +4,7 @@ use super::Failure;
 use super::Stop;
 use super::bindings::espalier::base::blobs;
 use super::bindings::espalier::sandbox::sandboxes::{
-    Command, Ending, Outcome, Path, Program, Sandbox, WriteOptions,
+    Command, Ending, Outcome, Path, Process, Program, Sandbox, WriteOptions,
 };
 use crate::Settings;
 use crate::task::Job;
@@ -83,8 +83,18 @@ pub(super) fn shell(command: String, job: &Job, settings: &Settings) -> Command 
 
 /// Runs a command to its end, for longer than one import may wait.
 pub(super) fn carried_out(ground: &Sandbox, command: &Command) -> Result<Outcome, Failure> {
+    to_its_end(&started(ground, command)?)
+}
+
+/// Starts a command without input.
+pub(super) fn started(ground: &Sandbox, command: &Command) -> Result<Process, Failure> {
     let process = ground.start(command)?;
     process.close_stdin()?;
+    Ok(process)
+}
+
+/// Waits for a command that has a timeout.
+pub(super) fn to_its_end(process: &Process) -> Result<Outcome, Failure> {
     loop {
         if let Some(outcome) = process.wait(WAIT_MS)? {
             return Ok(outcome);

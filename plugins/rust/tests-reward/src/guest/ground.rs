@@ -1,8 +1,8 @@
-//! The sandbox in which the tests run: fresh, with what counts of the agent's work, and with the hidden tests.
+//! A fresh sandbox with what counts of the agent's work, and the hidden tests. Where something is built before them: `built.rs`.
 
 use super::asked::{Asked, workdir};
 use super::bindings::espalier::base::{blobs, log};
-use super::bindings::espalier::sandbox::sandboxes::{PatchOptions, Sandbox, WriteOptions};
+use super::bindings::espalier::sandbox::sandboxes::{PatchOptions, Sandbox};
 use super::bindings::espalier::sandbox::scoring::open_fresh;
 use super::commands::{SLICE_BYTES, read_text, text, write_options};
 use super::{Failure, Stop, TABLES_BYTES_MAX, blame, invalid, wrecked};
@@ -18,8 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const BLOB_BYTES_MAX: usize = 64 << 20;
 /// Most paths that a log tells of.
 const TOLD_MAX: usize = 100;
-/// Most paths that are put back behind `prepare`.
-const PUT_BACK_MAX: usize = 20_000;
 
 /// A new sandbox with the agent's work, less what does not count.
 pub(super) fn fresh(
@@ -39,10 +37,10 @@ pub(super) fn fresh(
     }
     let ground = open_fresh(&settings.sandbox)?;
     let mut kept = match asked {
-        Some(asked) => kept(&work.blob, &ground, &mut |change| asked.rules.fate(change))?,
+        Some(asked) => kept(&work.blob, &ground, true, &mut |change| asked.rules.fate(change))?,
         None => {
             let rules = Rules::new(job, &workdir(&ground, settings)?);
-            kept(&work.blob, &ground, &mut |change| rules.fate(change))?
+            kept(&work.blob, &ground, true, &mut |change| rules.fate(change))?
         }
     };
     let mut before = BTreeMap::new();
@@ -50,16 +48,7 @@ pub(super) fn fresh(
         let was = read_text(&ground, &path, TABLES_BYTES_MAX)?;
         before.insert(path, was);
     }
-    for folder in &kept.folders {
-        ground.make_folder(&text(folder), &write_options()).map_err(wrecked)?;
-    }
-    let applied = ground.apply_changes(&kept.blob);
-    applied.map_err(|failure| {
-        blame(failure, "not-applied", "the agent's work does not apply to a fresh sandbox")
-    })?;
-    for path in &kept.removed {
-        ground.remove(&text(path), true, true).map_err(wrecked)?;
-    }
+    apply(&ground, &kept)?;
     for (path, was) in before {
         let Some(is) = read_text(&ground, &path, TABLES_BYTES_MAX)? else { continue };
         let put_back = match mended(&path, was.as_deref(), &is) {
@@ -72,9 +61,24 @@ pub(super) fn fresh(
     Ok(ground)
 }
 
+/// Applies what is kept.
+pub(super) fn apply(ground: &Sandbox, kept: &Kept) -> Result<(), Stop> {
+    for folder in &kept.folders {
+        ground.make_folder(&text(folder), &write_options()).map_err(wrecked)?;
+    }
+    let applied = ground.apply_changes(&kept.blob);
+    applied.map_err(|failure| {
+        blame(failure, "not-applied", "the agent's work does not apply to a fresh sandbox")
+    })?;
+    for path in &kept.removed {
+        ground.remove(&text(path), true, true).map_err(wrecked)?;
+    }
+    Ok(())
+}
+
 /// What is applied of an agent's work.
 #[derive(Default)]
-struct Kept {
+pub(super) struct Kept {
     blob: String,
     /// Files whose tables are put back.
     tables: BTreeSet<String>,
@@ -84,7 +88,13 @@ struct Kept {
     folders: BTreeSet<String>,
 }
 
-fn kept(blob: &str, ground: &Sandbox, fate: &mut dyn FnMut(Change<'_>) -> Fate) -> Result<Kept, Stop> {
+/// Goes through work for this sandbox; `told`: the log says what is left out.
+pub(super) fn kept(
+    blob: &str,
+    ground: &Sandbox,
+    told: bool,
+    fate: &mut dyn FnMut(Change<'_>) -> Fate,
+) -> Result<Kept, Stop> {
     let (mut kept, mut bytes) = (Kept::default(), Vec::new());
     let (mut new, mut names, mut failed) = (BTreeMap::new(), Vec::new(), None);
     let mut without: BTreeSet<String> = BTreeSet::new();
@@ -141,8 +151,10 @@ fn kept(blob: &str, ground: &Sandbox, fate: &mut dyn FnMut(Change<'_>) -> Fate) 
     let count = names.len();
     names.truncate(TOLD_MAX);
     let more = if count > TOLD_MAX { format!(" and {} more", count - TOLD_MAX) } else { String::new() };
-    let told = format!("left out of the agent's work: {}{more}", names.join(", "));
-    log::write(log::Level::Info, &told, None);
+    if told {
+        let told = format!("left out of the agent's work: {}{more}", names.join(", "));
+        log::write(log::Level::Info, &told, None);
+    }
     kept.blob = blobs::put(&bytes, "application/x-espalier-changes")?;
     Ok(kept)
 }
@@ -171,59 +183,6 @@ fn filtered(
         filter.push(&slice, keep, kept).map_err(malformed)?;
     }
     filter.finish().map_err(malformed)
-}
-
-/// Behind `prepare`: whatever does not count as the library's own is as `prepare` leaves it without the agent's work.
-pub(super) fn put_back(ground: &Sandbox, asked: &Asked) -> Result<(), Stop> {
-    let work = ground.changes(None).map_err(|failure| {
-        blame(failure, "prepare", "what `prepare` made of the agent's work is too much to look through")
-    })?;
-    let mut wrong = Vec::new();
-    read_changes(&work.blob, &mut |change| {
-        let fate = asked.rules.fate(change);
-        if !matches!(fate, Fate::Kept) && !matches!((&fate, change.removed), (Fate::OnlyRemoved(_), true)) {
-            wrong.push((change.path.to_vec(), change.added, change.removed, change.folder));
-        }
-        false
-    })?;
-    if wrong.len() > PUT_BACK_MAX {
-        let reason = format!("`prepare` changed {} paths outside of the library", wrong.len());
-        return Err(Stop::Scored(Verdict::zero("prepare", reason)));
-    }
-    for (path, added, removed, folder) in wrong {
-        let there = asked.prepared(&path).unwrap_or(!added);
-        let Ok(path) = String::from_utf8(path) else { continue };
-        if !there {
-            if !removed {
-                ground.remove(&text(&path), true, true).map_err(wrecked)?;
-            }
-            continue;
-        }
-        if removed {
-            let inner = asked.rules.side().inner(&path).unwrap_or_default();
-            let below: Vec<String> = asked.rules.side().below(&inner).map(str::to_owned).collect();
-            for file in
-                below.iter().map(|file| format!("{}/{file}", asked.rules.side().workdir)).chain([path])
-            {
-                copy(ground, asked, &file)?;
-            }
-        } else if !folder {
-            copy(ground, asked, &path)?;
-        }
-    }
-    Ok(())
-}
-
-/// Puts a file back as it is without the agent's work; what is no file goes.
-fn copy(ground: &Sandbox, asked: &Asked, path: &str) -> Result<(), Stop> {
-    if asked.has_file(path)? {
-        let blob = asked.sandbox.file_to_blob(&text(path))?;
-        ground.remove(&text(path), true, true).map_err(wrecked)?;
-        let mode = asked.sandbox.stat(&text(path), false)?.mode;
-        let options = WriteOptions { mode: Some(mode & 0o7777), ..write_options() };
-        return ground.blob_to_file(&blob, &text(path), &options).map_err(wrecked);
-    }
-    Ok(())
 }
 
 /// The hidden tests. A patch that does not apply is the task's fault: what it is about was reset.

@@ -15,6 +15,12 @@ SKIPPED = {".git", ".hg", ".svn", "node_modules", "__pycache__"}
 # `from a.b import c`, `import a.b`, `import a as b, c`
 IMPORT = re.compile(r"^[ \t>.]*(?:from[ \t]+(\w+)[\w.]*[ \t]+import\b|import[ \t]+(\w+(?:[\w., \t])*?)[ \t\r]*(?:$|[#;]))", re.M)
 
+# `from .a.b import (c, d)`, `import a.b as x, c`
+FROM = re.compile(r"^[ \t>]*from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n#;]*)", re.M)
+PLAIN = re.compile(r"^[ \t>]*import[ \t]+([^\n#;]+)", re.M)
+QUOTED = re.compile(r"[\"']([A-Za-z_]\w*(?:\.\w+)*)[\"']")
+NAMES_MAX = 2000
+
 
 def workdir():
     return os.path.realpath(os.environ.get("ESPALIER_WORKDIR") or os.getcwd())
@@ -62,6 +68,33 @@ def imported(top, files):
     return sorted(name for name, users in found.items() if users - {name})
 
 
+def listed(several):
+    """The names in `a.b as x, c`."""
+    words = [part.split() for part in several.strip("()").replace("\\\n", " ").split(",")]
+    return [part[0] for part in words if part and re.match(r"[\w.]+$", part[0])]
+
+
+def uses(top, files):
+    """The modules that each file of code may speak of."""
+    known = {re.split(r"[/.]", path)[0] for path in files} | {re.split(r"[/.]", path)[0] for path in inner(files)}
+    found = {}
+    for path in [path for path in files if path.endswith(".py")][:READ_MAX]:
+        code = text(os.path.join(top, path))
+        names = set()
+        for base, several in FROM.findall(code):
+            names.update(base + ("" if base.endswith(".") else ".") + name for name in listed(several) or [""])
+        for several in PLAIN.findall(code):
+            names.update(listed(several))
+        quoted = {name for name in QUOTED.findall(code) if name.split(".")[0] in known}
+        found[path] = {"imported": sorted(names)[:NAMES_MAX], "quoted": sorted(quoted)[:NAMES_MAX]}
+    return found
+
+
+def inner(files):
+    """Paths in the folders in which a tree keeps its modules."""
+    return [path.split("/", 1)[1] for path in files if path.startswith(("src/", "lib/"))]
+
+
 def standard():
     names = set(getattr(sys, "stdlib_module_names", ())) | set(sys.builtin_module_names)
     if not hasattr(sys, "stdlib_module_names"):
@@ -104,6 +137,7 @@ def report(**more):
         "path": [real(path) for path in own],
         "files": files,
         "imported": imported(top, files),
+        "uses": uses(top, files),
         "standard": standard(),
         "mapped": mapped(top, files),
     }
@@ -179,4 +213,8 @@ elif __name__ == "sitecustomize":
 else:
     import pytest
 
-    pytest_load_initial_conftests = pytest.hookimpl(tryfirst=True)(before_conftests)
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_load_initial_conftests(early_config):
+        # Around all others: pytest imports the categories of `filterwarnings` in one of them, and those may be the library's.
+        before_conftests(early_config)
+        yield

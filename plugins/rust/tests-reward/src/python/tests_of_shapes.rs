@@ -1,6 +1,6 @@
 use super::*;
 use crate::Settings;
-use crate::hidden::Pytest;
+use crate::hidden::{Names, Pytest};
 
 /// One task: what lies in its working folder before the agent, and where modules are imported from.
 struct Shape {
@@ -187,7 +187,7 @@ const SHAPES: [Shape; 10] = [
         files: &["src/calc/__init__.py", "setup.py", "ext/fast.c", "tests/test_calc.py"],
         roots: &["src"],
         private: r#""tests":{"files":{"tests/test_calc.py":""},"prepare":"pip install ."}"#,
-        kept: &["src/calc/core.py"],
+        kept: &["src/calc/core.py", "src/calc/_fast.cpython-311-x86_64-linux-gnu.so", "src/calc/version.py"],
         left_out: &["tox.ini", "conftest.py", "tests/setup.cfg/x", "ipaddress.py"],
     },
     Shape {
@@ -244,6 +244,73 @@ fn in_every_shape_of_task_the_librarys_own_modules_count_and_nothing_else() {
 #[track_caller]
 fn of(name: &str) -> PythonRules {
     rules(SHAPES.iter().find(|shape| shape.name == name).unwrap())
+}
+
+#[test]
+fn folders_of_tests_under_any_name_are_left_out_with_all_below_them() {
+    let files = [
+        "calc/__init__.py",
+        "calc/core.py",
+        "calc/suite/__init__.py",
+        "calc/suite/test_b.py",
+        "calc/suite/util.py",
+        "unit_tests/__init__.py",
+        "unit_tests/deep/util.py",
+        "unit_tests/test_a.py",
+        "verify/given.py",
+    ];
+    let uses = [
+        ("unit_tests/test_a.py", "calc"),
+        ("calc/suite/test_b.py", "calc.core"),
+        ("verify/given.py", "calc"),
+    ];
+    let names = |name: &str| Names { imported: vec![name.to_owned()], quoted: Vec::new() };
+    let side = HiddenSide {
+        files: files.iter().map(|file| (*file).to_owned()).collect(),
+        workdir: "/w".to_owned(),
+        roots: vec![String::new()],
+        uses: uses.iter().map(|(path, name)| ((*path).to_owned(), names(name))).collect(),
+        ..HiddenSide::default()
+    };
+    let private = |more: &str| {
+        format!(
+            r#"{{"tests":{{"command":"x","parser":"pytest","fail_to_pass":["a"],"files":{{"verify/given.py":""}}}}{more}}}"#
+        )
+    };
+    let rules = |more: &str| {
+        PythonRules::new(&Job::read(Some(&private(more)), &Settings::default()).unwrap(), side.clone())
+    };
+    let check = |rules: &PythonRules, kept: &[&str], left_out: &[&str]| {
+        for path in kept {
+            assert_eq!(fate(rules, path, Change::default()), Fate::Kept, "{path}");
+        }
+        for path in left_out {
+            assert_eq!(fate(rules, path, Change::default()), Fate::LeftOut, "{path}");
+        }
+    };
+    check(
+        &rules(""),
+        // What lies in the library's package goes by its files.
+        &["calc/core.py", "calc/__init__.py", "calc/suite/util.py", "calc/suite/new.py"],
+        &[
+            "unit_tests/__init__.py",
+            "unit_tests/deep/util.py",
+            "unit_tests/deep/util/__init__.py",
+            "unit_tests/new.py",
+            "unit_tests/data.json",
+            "unit_tests",
+            "verify/new.py",
+            "calc/suite/__init__.py",
+        ],
+    );
+    let folder = Change { folder: true, ..Change::default() };
+    assert_eq!(fate(&rules(""), "unit_tests/new", folder), Fate::LeftOut);
+    let removed = Change { removed: true, ..Change::default() };
+    assert_eq!(fate(&rules(""), "unit_tests", removed), Fate::LeftOut);
+    // The reference is about part of it.
+    let touched =
+        r#","reference":{"patch":"--- a/unit_tests/deep/util.py\n+++ b/unit_tests/deep/util.py\n"}"#;
+    check(&rules(touched), &["unit_tests/deep/util.py", "unit_tests/deep/new.py"], &["unit_tests/test_a.py"]);
 }
 
 #[test]
