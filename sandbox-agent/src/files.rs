@@ -38,7 +38,9 @@ pub fn random_name() -> String {
 pub fn fault(path: &[u8], error: Errno) -> Status {
     let reason = match error {
         Errno::NOENT => Reason::NotFound,
-        Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::LOOP => Reason::Denied,
+        Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::LOOP | Errno::BUSY | Errno::TXTBSY => {
+            Reason::Denied
+        }
         Errno::EXIST | Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY => Reason::Kind,
         Errno::NOSPC | Errno::DQUOT => Reason::DiskFull,
         Errno::NAMETOOLONG | Errno::INVAL => Reason::Invalid,

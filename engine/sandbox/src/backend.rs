@@ -107,6 +107,8 @@ pub struct Checkpoint {
     pub created_s: u64,
     /// How long the sandbox was stopped.
     pub frozen: Duration,
+    /// Bytes that the sandbox had written itself, without those of a checkpoint it was made from; `None` where nobody counts them.
+    pub bytes: Option<u64>,
     /// What was written over each overlay of the root, readable on this machine for root alone.
     pub uppers: Vec<Upper>,
 }
@@ -148,6 +150,8 @@ pub trait Backend: Send + Sync {
     async fn delete(&self, id: &str) -> Result<(), SandboxError>;
     /// All that are there, also those that an engine before this one made.
     async fn list(&self) -> Result<Vec<Placed>, SandboxError>;
+    /// The ids of all that are there: for those who look only whether one still is.
+    async fn ids(&self) -> Result<Vec<String>, SandboxError>;
     /// One of them; `None`: it is not there.
     async fn find(&self, id: &str) -> Result<Option<Placed>, SandboxError>;
     /// Adds, replaces or, by `None`, removes labels.
@@ -160,6 +164,8 @@ pub trait Backend: Send + Sync {
     async fn checkpoint(&self, id: &str, checkpoint: &str) -> Result<Checkpoint, SandboxError>;
     /// All checkpoints.
     async fn checkpoints(&self) -> Result<Vec<Checkpoint>, SandboxError>;
+    /// The ids of all checkpoints.
+    async fn checkpoint_ids(&self) -> Result<Vec<String>, SandboxError>;
     /// One of them, and the environment of commands that its sandbox had; `None`: it is not there.
     async fn find_checkpoint(
         &self,

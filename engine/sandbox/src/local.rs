@@ -147,6 +147,22 @@ impl Local {
         }
     }
 
+    async fn listed(&self, brief: bool) -> Result<Vec<wire::Listed>, SandboxError> {
+        let page = |answer| match answer {
+            Answer::Sandboxes(page) => Some(page),
+            _ => None,
+        };
+        self.pages(|after| What::List { after, brief }, page, |listed: &wire::Listed| &listed.id).await
+    }
+
+    async fn kept(&self, brief: bool) -> Result<Vec<wire::Checkpoint>, SandboxError> {
+        let page = |answer| match answer {
+            Answer::Checkpoints(page) => Some(page),
+            _ => None,
+        };
+        self.pages(|after| What::Checkpoints { after, brief }, page, |made: &wire::Checkpoint| &made.id).await
+    }
+
     /// Finds a keeper or starts one.
     async fn connect(&self) -> Result<Open, SandboxError> {
         let socket = self.short("keeper.sock");
@@ -336,12 +352,11 @@ impl Backend for Local {
     }
 
     async fn list(&self) -> Result<Vec<Placed>, SandboxError> {
-        let page = |answer| match answer {
-            Answer::Sandboxes(page) => Some(page),
-            _ => None,
-        };
-        let all = self.pages(|after| What::List { after }, page, |listed: &wire::Listed| &listed.id).await?;
-        Ok(all.into_iter().map(|listed| self.placed(listed)).collect())
+        Ok(self.listed(false).await?.into_iter().map(|listed| self.placed(listed)).collect())
+    }
+
+    async fn ids(&self) -> Result<Vec<String>, SandboxError> {
+        Ok(self.listed(true).await?.into_iter().map(|listed| listed.id).collect())
     }
 
     async fn find(&self, id: &str) -> Result<Option<Placed>, SandboxError> {
@@ -367,13 +382,11 @@ impl Backend for Local {
 
     async fn checkpoints(&self) -> Result<Vec<Checkpoint>, SandboxError> {
         let keeper = self.hello().await?.pid;
-        let page = |answer| match answer {
-            Answer::Checkpoints(page) => Some(page),
-            _ => None,
-        };
-        let ask = |after| What::Checkpoints { after };
-        let all = self.pages(ask, page, |made: &wire::Checkpoint| &made.id).await?;
-        Ok(all.into_iter().map(|made| checkpoint_of(made, keeper).0).collect())
+        Ok(self.kept(false).await?.into_iter().map(|made| checkpoint_of(made, keeper).0).collect())
+    }
+
+    async fn checkpoint_ids(&self) -> Result<Vec<String>, SandboxError> {
+        Ok(self.kept(true).await?.into_iter().map(|made| made.id).collect())
     }
 
     async fn find_checkpoint(
@@ -421,6 +434,7 @@ fn checkpoint_of(made: wire::Checkpoint, keeper: u32) -> (Checkpoint, Vec<(Strin
         labels: made.labels,
         created_s: made.created_s,
         frozen: Duration::from_millis(made.frozen_ms),
+        bytes: made.bytes,
     };
     (checkpoint, made.environment.unwrap_or_default().variables())
 }

@@ -45,35 +45,50 @@ pub fn write_layout(folder: &Path, draft: &Draft<'_>) -> Result<Written, ImageEr
     Ok(written)
 }
 
-/// The same as one file, an OCI archive. It replaces what is there by that name, when it is whole; stopped before that, it leaves
-/// nothing. Blocks.
+/// The same as one file, an OCI archive. It replaces a regular file of that name, and the one that a link of that name leads to,
+/// when it is whole; stopped before that, it leaves nothing. A device or a pipe is written into as it is. Blocks.
 pub fn write_archive(file: &Path, draft: &Draft<'_>, stop: &Stop) -> Result<Written, ImageError> {
     let failed = |error: io::Error| ImageError::store("writing", file, error);
-    let parent = parent(file);
-    let tmp = Tmp(parent.join(format!(".{}.{}.tmp", name(file), std::process::id())));
+    if is_stream(file) {
+        let into = File::options().write(true).open(file).map_err(failed)?;
+        let tmp = tempfile::tempdir().map_err(failed)?;
+        let written = Layout { folder: tmp.path(), stop }.write(draft)?;
+        pack(tmp.path(), into, stop).and_then(|mut file| file.flush()).map_err(failed)?;
+        return Ok(written);
+    }
+    let place = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
+    let tmp = Tmp(parent(&place).join(format!(".{}.{}.tmp", name(&place), std::process::id())));
     let written = Layout { folder: &tmp.0, stop }.write(draft)?;
     let archive = Tmp(tmp.0.with_extension("tar"));
-    let pack = || -> io::Result<()> {
-        let mut tar = tar::Builder::new(BufWriter::new(stop.watch(File::create(&archive.0)?)));
-        tar.mode(tar::HeaderMode::Deterministic);
-        for name in ["oci-layout", "index.json", "blobs/sha256"] {
-            let path = tmp.0.join(name);
-            if !path.is_dir() {
-                tar.append_path_with_name(&path, name)?;
-                continue;
-            }
-            let mut blobs: Vec<_> = std::fs::read_dir(&path)?.collect::<Result<_, _>>()?;
-            blobs.sort_by_key(std::fs::DirEntry::file_name);
-            for blob in blobs {
-                tar.append_path_with_name(blob.path(), Path::new(name).join(blob.file_name()))?;
-            }
-        }
-        let file = tar.into_inner()?.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.into_inner().sync_all()
-    };
-    pack().map_err(failed)?;
-    std::fs::rename(&archive.0, file).map_err(failed)?;
+    let packed = File::create(&archive.0).and_then(|file| pack(&tmp.0, file, stop));
+    packed.and_then(|file| file.sync_all()).map_err(failed)?;
+    std::fs::rename(&archive.0, &place).map_err(failed)?;
     Ok(written)
+}
+
+/// Whether a path is no regular file, or means what a process has open, which is not to be replaced under it.
+fn is_stream(path: &Path) -> bool {
+    let open = ["/dev", "/proc"].iter().any(|place| path.starts_with(place));
+    std::fs::metadata(path).is_ok_and(|there| open || !(there.is_file() || there.is_dir()))
+}
+
+/// Writes a layout as one archive.
+fn pack(layout: &Path, into: File, stop: &Stop) -> io::Result<File> {
+    let mut tar = tar::Builder::new(BufWriter::new(stop.watch(into)));
+    tar.mode(tar::HeaderMode::Deterministic);
+    for name in ["oci-layout", "index.json", "blobs/sha256"] {
+        let path = layout.join(name);
+        if !path.is_dir() {
+            tar.append_path_with_name(&path, name)?;
+            continue;
+        }
+        let mut blobs: Vec<_> = std::fs::read_dir(&path)?.collect::<Result<_, _>>()?;
+        blobs.sort_by_key(std::fs::DirEntry::file_name);
+        for blob in blobs {
+            tar.append_path_with_name(blob.path(), Path::new(name).join(blob.file_name()))?;
+        }
+    }
+    Ok(tar.into_inner()?.into_inner().map_err(io::IntoInnerError::into_error)?.into_inner())
 }
 
 fn parent(path: &Path) -> PathBuf {

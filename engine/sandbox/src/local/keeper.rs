@@ -259,12 +259,14 @@ impl Keeper {
                 return Vec::new();
             }
             What::Delete(id) => return self.yard.delete(&id, asker),
-            What::List { after } => Ok(Answer::Sandboxes(self.yard.list(&after))),
+            What::List { after, brief } => Ok(Answer::Sandboxes(self.yard.list(&after, brief))),
             What::Find(id) => Ok(Answer::Found(self.yard.find(&id).map(Box::new))),
             What::Checkpoint { sandbox, checkpoint } => {
                 self.yard.checkpoint(&sandbox, &checkpoint).map(|made| Answer::Checkpoint(Box::new(made)))
             }
-            What::Checkpoints { after } => Ok(Answer::Checkpoints(self.yard.checkpoints(&after))),
+            What::Checkpoints { after, brief } => {
+                Ok(Answer::Checkpoints(self.yard.checkpoints(&after, brief)))
+            }
             What::FindCheckpoint(id) => {
                 self.yard.find_checkpoint(&id).map(|found| Answer::FoundCheckpoint(found.map(Box::new)))
             }

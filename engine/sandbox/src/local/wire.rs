@@ -44,6 +44,9 @@ pub(crate) enum What {
     List {
         /// The last of the page before; empty for the first.
         after: String,
+        /// Ids alone, without labels.
+        #[serde(default)]
+        brief: bool,
     },
     /// One sandbox.
     Find(String),
@@ -58,6 +61,9 @@ pub(crate) enum What {
     Checkpoints {
         /// The last of the page before; empty for the first.
         after: String,
+        /// Ids alone, without labels.
+        #[serde(default)]
+        brief: bool,
     },
     /// One checkpoint, with its environment.
     FindCheckpoint(String),
@@ -344,8 +350,29 @@ pub(crate) struct Checkpoint {
     pub created_s: u64,
     /// How long the sandbox was stopped.
     pub frozen_ms: u64,
+    /// Bytes that the sandbox had written; what lies below them in another checkpoint is not among them. `None`: not known.
+    #[serde(default)]
+    pub bytes: Option<u64>,
     /// Where its files lie, as the keeper sees it: a folder `u<n>` for each overlay.
     pub folder: PathBuf,
+}
+
+impl Checkpoint {
+    /// For lists of ids.
+    pub(crate) fn brief(&self) -> Checkpoint {
+        Checkpoint {
+            id: self.id.clone(),
+            sandbox: self.sandbox.clone(),
+            overlays: Vec::new(),
+            holds: Vec::new(),
+            environment: None,
+            labels: BTreeMap::new(),
+            created_s: self.created_s,
+            frozen_ms: self.frozen_ms,
+            folder: PathBuf::new(),
+            bytes: self.bytes,
+        }
+    }
 }
 
 /// What can be promised here; the words are those of `require`.

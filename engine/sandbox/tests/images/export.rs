@@ -281,3 +281,34 @@ fn an_archive_that_is_stopped_leaves_nothing() {
     assert_eq!(listed(), ["a.tar"]);
     assert_eq!(std::fs::read(at("out/a.tar")).unwrap(), b"the one before");
 }
+
+/// A device or a pipe stays what it is and takes the bytes; a link stays, and what it leads to is replaced.
+#[test]
+fn an_archive_goes_into_a_pipe_and_through_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("upper")).unwrap();
+    std::fs::write(at("upper/text"), "kept").unwrap();
+    let uppers = [Upper::root(at("upper"))];
+    let plain = write_archive(&at("a.tar"), &draft("v1", &uppers), &Stop::default()).unwrap();
+
+    run(Command::new("mkfifo").arg(at("pipe")));
+    let read = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| std::fs::read(at("pipe")).unwrap());
+        let written = write_archive(&at("pipe"), &draft("v1", &uppers), &Stop::default()).unwrap();
+        assert_eq!(written.digest, plain.digest);
+        reading.join().unwrap()
+    });
+    assert_eq!(read, std::fs::read(at("a.tar")).unwrap());
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&std::fs::metadata(at("pipe")).unwrap().file_type()));
+    // A device that takes nothing says so, and is still there.
+    let full = write_archive(Path::new("/dev/full"), &draft("v1", &uppers), &Stop::default()).unwrap_err();
+    assert!(matches!(full, ImageError::DiskFull { .. }), "{full}");
+    assert!(!std::fs::metadata("/dev/full").unwrap().is_file());
+
+    std::fs::write(at("there.tar"), "old").unwrap();
+    std::os::unix::fs::symlink("there.tar", at("link.tar")).unwrap();
+    write_archive(&at("link.tar"), &draft("v1", &uppers), &Stop::default()).unwrap();
+    assert!(std::fs::symlink_metadata(at("link.tar")).unwrap().is_symlink());
+    assert_eq!(std::fs::read(at("there.tar")).unwrap(), read);
+}

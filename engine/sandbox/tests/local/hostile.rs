@@ -3,7 +3,8 @@
 use crate::support::{Place, Sandbox, found_by_the_next, keeper_pid, keepers, kill, order, wait_until};
 use espalier_agent_client::wire::{CommandSpec, outcome::Outcome};
 use espalier_agent_client::{Excerpts, Id, command};
-use espalier_sandbox::backend::Backend;
+use espalier_sandbox::backend::{Backend, Ended, Order};
+use espalier_sandbox::local::Local;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -207,21 +208,132 @@ impl Drop for Small {
     }
 }
 
+/// A file that takes so much of a disk, when there is room for it.
+async fn fill(small: &Small, bytes: u64) {
+    let free = || {
+        let found = rustix::fs::statvfs(small.0.path()).unwrap();
+        found.f_bavail * found.f_frsize
+    };
+    wait_until("there is room", || free() > bytes).await;
+    let file =
+        std::fs::OpenOptions::new().create(true).append(true).open(small.0.path().join("filler")).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes).unwrap();
+}
+
+/// Asks until a sandbox is made: for 20 s.
+async fn made_in_the_end(local: &Local, order: &Order) -> Sandbox {
+    let mut refused = String::new();
+    for _ in 0..400 {
+        match local.create(order).await {
+            Ok(placed) => return Sandbox::of(placed, "test").await,
+            Err(error) => refused = error.with_causes(),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("never made: {refused}");
+}
+
 #[tokio::test]
-async fn a_full_disk_below_ends_sandboxes_before_it_eats_what_they_write() {
+async fn whoever_fills_the_disk_below_is_ended_and_the_others_go_on() {
+    let small = Small::new("3000m");
+    let folder = small.0.path().join("sandboxes");
+    let local = crate::support::open(&folder);
+    let make = async |id: &str, disk: u64| {
+        let placed = local.create(&Order { disk, ..order(&folder, id) }).await.unwrap();
+        Sandbox::of(placed, "test").await
+    };
+    let (some, little, greedy) =
+        (make("some", 64 << 20).await, make("little", 64 << 20).await, make("greedy", 2800 << 20).await);
+    assert_eq!(little.run("echo fine > /root/x; cat /root/x").await.0, "fine\n");
+    let wrote = some
+        .run("dd if=/dev/zero of=/root/x bs=1M count=50 conv=fsync 2>/dev/null; stat -c %s /root/x")
+        .await;
+    assert_eq!(wrote.0, "52428800\n");
+    let mut ended = local.ended();
+    let bomb = command::script("head -c 4000000000 /dev/zero > /root/big; sleep 100000".to_owned());
+    greedy.agent.start(&greedy.agent.allot(), bomb).await.unwrap();
+    let told = async |ended: &mut tokio::sync::broadcast::Receiver<Ended>| {
+        tokio::time::timeout(Duration::from_secs(60), ended.recv()).await.unwrap().unwrap()
+    };
+    let first = told(&mut ended).await;
+    assert_eq!(first.sandbox, "greedy");
+    let said = "the disk below sandboxes is full and this one had written the most, ";
+    assert!(first.how.starts_with(said) && first.how.ends_with(" GiB"), "{}", first.how);
+    // There is room again, and nobody else had to go.
+    let next = made_in_the_end(&local, &order(&folder, "next")).await;
+    for sandbox in [&some, &little, &next] {
+        // What was removed is given back little by little.
+        let script =
+            "for i in $(seq 400); do echo more 2>/dev/null > /root/y && break; sleep 0.05; done; cat /root/y";
+        assert_eq!(sandbox.run(script).await.0, "more\n");
+    }
+    assert!(ended.try_recv().is_err());
+
+    // What others fill the disk with is no sandbox's: those that have written nothing worth it stay.
+    fill(&small, 2880 << 20).await;
+    let second = told(&mut ended).await;
+    assert_eq!((&*second.sandbox, &*second.how), ("some", &*format!("{said}50 MiB")));
+    let log = || std::fs::read_to_string(folder.join("keeper.log")).unwrap();
+    wait_until("it is said", || log().contains("ending sandboxes frees nothing")).await;
+    let refused = local.create(&order(&folder, "refused")).await.unwrap_err().with_causes();
+    assert!(refused.starts_with("disk full: its disk: No space left on device"), "{refused}");
+    assert_eq!(little.run("cat /root/x").await.0, "fine\n");
+    std::fs::remove_file(small.0.path().join("filler")).unwrap();
+    made_in_the_end(&local, &order(&folder, "last")).await;
+    assert_eq!(next.run("cat /root/y").await.0, "more\n");
+    assert_eq!(log().matches("ending sandboxes frees nothing").count(), 1, "{}", log());
+    assert!(ended.try_recv().is_err());
+    for id in ["little", "next", "last"] {
+        local.delete(id).await.unwrap();
+    }
+    wait_until("nothing runs", || std::fs::read_dir(folder.join("sandboxes")).unwrap().count() == 0).await;
+}
+
+#[tokio::test]
+async fn others_are_not_ended_for_what_a_checkpoint_holds() {
+    let small = Small::new("3000m");
+    let folder = small.0.path().join("sandboxes");
+    let local = crate::support::open(&folder);
+    let write = async |id: &str, disk: u64, mib: u64| {
+        let placed = local.create(&Order { disk, ..order(&folder, id) }).await.unwrap();
+        let sandbox = Sandbox::of(placed, "test").await;
+        let script = format!("dd if=/dev/zero of=/root/x bs=1M count={mib} conv=fsync 2>/dev/null");
+        assert_eq!(sandbox.run(&script).await.1, 0);
+        sandbox
+    };
+    let (some, _greedy) = (write("some", 64 << 20, 50).await, write("greedy", 1100 << 20, 500).await);
+    let kept = local.checkpoint("greedy", "kept").await.unwrap();
+    assert_eq!(kept.bytes.map(|bytes| bytes >> 20), Some(500));
+    let mut ended = local.ended();
+    fill(&small, 2250 << 20).await;
+    let told = tokio::time::timeout(Duration::from_secs(60), ended.recv()).await.unwrap().unwrap();
+    assert_eq!(told.sandbox, "greedy");
+    let log = || std::fs::read_to_string(folder.join("keeper.log")).unwrap();
+    wait_until("it is said", || log().contains("checkpoints hold it")).await;
+    assert_eq!(some.run("stat -c %s /root/x").await.0, "52428800\n");
+    local.delete_checkpoint("kept").await.unwrap();
+    made_in_the_end(&local, &order(&folder, "next")).await;
+    assert!(ended.try_recv().is_err());
+    for id in ["some", "next"] {
+        local.delete(id).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_disk_larger_than_the_file_system_below_is_refused() {
     let small = Small::new("1200m");
     let folder = small.0.path().join("sandboxes");
     let local = crate::support::open(&folder);
-    let placed = local.create(&order(&folder, "above")).await.unwrap();
-    let sandbox = Sandbox::of(placed, "test").await;
-    assert_eq!(sandbox.run("echo fine > /root/x; cat /root/x").await.0, "fine\n");
-    let mut ended = local.ended();
-    let file = std::fs::File::create(small.0.path().join("filler")).unwrap();
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 1000 << 20).unwrap();
-    let told = tokio::time::timeout(Duration::from_secs(20), ended.recv()).await.unwrap().unwrap();
-    let folder = std::fs::canonicalize(&folder).unwrap();
-    assert_eq!(told.how, format!("the disk below {} is full", folder.display()));
-    let refused = local.create(&order(&folder, "next")).await.unwrap_err().to_string();
-    assert!(refused.starts_with("disk full: its disk: No space left on device"), "{refused}");
-    wait_until("nothing runs", || std::fs::read_dir(folder.join("sandboxes")).unwrap().count() == 0).await;
+    let of = |id: &str, disk: u64| Order { disk, ..order(&folder, id) };
+    let refused = local.create(&of("whole", (1200 << 20) + 1)).await.unwrap_err();
+    let place = std::fs::canonicalize(&folder).unwrap();
+    let expect = format!(
+        "this machine cannot give a sandbox a `disk` of 1258291201: the whole file system below {} has 1.2 GiB; ask for less, or use a larger one",
+        place.display()
+    );
+    assert_eq!(refused.to_string(), expect);
+    // Together they may have more than there is.
+    for id in ["one", "other"] {
+        local.create(&of(id, 1200 << 20)).await.unwrap();
+    }
 }

@@ -280,6 +280,7 @@ mod tests {
             labels: std::collections::BTreeMap::new(),
             created_s: 0,
             frozen_ms: 0,
+            bytes: None,
             folder: PathBuf::new(),
         };
         let folder = place.path().join("checkpoints");

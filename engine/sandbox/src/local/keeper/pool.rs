@@ -9,19 +9,19 @@ use rustix::io::Errno;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Of the space that is free when the pool is made, in percent.
 const SHARE: u64 = 90;
 /// The pool is never larger.
 const BYTES_MAX: u64 = 4 << 40;
+/// A smaller pool has few groups of blocks.
+const SMALL: u64 = 16 << 30;
 /// Smallest file system that is worth making.
 const BYTES_MIN: u64 = 512 << 20;
 /// What must stay free below the pool: a sparse file that cannot grow breaks every sandbox in it.
-const RESERVE: u64 = 512 << 20;
+pub(super) const RESERVE: u64 = 512 << 20;
 
-/// With less than this and what is on its way, sandboxes are ended.
-const STARVING: u64 = 256 << 20;
 /// More is never on its way to the disk at once, as far as this asks.
 const LATE_MAX: u64 = 16 << 30;
 
@@ -34,6 +34,11 @@ const CREATE: libc::c_ulong = request(1, 14, 4096);
 const DESTROY: libc::c_ulong = request(1, 15, 4096);
 const QUOTA: libc::c_ulong = request(3, 40, 16);
 const LIMIT: libc::c_ulong = request(2, 43, 48);
+const LOOK_UP: libc::c_ulong = request(3, 18, 4096);
+const START_SYNC: libc::c_ulong = request(2, 24, 8);
+const ABOUT: libc::c_ulong = request(2, 31, 1024);
+/// Object that every subvolume begins with.
+const FIRST_OBJECT: u64 = 256;
 
 /// Of loop devices.
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
@@ -56,6 +61,22 @@ struct LimitArguments {
     reserved: [u64; 2],
 }
 
+/// A subvolume's id, for its first object.
+#[repr(C)]
+struct LookUpArguments {
+    tree: u64,
+    object: u64,
+    name: [u8; 4080],
+}
+
+/// What a file system is.
+#[repr(C)]
+struct AboutArguments {
+    numbers: [u64; 2],
+    id: [u8; 16],
+    rest: [u8; 992],
+}
+
 #[repr(C)]
 struct LoopConfiguration {
     file: u32,
@@ -74,6 +95,19 @@ pub(super) struct Pool {
     pub folder: PathBuf,
     root: OwnedFd,
     file: OwnedFd,
+    /// Where the kernel says how much each subvolume has.
+    counts: PathBuf,
+}
+
+/// Bytes that can still be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Free {
+    /// Below the pool.
+    pub below: u64,
+    /// Of that, what is on its way there; not counted where there is plenty.
+    pub late: u64,
+    /// In the pool.
+    pub inside: u64,
 }
 
 impl Pool {
@@ -92,14 +126,22 @@ impl Pool {
             None => attach(&backing).map_err(|error| says("no loop device", &error))?,
         };
         std::fs::create_dir_all(folder).map_err(|error| says("its folder", &error))?;
-        let options = c"discard=async,commit=30";
+        // With room for what describes files set aside early: where data has taken all there is, no disk could be made, and the
+        // room of removed ones could not be used again for a long time.
+        let bytes = rustix::fs::fstat(&backing).map_or(0, |found| found.st_size.cast_unsigned());
+        let options = if bytes < SMALL {
+            c"discard=async,commit=30,metadata_ratio=2"
+        } else {
+            c"discard=async,commit=30,metadata_ratio=16"
+        };
         let flags = rustix::mount::MountFlags::NODEV
             | rustix::mount::MountFlags::NOSUID
             | rustix::mount::MountFlags::NOATIME;
         rustix::mount::mount(&device, folder, c"btrfs", flags, options)
             .map_err(|error| says("cannot be mounted", &error))?;
         let root = open_folder(folder).map_err(|error| says("its root", &error))?;
-        let pool = Pool { folder: folder.to_owned(), root, file: backing };
+        let counts = counts(&root).map_err(|error| says("its id", &error))?;
+        let pool = Pool { folder: folder.to_owned(), root, file: backing, counts };
         pool.count().map_err(|error| says("no quotas", &error))?;
         Ok(pool)
     }
@@ -167,12 +209,47 @@ impl Pool {
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
-    /// Whether what was written and is on its way may find no room below the pool.
-    pub(super) fn is_starving(&self) -> bool {
-        let Ok(below) = rustix::fs::fstatvfs(&self.file) else { return false };
-        let free = below.f_bavail * below.f_frsize;
+    /// A disk's id, which no other has had.
+    pub(super) fn disk_id(&self, name: &str) -> Result<u64, Errno> {
+        let disk = self.open_disk(name)?;
+        let mut found = LookUpArguments { tree: 0, object: FIRST_OBJECT, name: [0; 4080] };
+        control(disk.as_fd(), LOOK_UP, &mut found)?;
+        Ok(found.tree)
+    }
+
+    /// Bytes that the disk of this id holds, with what is on its way; `None` where the kernel does not say.
+    pub(super) fn written(&self, disk: u64) -> Option<u64> {
+        let count = |name: &str| -> Option<u64> {
+            let text = std::fs::read_to_string(self.counts.join(format!("0_{disk}")).join(name)).ok()?;
+            text.trim().parse().ok()
+        };
+        Some(count("referenced")?.saturating_add(count("rsv_data").unwrap_or(0)))
+    }
+
+    /// What can still be written; `None` where the machine does not say.
+    pub(super) fn free(&self) -> Option<Free> {
+        let below = rustix::fs::fstatvfs(&self.file).ok()?;
+        let below = below.f_bavail.saturating_mul(below.f_frsize);
+        let inside = rustix::fs::fstatvfs(&self.root).ok()?;
+        // Nothing is available for data, too, where only what describes files lacks room.
+        let has_room = inside.f_bfree > inside.f_blocks / 4;
+        let inside = inside.f_frsize.saturating_mul(if has_room { inside.f_bfree } else { inside.f_bavail });
         // Most of the time that is all that has to be asked.
-        free < STARVING + LATE_MAX && free < STARVING + late_bytes()
+        let late = if below < RESERVE + LATE_MAX { late_bytes() } else { 0 };
+        Some(Free { below, late, inside })
+    }
+
+    /// Bytes of the whole file system below.
+    pub(super) fn whole_below(&self) -> Result<u64, Errno> {
+        let below = rustix::fs::fstatvfs(&self.file)?;
+        Ok(below.f_blocks.saturating_mul(below.f_frsize))
+    }
+
+    /// Begins to give back what was removed: the pool forgets it, then tells the disk below.
+    pub(super) fn give_back(&self) -> std::io::Result<Child> {
+        // The end of a transaction wakes who frees blocks. Nothing to end is fine.
+        let _ = control(self.root.as_fd(), START_SYNC, &mut 0u64);
+        Command::new("fstrim").arg(&self.folder).stdin(Stdio::null()).stdout(Stdio::null()).spawn()
     }
 
     /// Refuses while the disk below the pool could not take what sandboxes write.
@@ -197,6 +274,15 @@ fn late_bytes() -> u64 {
             .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB")?.trim().parse().ok())
     };
     (kib("Dirty:").unwrap_or(0) + kib("Writeback:").unwrap_or(0)) << 10
+}
+
+/// Where the kernel counts what subvolumes of this file system hold.
+fn counts(root: &OwnedFd) -> Result<PathBuf, Errno> {
+    let mut about = AboutArguments { numbers: [0; 2], id: [0; 16], rest: [0; 992] };
+    control(root.as_fd(), ABOUT, &mut about)?;
+    let id = hex::encode(about.id);
+    let parts = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]];
+    Ok(Path::new("/sys/fs/btrfs").join(parts.join("-")).join("qgroups"))
 }
 
 fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {

@@ -5,6 +5,7 @@ mod gone;
 mod kept;
 mod listed;
 mod machine;
+mod relief;
 
 use super::birth::{self, Born, IDS, Means};
 use super::cgroups::{Hierarchies, Limits};
@@ -15,9 +16,11 @@ use crate::local::wire::{
     Abilities, Answer, Bounds, Checkpoint, Environment, Order, PROXY_PORT, Reach, Record, Refusal,
     RefusalKind,
 };
+use espalier_core::limits::SizeText;
 use espalier_core::sandbox::check_environment;
 use gone::Gone;
 use machine::{group_name, hold, own_mounts, wait};
+use relief::{Relief, size};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{PidfdFlags, Signal};
@@ -67,7 +70,8 @@ pub(super) struct Yard {
     /// What was deleted before it was there.
     gone: Gone,
     boot: String,
-    looked_below: Instant,
+    /// Where the disk below the pool is nearly full.
+    relief: Relief,
 }
 
 struct Sandbox {
@@ -136,7 +140,7 @@ impl Yard {
             leftovers: Vec::new(),
             gone: Gone::default(),
             boot: home::boot(),
-            looked_below: Instant::now(),
+            relief: Relief::default(),
         };
         for record in yard.home.records() {
             yard.adopt(record);
@@ -215,7 +219,8 @@ impl Yard {
     /// Whether something has to be looked at again soon.
     pub(super) fn has_unfinished(&self) -> bool {
         let unfinished = |sandbox: &Sandbox| !matches!(sandbox.state, State::Running);
-        !self.leftovers.is_empty() || self.sandboxes.values().any(unfinished)
+        let relieving = self.relief.is_under_way();
+        relieving || !self.leftovers.is_empty() || self.sandboxes.values().any(unfinished)
     }
 
     /// Processes to watch.
@@ -329,7 +334,21 @@ impl Yard {
                 format!("give a sandbox a disk: {}", self.pool_fault),
             ));
         }
-        Ok(())
+        self.check_disk(order.bounds.disk)
+    }
+
+    /// What several may write together can be more than there is; what one alone may write cannot.
+    fn check_disk(&self, disk: u64) -> Result<(), Refusal> {
+        let Some(Ok(whole)) = self.pool.as_ref().map(Pool::whole_below) else { return Ok(()) };
+        if disk <= whole {
+            return Ok(());
+        }
+        let (disk, folder) = (SizeText(disk), self.home.folder.display());
+        let text = format!(
+            "give a sandbox a `disk` of {disk}: the whole file system below {folder} has {}; ask for less, or use a larger one",
+            size(whole)
+        );
+        Err(Refusal::new(RefusalKind::Unable, text))
     }
 
     /// User ids that no other sandbox has.
@@ -417,7 +436,7 @@ impl Yard {
             sandbox.door = passed.ok().and_then(|(_, mut passed)| passed.pop());
         }
         sandbox.state = State::Running;
-        let listed = sandbox.listed();
+        let listed = sandbox.listed(false);
         listed
             .into_iter()
             .map(|listed| Notice::Answer(asker, Ok(Answer::Sandbox(Box::new(listed)))))
@@ -509,30 +528,13 @@ impl Yard {
             notices.extend(self.fail(&id, asker, text));
         }
         self.tidy();
-        self.look_below();
+        self.relieve();
         notices
-    }
-
-    /// Ends all sandboxes before the disk below the pool is full: what they write would be lost, and none of them told.
-    fn look_below(&mut self) {
-        if self.looked_below.elapsed() < LOOK_BELOW_EVERY || self.sandboxes.is_empty() {
-            return;
-        }
-        self.looked_below = Instant::now();
-        if !self.pool.as_ref().is_some_and(Pool::is_starving) {
-            return;
-        }
-        let text = format!("the disk below {} is full", self.home.folder.display());
-        eprintln!("{text}: all sandboxes are ended");
-        for sandbox in self.sandboxes.values_mut().filter(|sandbox| sandbox.doom.is_none()) {
-            sandbox.doom = Some(text.clone());
-            let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
-        }
     }
 
     /// Removes what is left of sandboxes that have ended. Groups may need a moment until their last process is gone.
     fn tidy(&mut self) {
-        let Yard { home, pool, hierarchies, leftovers, .. } = self;
+        let Yard { home, pool, hierarchies, leftovers, relief, .. } = self;
         leftovers.retain(|id| {
             let groups = hierarchies.groups(id);
             let ungrouped = groups.remove() || {
@@ -542,6 +544,7 @@ impl Yard {
             let gone = ungrouped && pool.as_ref().is_none_or(|pool| pool.remove(id));
             if gone {
                 home.forget(id);
+                relief.note_removed();
             }
             !gone
         });

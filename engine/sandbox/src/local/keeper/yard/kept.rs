@@ -62,6 +62,7 @@ impl Yard {
             return Err(self.refuse("letting it go on", &error));
         }
         let order = &sandbox.record.order;
+        let bytes = pool.disk_id(id).ok().and_then(|disk| pool.written(disk));
         let made = Checkpoint {
             id: checkpoint.to_owned(),
             sandbox: id.to_owned(),
@@ -71,6 +72,7 @@ impl Yard {
             labels: order.labels.clone(),
             created_s: home::now_s(),
             frozen_ms,
+            bytes,
             folder: pool.folder.join(&name),
         };
         if let Err(error) = self.home.write_checkpoint(&made) {
@@ -100,8 +102,8 @@ impl Yard {
     }
 
     /// A page of checkpoints, without their environments.
-    pub(in super::super) fn checkpoints(&self, after: &str) -> Page<Checkpoint> {
-        page(after, &self.checkpoints, |made| Some(made.clone()))
+    pub(in super::super) fn checkpoints(&self, after: &str, brief: bool) -> Page<Checkpoint> {
+        page(after, &self.checkpoints, |made| Some(if brief { made.brief() } else { made.clone() }))
     }
 
     /// One, with its environment.

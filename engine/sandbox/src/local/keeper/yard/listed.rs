@@ -7,13 +7,13 @@ use std::ops::Bound;
 
 impl Yard {
     /// A page of those that take calls.
-    pub(in super::super) fn list(&self, after: &str) -> Page<Listed> {
-        page(after, &self.sandboxes, Sandbox::listed)
+    pub(in super::super) fn list(&self, after: &str, brief: bool) -> Page<Listed> {
+        page(after, &self.sandboxes, |sandbox| sandbox.listed(brief))
     }
 
     /// One that takes calls.
     pub(in super::super) fn find(&self, id: &str) -> Option<Listed> {
-        self.sandboxes.get(id).and_then(Sandbox::listed)
+        self.sandboxes.get(id).and_then(|sandbox| sandbox.listed(false))
     }
 
     /// Sets labels; `None` removes one. All of them or none.
@@ -40,12 +40,12 @@ impl Yard {
 
 impl Sandbox {
     /// As lists show it; `None`: it takes no calls.
-    pub(super) fn listed(&self) -> Option<Listed> {
+    pub(super) fn listed(&self, brief: bool) -> Option<Listed> {
         let Record { order, created_s, pid, .. } = &self.record;
         matches!(self.state, State::Running).then(|| Listed {
             id: order.id.clone(),
             secret: order.secret.clone(),
-            labels: order.labels.clone(),
+            labels: if brief { BTreeMap::new() } else { order.labels.clone() },
             created_s: *created_s,
             pid: *pid,
         })
