@@ -245,6 +245,27 @@ def test_quotas_are_of_the_key(served: Any) -> None:
         client.create_sandbox(memory="100MiB")
 
 
+def test_the_quota_of_disk_counts_checkpoints(served: Any) -> None:
+    bound = served.another_key("bound", "--disk", "200MiB")
+    with SandboxClient(served.url, bound) as client:
+        with pytest.raises(api.QuotaExceeded, match="of disk"):
+            client.create_sandbox(disk="201MiB")
+        sandbox = client.create_sandbox(disk="150MiB")
+        sandbox.exec("head -c 30000000 /dev/urandom > /root/x")
+        kept = sandbox.checkpoint()
+        key = client.key()
+        assert key.quotas["disk"] == 200 << 20 and key.used["disk"] == 150 << 20
+        assert 30_000_000 <= key.used["checkpoints"] < 40_000_000
+        # 150 MiB, and twice what it has written.
+        with pytest.raises(api.QuotaExceeded, match="with this checkpoint"):
+            sandbox.checkpoint()
+        assert [one.id for one in client.list_checkpoints()] == [kept.id]
+        with pytest.raises(api.QuotaExceeded, match="its checkpoints counted"):
+            client.create_sandbox(disk="40MiB")
+        client.delete_checkpoint(kept.id)
+        client.create_sandbox(disk="40MiB")
+
+
 #: Set-up that lasts longer than any test.
 SLOW = "sleep 600"
 

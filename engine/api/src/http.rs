@@ -2,11 +2,12 @@
 
 use crate::Settings;
 use crate::keys::{Key, Keys, Scope};
+use crate::listen::Answer;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
 use crate::registry::Registry;
 use crate::shares::{Share, Shares};
-use axum::body::HttpBody as _;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -15,6 +16,7 @@ use futures::StreamExt;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
 use serde::de::DeserializeOwned;
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -40,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     /// Bodies in memory, of requests that are under way.
     pub(crate) bodies: Shares,
+    /// Requests that are open: until the last byte of the answer, or of what the connection was changed into.
+    pub(crate) open: Shares,
     /// Set when the service stops: nothing new is made.
     pub(crate) draining: tokio::sync::watch::Sender<bool>,
     pub(crate) openapi: Bytes,
@@ -94,6 +98,19 @@ async fn caller(parts: &Parts, api: &Api, scope: Scope) -> Result<Arc<Key>, Prob
     open(parts, api, scope, presented).await
 }
 
+/// What keeps one place among the requests that are open.
+#[derive(Clone, Default)]
+pub(crate) struct Open(Arc<Mutex<Option<Share>>>);
+
+impl FromRequestParts<Api> for Open {
+    type Rejection = Infallible;
+
+    /// For what outlives the answer.
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Open, Infallible> {
+        Ok(parts.extensions.get::<Caller>().map(|caller| caller.0.open.clone()).unwrap_or_default())
+    }
+}
+
 /// The key that a request presented, if it may do that.
 pub(crate) async fn open(
     parts: &Parts,
@@ -110,7 +127,16 @@ pub(crate) async fn open(
     }
     if let Some(caller) = parts.extensions.get::<Caller>() {
         // A request has one caller.
-        let _ = caller.0.key.set(Arc::clone(&key.id));
+        if caller.0.key.set(Arc::clone(&key.id)).is_ok() {
+            let mut place = api.open.share(&key.id);
+            if !place.grow(1) {
+                let detail = "this key has as many requests open as one key may";
+                return Err(Problem::new(Code::RateLimited, detail)
+                    .retry_after(1)
+                    .hint("wait for answers; one connection may carry many commands of a sandbox"));
+            }
+            *caller.0.open.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        }
     }
     Ok(key)
 }
@@ -122,6 +148,7 @@ struct Caller(Arc<Called>);
 #[derive(Default)]
 struct Called {
     key: OnceLock<Arc<str>>,
+    open: Open,
     body: Mutex<Option<Share>>,
 }
 
@@ -230,6 +257,26 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     Ok(value)
 }
 
+/// Values of one body of JSON: many small ones take far more memory than their bytes.
+const VALUES_MAX: usize = 100_000;
+/// What one takes when it is read, nearly.
+const VALUE_BYTES: u64 = 128;
+
+/// How many values a text of JSON holds, at most; exact where it is valid.
+fn values(text: &[u8]) -> usize {
+    let (mut count, mut in_text, mut escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b',' | b'[' | b'{' if !in_text => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// A whole body, at most as large as one of JSON may be. It counts for its key until the request is answered: what was read of it
 /// lives as long.
 pub(crate) async fn read_body(api: &Api, request: Request) -> Result<Bytes, Problem> {
@@ -252,7 +299,8 @@ pub(crate) async fn read_body(api: &Api, request: Request) -> Result<Bytes, Prob
     }
     let mut body = BytesMut::new();
     let mut stream = request.into_body().into_data_stream();
-    while let Some(chunk) = stream.next().await {
+    let until = tokio::time::Instant::now() + api.settings.body_max;
+    while let Some(chunk) = tokio::time::timeout_at(until, stream.next()).await.map_err(|_| late(api))? {
         let chunk = chunk.map_err(|_| Problem::new(Code::Malformed, "the body did not arrive whole"))?;
         if body.len().saturating_add(chunk.len()) > bytes_max {
             return Err(too_large(bytes_max as u64));
@@ -262,10 +310,28 @@ pub(crate) async fn read_body(api: &Api, request: Request) -> Result<Bytes, Prob
         }
         body.extend_from_slice(&chunk);
     }
+    let count = values(&body);
+    if count > VALUES_MAX {
+        return Err(Problem::invalid(
+            "the body",
+            format!("{count} values"),
+            &format!("at most {VALUES_MAX}"),
+        )
+        .hint("files go by `PUT /v1/sandboxes/{id}/files`"));
+    }
+    if !share.grow(VALUE_BYTES * count as u64) {
+        return Err(full());
+    }
     if let Some(caller) = caller {
         *caller.0.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
     }
     Ok(body.freeze())
+}
+
+/// A body that does not come.
+pub(crate) fn late(api: &Api) -> Problem {
+    let within = api.settings.body_max.as_secs_f64();
+    Problem::new(Code::Timeout, format!("the body did not arrive within {within} s"))
 }
 
 /// Whether a body that says its length is within a bound: one that is not is refused before it comes.
@@ -329,6 +395,9 @@ pub(crate) async fn around(State(api): State<Api>, mut request: Request, next: N
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
+    // A stream is open until its last byte.
+    let place = caller.0.open.clone();
+    response = response.map(|body| Body::new(Answer { body, _open: place }));
     let status = response.status().as_u16();
     let took = began.elapsed();
     api.metrics.ended(&method, &route, status, took);
@@ -346,4 +415,22 @@ pub(crate) async fn around(State(api): State<Api>, mut request: Request, next: N
         "answered"
     );
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::values;
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        for (text, count) in [
+            ("", 1),
+            ("1", 1),
+            ("{}", 2),
+            (r#"{"a":[1,2,3],"b":{"c":null}}"#, 7),
+            (r#"{"a":"[,{,","b":"\",{[\\","c":1}"#, 4),
+        ] {
+            assert_eq!(values(text.as_bytes()), count, "{text}");
+        }
+    }
 }

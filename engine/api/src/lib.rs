@@ -36,8 +36,10 @@ pub struct Settings {
     pub bodies_bytes_max: u64,
     /// Largest file that is sent.
     pub file_bytes_max: u64,
-    /// Connections at once; more wait to be taken.
+    /// Connections at once; more wait to be taken. As many requests may be open at once, which keys share.
     pub connections_max: usize,
+    /// For a body of JSON to arrive whole, and for the next part of a file.
+    pub body_max: Duration,
     /// The head of a request, from the end of the one before: so a connection that is idle for longer is closed, too.
     pub head_max: Duration,
     /// From being told to stop until what still runs is cut.
@@ -53,6 +55,7 @@ impl Default for Settings {
             bodies_bytes_max: 256 << 20,
             file_bytes_max: 16 << 30,
             connections_max: 20_000,
+            body_max: Duration::from_secs(60),
             head_max: Duration::from_secs(60),
             drain: Duration::from_secs(30),
         }

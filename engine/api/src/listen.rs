@@ -120,6 +120,7 @@ impl Server {
             keys: Keys::new(store),
             metrics: Metrics::new(),
             bodies: Shares::new(settings.bodies_bytes_max),
+            open: Shares::new(settings.connections_max as u64),
             settings,
             draining: tokio::sync::watch::Sender::new(false),
             openapi: Bytes::from(described.to_json().unwrap_or_default()),
@@ -244,12 +245,12 @@ impl Drop for Open {
 }
 
 /// An answer's body, with what ends when it is sent or dropped.
-struct Answer {
-    body: Body,
-    _open: Open,
+pub(crate) struct Answer<T> {
+    pub(crate) body: Body,
+    pub(crate) _open: T,
 }
 
-impl HttpBody for Answer {
+impl<T: Unpin> HttpBody for Answer<T> {
     type Data = Bytes;
     type Error = axum::Error;
 

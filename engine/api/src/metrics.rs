@@ -42,6 +42,7 @@ pub(crate) struct Metrics {
     sandboxes: Family<InState, Gauge>,
     cores: Gauge<f64, AtomicU64>,
     memory: Gauge<i64, AtomicI64>,
+    disk: Gauge<i64, AtomicI64>,
 }
 
 /// A request that is under way.
@@ -64,6 +65,7 @@ impl Metrics {
             sandboxes: Family::default(),
             cores: Gauge::default(),
             memory: Gauge::default(),
+            disk: Gauge::default(),
             registry: prometheus_client::registry::Registry::default(),
         };
         registry.register("api_requests", "Requests answered", metrics.requests.clone());
@@ -80,6 +82,11 @@ impl Metrics {
             "sandbox_memory_bytes",
             "Memory bounds of sandboxes that are there",
             metrics.memory.clone(),
+        );
+        registry.register(
+            "sandbox_disk_bytes",
+            "Disk bounds of sandboxes that are there",
+            metrics.disk.clone(),
         );
         Metrics { registry, ..metrics }
     }
@@ -108,6 +115,7 @@ impl Metrics {
         }
         self.cores.set(used.cpu);
         self.memory.set(i64::try_from(used.memory).unwrap_or(i64::MAX));
+        self.disk.set(i64::try_from(used.disk).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing into a text cannot fail.
         let _ = encode(&mut text, &self.registry);

@@ -5,6 +5,7 @@
 //! sandbox, too, stands in the store: which names of requests are used up (`requests`).
 
 mod adopt;
+mod disk;
 mod kept;
 mod make;
 mod permits;
@@ -229,6 +230,8 @@ struct Shared {
     bounds: Bounds,
     /// What each key has. The one truth of what is whose while this process lives.
     tenants: Mutex<HashMap<Arc<str>, Tenant>>,
+    /// The checkpoints of each key.
+    kept: Mutex<kept::Kept>,
     making: Permits,
     /// Bytes of requests whose sandboxes are being made.
     asked: Shares,
@@ -246,6 +249,7 @@ impl Registry {
             sandboxes,
             store,
             tenants: Mutex::default(),
+            kept: Mutex::default(),
             making: Permits::new(bounds.making_max),
             asked: Shares::new(bounds.making_bytes_max),
             made: requests::Queue::default(),

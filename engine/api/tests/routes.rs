@@ -4,12 +4,15 @@
 
 #[path = "routes/bounds.rs"]
 mod bounds;
+#[path = "routes/disk.rs"]
+mod disk;
 #[path = "routes/requests.rs"]
 mod requests;
 
 use espalier_api::keys::{Scope, make_key};
 use espalier_api::registry::Bounds;
 use espalier_api::{Server, Settings, openapi};
+use espalier_sandbox::backend::Backend;
 use espalier_sandbox::image::ImageOptions;
 use espalier_sandbox::local::{Config, Local};
 use espalier_sandbox::service::Sandboxes;
@@ -67,30 +70,52 @@ impl Service {
 
     /// The same over what another left.
     async fn start_in(folder: Arc<tempfile::TempDir>, settings: Settings) -> Service {
-        let store = Arc::new(Store::open(&folder.path().to_str().unwrap().parse().unwrap()).await.unwrap());
         let config = Config {
             folder: folder.path().join("sandboxes"),
             keeper: vec!["/nowhere/keeper".into()],
             agent: "/nowhere/agent".into(),
         };
         let local = Arc::new(Local::open(config).unwrap());
+        Service::start_over(local, folder, settings).await
+    }
+
+    /// The same over any backend.
+    async fn start_over(
+        backend: Arc<dyn Backend>,
+        folder: Arc<tempfile::TempDir>,
+        settings: Settings,
+    ) -> Service {
+        let store = Arc::new(Store::open(&folder.path().to_str().unwrap().parse().unwrap()).await.unwrap());
         let images = folder.path().join("images");
-        let sandboxes = Sandboxes::new(local, &images, ImageOptions::default());
+        let sandboxes = Sandboxes::new(backend, &images, ImageOptions::default());
         let here = "127.0.0.1:0".parse().unwrap();
         let server = Server::bind(here, None, sandboxes, Arc::clone(&store), Bounds::default(), settings)
             .await
             .unwrap();
         let address = server.address().unwrap();
+        // Without a backend there is nothing to be found.
+        let _ = server.registry().adopt().await;
         let serving = tokio::spawn(server.serve(std::future::pending()));
         Service { address, store, folder, serving }
     }
 
     /// Ends this one as if it were killed; the next one over the same store.
     async fn again(self) -> Service {
+        let folder = self.end().await;
+        Service::start_in(folder, Settings::default()).await
+    }
+
+    /// The same over another backend.
+    async fn again_over(self, backend: Arc<dyn Backend>) -> Service {
+        let folder = self.end().await;
+        Service::start_over(backend, folder, Settings::default()).await
+    }
+
+    async fn end(self) -> Arc<tempfile::TempDir> {
         self.serving.abort();
         let _ = self.serving.await;
         self.store.close().await;
-        Service::start_in(self.folder, Settings::default()).await
+        self.folder
     }
 
     async fn key(&self, scope: Scope, quotas: Quotas) -> String {

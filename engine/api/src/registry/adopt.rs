@@ -48,7 +48,7 @@ impl Registry {
         });
         let count =
             adopted.buffer_unordered(AT_ONCE).fold(0, |sum: usize, one| async move { sum + one }).await;
-        self.drop_passing().await;
+        self.adopt_checkpoints().await?;
         Ok(count)
     }
 

@@ -1,11 +1,11 @@
 //! Checkpoints of keys. Whose one is, the label says that its sandbox had when it was taken.
 
-use super::{Entry, LABEL, Record, Registry, Request};
+use super::{Entry, LABEL, Record, Registry, Request, lock};
 use crate::keys::Key;
 use crate::problem::{Code, Problem};
 use espalier_sandbox::backend::Checkpoint;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -15,6 +15,10 @@ const NOTE: &str = "espalier.api-checkpoint";
 pub(crate) const CHECKPOINT: &str = "checkpoint:";
 /// Checkpoints of a key.
 const CHECKPOINTS_MAX: usize = 1_000;
+/// Bytes of what is known of them, labels above all.
+const CHECKPOINT_BYTES_MAX: usize = 4 << 20;
+/// What one takes besides its texts, nearly.
+const CHECKPOINT_BYTES: usize = 512;
 
 /// What is kept of a checkpoint.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -42,6 +46,67 @@ pub(crate) struct CheckpointView {
     pub labels: BTreeMap<String, String>,
     /// Milliseconds since 1970.
     pub created_ms: u64,
+}
+
+/// What is known of the checkpoints of all keys: what is asked of one key's costs nothing for another's.
+#[derive(Default)]
+pub(super) struct Kept {
+    by_key: HashMap<Arc<str>, BTreeMap<String, Arc<Known>>>,
+}
+
+/// A checkpoint of a key.
+struct Known {
+    view: CheckpointView,
+    /// The request that took it, and the hash of what it asked.
+    request: Option<(String, String)>,
+    /// Bytes of disk that count for its key: what its sandbox had written, or may have where the backend does not tell.
+    disk: u64,
+}
+
+impl Known {
+    fn bytes(&self) -> usize {
+        let labels = self.view.labels.iter().map(|(name, value)| 64 + name.len() + value.len());
+        CHECKPOINT_BYTES + self.view.image.len() + labels.sum::<usize>()
+    }
+}
+
+impl Kept {
+    fn of(&self, owner: &str) -> impl Iterator<Item = &Arc<Known>> {
+        self.by_key.get(owner).into_iter().flat_map(BTreeMap::values)
+    }
+
+    fn insert(&mut self, owner: &Arc<str>, known: Known) {
+        let of_key = self.by_key.entry(Arc::clone(owner)).or_default();
+        of_key.insert(known.view.id.clone(), Arc::new(known));
+    }
+
+    fn remove(&mut self, owner: &str, id: &str) {
+        if let Some(of_key) = self.by_key.get_mut(owner) {
+            of_key.remove(id);
+            if of_key.is_empty() {
+                self.by_key.remove(owner);
+            }
+        }
+    }
+
+    /// Bytes of disk of a key's checkpoints together.
+    pub(super) fn disk(&self, owner: &str) -> u64 {
+        self.of(owner).fold(0, |sum, known| sum.saturating_add(known.disk))
+    }
+
+    /// Whether a key may take one more that takes so many bytes to know.
+    fn admits(&self, owner: &str, bytes: usize) -> Result<(), Problem> {
+        let (count, held) =
+            self.of(owner).fold((0usize, bytes), |(count, held), known| (count + 1, held + known.bytes()));
+        let detail = if count >= CHECKPOINTS_MAX {
+            format!("the key holds {CHECKPOINTS_MAX} checkpoints, its most")
+        } else if held > CHECKPOINT_BYTES_MAX {
+            format!("labels of the key's checkpoints would take more than {CHECKPOINT_BYTES_MAX} bytes")
+        } else {
+            return Ok(());
+        };
+        Err(Problem::new(Code::QuotaExceeded, detail).hint("delete some: `DELETE /v1/checkpoints/{id}`"))
+    }
 }
 
 /// A checkpoint that goes when the last fork is made.
@@ -83,34 +148,45 @@ impl Registry {
         labels: BTreeMap<String, String>,
         request: Option<Request>,
     ) -> Result<CheckpointView, Problem> {
-        let owner = entry.record().owner;
+        let record = entry.record();
+        let owner = Arc::clone(&record.owner);
         let _turn = entry.keeping.lock().await;
         if let Some(request) = &request
             && let Some(known) = self.checkpoint_of(&owner, request).await?
         {
             return Ok(known);
         }
-        let all = self.kept(&owner).await?;
         // One that was taken, and whose request was not written to the store before the service ended.
         if let Some(request) = &request
-            && let Some((kept, record, note)) =
-                all.iter().find(|(_, _, note)| note.request.as_ref() == Some(&request.name))
+            && let Some(known) = self.taken_by(&owner, &request.name)
         {
-            request.check(note.asked.as_deref().unwrap_or_default())?;
-            let known = view(kept, record, note);
-            self.remember_checkpoint(&owner, request, &known).await?;
-            return Ok(known);
+            request.check(known.request.as_ref().map_or("", |(_, asked)| asked))?;
+            self.remember_checkpoint(&owner, request, &known.view).await?;
+            return Ok(known.view.clone());
         }
-        if all.len() >= CHECKPOINTS_MAX {
-            let detail = format!("the key holds {CHECKPOINTS_MAX} checkpoints, its most");
-            return Err(
-                Problem::new(Code::QuotaExceeded, detail).hint("delete some: `DELETE /v1/checkpoints/{id}`")
-            );
-        }
+        let draft = Known {
+            view: CheckpointView {
+                id: String::new(),
+                sandbox_id: record.id,
+                image: record.image,
+                labels: labels.clone(),
+                created_ms: 0,
+            },
+            request: None,
+            disk: 0,
+        };
+        lock(&self.shared.kept).admits(&owner, draft.bytes())?;
         let (name, asked) = request.clone().map(|request| (request.name, request.asked)).unzip();
         let note = Note { labels, request: name, asked, passing: false };
         let kept = self.take(entry, &note).await?;
+        let disk = kept.bytes.unwrap_or(record.disk);
+        if let Err(problem) = self.disk_admits(&owner, disk).await {
+            self.shared.sandboxes.delete_checkpoint(&kept.id).await?;
+            return Err(problem);
+        }
         let taken = view(&kept, &entry.record(), &note);
+        let request_of = note.request.zip(note.asked);
+        lock(&self.shared.kept).insert(&owner, Known { view: taken.clone(), request: request_of, disk });
         if let Some(request) = &request {
             self.remember_checkpoint(&owner, request, &taken).await?;
         }
@@ -142,26 +218,21 @@ impl Registry {
         Ok(kept?)
     }
 
-    async fn kept(&self, owner: &str) -> Result<Vec<(Checkpoint, Record, Note)>, Problem> {
-        let mut all: Vec<_> = self
-            .shared
-            .sandboxes
-            .backend()
-            .checkpoints()
-            .await?
-            .into_iter()
-            .filter_map(|kept| {
-                let (record, note) = read(&kept)?;
-                (&*record.owner == owner && !note.passing).then_some((kept, record, note))
-            })
-            .collect();
-        all.sort_by(|(one, ..), (other, ..)| (other.created_s, &other.id).cmp(&(one.created_s, &one.id)));
-        Ok(all)
+    /// The one that a request of this name took.
+    fn taken_by(&self, owner: &str, request: &str) -> Option<Arc<Known>> {
+        let kept = lock(&self.shared.kept);
+        kept.of(owner)
+            .find(|known| known.request.as_ref().is_some_and(|(name, _)| name == request))
+            .map(Arc::clone)
     }
 
     /// The checkpoints of a key, newest first.
-    pub(crate) async fn checkpoints(&self, key: &Key) -> Result<Vec<CheckpointView>, Problem> {
-        Ok(self.kept(&key.id).await?.iter().map(|(kept, record, note)| view(kept, record, note)).collect())
+    pub(crate) fn checkpoints(&self, key: &Key) -> Vec<CheckpointView> {
+        let mut all: Vec<_> = lock(&self.shared.kept).of(&key.id).map(Arc::clone).collect();
+        all.sort_by(|one, other| {
+            (other.view.created_ms, &other.view.id).cmp(&(one.view.created_ms, &one.view.id))
+        });
+        all.iter().map(|known| known.view.clone()).collect()
     }
 
     /// A checkpoint of a key, with what its sandbox was given.
@@ -170,28 +241,64 @@ impl Registry {
         owner: &str,
         id: &str,
     ) -> Result<(CheckpointView, Record), Problem> {
-        let found = self.kept(owner).await?.into_iter().find(|(kept, ..)| kept.id == id);
-        let (kept, record, note) = found.ok_or_else(|| Problem::not_found("checkpoint", id))?;
-        Ok((view(&kept, &record, &note), record))
+        let unknown = || Problem::not_found("checkpoint", id);
+        let known = lock(&self.shared.kept).of(owner).find(|known| known.view.id == id).map(Arc::clone);
+        let known = known.ok_or_else(unknown)?;
+        let found = self.shared.sandboxes.backend().find_checkpoint(id).await?;
+        let Some((record, _)) = found.and_then(|(kept, _)| read(&kept)) else {
+            // Deleted by the command line.
+            lock(&self.shared.kept).remove(owner, id);
+            return Err(unknown());
+        };
+        Ok((known.view.clone(), record))
     }
 
     /// Forgets a checkpoint of a key; sandboxes that were made from it keep what they have.
     pub(crate) async fn delete_checkpoint(&self, owner: &str, id: &str) -> Result<(), Problem> {
         self.find_checkpoint(owner, id).await?;
-        Ok(self.shared.sandboxes.delete_checkpoint(id).await?)
+        self.shared.sandboxes.delete_checkpoint(id).await?;
+        lock(&self.shared.kept).remove(owner, id);
+        Ok(())
     }
 
-    /// Drops what the forks of a service before this one left.
-    pub(super) async fn drop_passing(&self) {
-        let failed = |error| tracing::warn!(%error, "checkpoints of a service before could not be dropped");
-        let all = match self.shared.sandboxes.backend().checkpoints().await {
-            Ok(all) => all,
-            Err(error) => return failed(error),
-        };
-        for kept in all.iter().filter(|kept| read(kept).is_some_and(|(_, note)| note.passing)) {
-            if let Err(error) = self.shared.sandboxes.delete_checkpoint(&kept.id).await {
-                failed(error);
+    /// Those that a service before this one took, one after the other; what it kept for forks alone is dropped.
+    pub(super) async fn adopt_checkpoints(&self) -> Result<(), Problem> {
+        let backend = self.shared.sandboxes.backend();
+        for id in backend.checkpoint_ids().await? {
+            let Some((kept, _)) = backend.find_checkpoint(&id).await? else { continue };
+            let Some((record, note)) = read(&kept) else { continue };
+            if note.passing {
+                if let Err(error) = self.shared.sandboxes.delete_checkpoint(&id).await {
+                    tracing::warn!(checkpoint = %id, %error, "one of a service before could not be dropped");
+                }
+                continue;
             }
+            let known = view(&kept, &record, &note);
+            let known = Known {
+                view: known,
+                request: note.request.zip(note.asked),
+                disk: kept.bytes.unwrap_or(record.disk),
+            };
+            lock(&self.shared.kept).insert(&record.owner, known);
+        }
+        Ok(())
+    }
+
+    /// Forgets those that the command line has deleted.
+    pub(super) async fn compare_checkpoints(&self) {
+        let known: Vec<(Arc<str>, String)> = {
+            let kept = lock(&self.shared.kept);
+            let ids = kept.by_key.iter();
+            ids.flat_map(|(owner, ids)| ids.keys().map(|id| (Arc::clone(owner), id.clone()))).collect()
+        };
+        if known.is_empty() {
+            return;
+        }
+        let Ok(there) = self.shared.sandboxes.backend().checkpoint_ids().await else { return };
+        let there: HashSet<String> = there.into_iter().collect();
+        let mut kept = lock(&self.shared.kept);
+        for (owner, id) in known.iter().filter(|(_, id)| !there.contains(id)) {
+            kept.remove(owner, id);
         }
     }
 
@@ -229,5 +336,41 @@ fn view(kept: &Checkpoint, record: &Record, note: &Note) -> CheckpointView {
         image: record.image.clone(),
         labels: note.labels.clone(),
         created_ms: kept.created_s.saturating_mul(1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(number: usize, label: &str) -> Known {
+        let view = CheckpointView {
+            id: format!("c{number}"),
+            sandbox_id: "s".to_owned(),
+            image: "host".to_owned(),
+            labels: BTreeMap::from([("x".to_owned(), label.to_owned())]),
+            created_ms: number as u64,
+        };
+        Known { view, request: None, disk: 7 }
+    }
+
+    #[test]
+    fn a_key_has_a_bounded_number_and_its_labels_a_bounded_size() {
+        for (label, most) in [("", CHECKPOINTS_MAX), (&*"x".repeat(100_000), 41)] {
+            let mut kept = Kept::default();
+            let key: Arc<str> = "key".into();
+            let mut taken = 0;
+            while kept.admits(&key, known(taken, label).bytes()).is_ok() {
+                kept.insert(&key, known(taken, label));
+                taken += 1;
+            }
+            assert_eq!(taken, most);
+            let refused = kept.admits(&key, known(taken, label).bytes()).unwrap_err();
+            assert_eq!(refused.code, Code::QuotaExceeded);
+            assert!(kept.admits("other", known(0, label).bytes()).is_ok());
+            assert_eq!((kept.disk(&key), kept.disk("other")), (7 * most as u64, 0));
+            kept.remove(&key, "c0");
+            assert!(kept.admits(&key, known(0, label).bytes()).is_ok());
+        }
     }
 }

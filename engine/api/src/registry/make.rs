@@ -7,6 +7,7 @@ use crate::http::shown;
 use crate::keys::{Key, Scope};
 use crate::problem::{Code, Problem};
 use crate::shares::Share;
+use espalier_core::limits::SizeText;
 use espalier_core::sandbox::{Network, SandboxSpec};
 use espalier_sandbox::service::{Hold, Purpose, Sandbox, random_id};
 use std::collections::BTreeMap;
@@ -172,8 +173,8 @@ pub(crate) fn check_name(what: &str, text: &str) -> Result<(), Problem> {
 
 impl Registry {
     /// Begins to make a sandbox for a request without a name. It is made whatever becomes of the request.
-    pub(crate) fn create(&self, key: &Key, wanted: Wanted) -> Result<Arc<Entry>, Problem> {
-        let mut made = self.create_all(key, vec![wanted], None)?;
+    pub(crate) async fn create(&self, key: &Key, wanted: Wanted) -> Result<Arc<Entry>, Problem> {
+        let mut made = self.create_all(key, vec![wanted], None).await?;
         Ok(made.remove(0))
     }
 
@@ -186,7 +187,7 @@ impl Registry {
         checkpoint: Option<&Arc<super::kept::Passing>>,
     ) -> Result<Vec<Arc<Entry>>, Problem> {
         let Some(request) = wanted.first().and_then(|wanted| wanted.request.clone()) else {
-            return self.create_all(key, wanted, checkpoint);
+            return self.create_all(key, wanted, checkpoint).await;
         };
         let turn = self.tenants().entry(Arc::clone(&key.id)).or_default().turn();
         let _turn = turn.lock().await;
@@ -194,20 +195,21 @@ impl Registry {
         let part = |wanted: &Wanted| wanted.request.as_ref().map_or(0, |request| request.part);
         let fresh: Vec<Wanted> =
             wanted.into_iter().filter(|wanted| !all.contains_key(&part(wanted))).collect();
-        for entry in self.create_all(key, fresh, checkpoint)? {
+        for entry in self.create_all(key, fresh, checkpoint).await? {
             let part = entry.record().part;
             all.insert(part, entry);
         }
         Ok(all.into_values().collect())
     }
 
-    fn create_all(
+    async fn create_all(
         &self,
         key: &Key,
         fresh: Vec<Wanted>,
         checkpoint: Option<&Arc<super::kept::Passing>>,
     ) -> Result<Vec<Arc<Entry>>, Problem> {
         fresh.iter().try_for_each(Wanted::check)?;
+        let kept = self.kept_bytes(&key.id);
         let mut begun = Vec::with_capacity(fresh.len());
         {
             let mut tenants = self.tenants();
@@ -225,7 +227,7 @@ impl Registry {
                         .hint("delete it first, or choose another id"));
                 }
             }
-            within(key, tenant.used(), &fresh)?;
+            within(key, tenant.used(), kept, &fresh)?;
             let most = self.shared.bounds.sandboxes_max as u64;
             if everyone.sandboxes.saturating_add(fresh.len() as u64) > most {
                 let detail = format!("the service holds {most} sandboxes, its most");
@@ -337,11 +339,13 @@ impl Registry {
     }
 }
 
-/// Whether a key may hold these too.
-fn within(key: &Key, mut used: Used, more: &[Wanted]) -> Result<(), Problem> {
+/// Whether a key may hold these too, whose checkpoints have `kept` bytes.
+fn within(key: &Key, mut used: Used, kept: u64, more: &[Wanted]) -> Result<(), Problem> {
     for wanted in more {
-        used.add(Used { sandboxes: 1, cpu: wanted.spec.cpu, memory: wanted.spec.memory });
+        let SandboxSpec { cpu, memory, disk, .. } = wanted.spec;
+        used.add(Used { sandboxes: 1, cpu, memory, disk });
     }
+    used.disk = used.disk.saturating_add(kept);
     let over = |what: &str, would: String, most: String| {
         Err(Problem::new(
             Code::QuotaExceeded,
@@ -349,16 +353,17 @@ fn within(key: &Key, mut used: Used, more: &[Wanted]) -> Result<(), Problem> {
         )
         .hint("delete sandboxes that are needed no more; `GET /resources` shows what the key holds"))
     };
+    let size = |bytes| SizeText(bytes).to_string();
     let quotas = &key.quotas;
-    match (quotas.sandboxes, quotas.cpu, quotas.memory) {
+    match (quotas.sandboxes, quotas.cpu, quotas.memory, quotas.disk) {
         _ if more.is_empty() => Ok(()),
-        (Some(most), _, _) if used.sandboxes > most => {
+        (Some(most), ..) if used.sandboxes > most => {
             over("sandboxes", used.sandboxes.to_string(), most.to_string())
         }
-        (_, Some(most), _) if used.cpu > most => over("cores", used.cpu.to_string(), most.to_string()),
-        (_, _, Some(most)) if used.memory > most => {
-            let size = |bytes| espalier_core::limits::SizeText(bytes).to_string();
-            over("of memory", size(used.memory), size(most))
+        (_, Some(most), ..) if used.cpu > most => over("cores", used.cpu.to_string(), most.to_string()),
+        (_, _, Some(most), _) if used.memory > most => over("of memory", size(used.memory), size(most)),
+        (.., Some(most)) if used.disk > most => {
+            over("of disk, its checkpoints counted", size(used.disk), size(most))
         }
         _ => Ok(()),
     }

@@ -36,6 +36,7 @@ impl Registry {
                         compared = Instant::now();
                         self.end_what_is_left();
                         self.compare().await;
+                        self.compare_checkpoints().await;
                     }
                 }
             }
@@ -114,8 +115,8 @@ impl Registry {
                 Some((entry, id))
             })
             .collect();
-        let Ok(there) = self.shared.sandboxes.list().await else { return };
-        let there: HashSet<String> = there.into_iter().map(|placed| placed.id).collect();
+        let Ok(there) = self.shared.sandboxes.backend().ids().await else { return };
+        let there: HashSet<String> = there.into_iter().collect();
         for (entry, id) in running {
             if !there.contains(&id) {
                 entry.become_(State::Ended("it is gone".to_owned(), Instant::now()));

@@ -20,6 +20,8 @@ pub struct Used {
     pub cpu: f64,
     /// Bytes.
     pub memory: u64,
+    /// Bytes of disk: what its sandboxes may write.
+    pub disk: u64,
 }
 
 impl Used {
@@ -28,6 +30,7 @@ impl Used {
         self.sandboxes = self.sandboxes.saturating_add(more.sandboxes);
         self.cpu += more.cpu;
         self.memory = self.memory.saturating_add(more.memory);
+        self.disk = self.disk.saturating_add(more.disk);
     }
 }
 
@@ -116,7 +119,7 @@ impl Tenant {
         let mut used = Used::default();
         for entry in self.entries().filter(|entry| !entry.state.borrow().is_over()) {
             let record = lock(&entry.record);
-            used.add(Used { sandboxes: 1, cpu: record.cpu, memory: record.memory });
+            used.add(Used { sandboxes: 1, cpu: record.cpu, memory: record.memory, disk: record.disk });
         }
         used
     }
@@ -165,7 +168,7 @@ mod tests {
             image: image.to_owned(),
             cpu: 0.5,
             memory: u64::MAX,
-            disk: 0,
+            disk: u64::MAX / 2,
             files_max: None,
             processes_max: None,
             network: Network::None,
@@ -212,6 +215,6 @@ mod tests {
         let mut tenant = Tenant::default();
         (0..3).for_each(|number| tenant.insert(&entry(number, "x", State::Creating)));
         tenant.insert(&entry(3, "x", failed()));
-        assert_eq!(tenant.used(), Used { sandboxes: 3, cpu: 1.5, memory: u64::MAX });
+        assert_eq!(tenant.used(), Used { sandboxes: 3, cpu: 1.5, memory: u64::MAX, disk: u64::MAX });
     }
 }

@@ -45,7 +45,7 @@ impl SandboxState {
 
 /// What a sandbox may reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected `none`, `loopback`, or a list of `HOST:PORT` rules")]
 pub enum Reaches {
     /// `none`: nothing. `loopback`: its own 127.0.0.1.
     Word(ReachesWord),

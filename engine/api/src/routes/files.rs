@@ -6,7 +6,9 @@ mod tests;
 
 use super::commands::at;
 use crate::calls::{self, At};
-use crate::http::{Api, Json, Query, Reader, Segments, Writer, body_share, header_text, too_large, within};
+use crate::http::{
+    Api, Json, Query, Reader, Segments, Writer, body_share, header_text, late, too_large, within,
+};
 use crate::problem::{Code, Problem};
 use crate::registry::Busy;
 use crate::shares::Share;
@@ -246,7 +248,7 @@ fn put_header(response: &mut Response, name: http::HeaderName, value: &str) {
 }
 
 /// The bytes of a file from one place to another, holes filled. A file that cannot be read to there cuts the answer.
-fn part_of(
+pub(super) fn part_of(
     reader: FileReader,
     from: u64,
     to: u64,
@@ -343,7 +345,8 @@ async fn spool(api: &Api, headers: &HeaderMap, request: Request) -> Result<(Sour
     let mut stream = request.into_body().into_data_stream();
     let (mut kept, mut length) = (Vec::new(), 0u64);
     let mut file: Option<(tokio::fs::File, tempfile::NamedTempFile)> = None;
-    while let Some(chunk) = stream.next().await {
+    let within = api.settings.body_max;
+    while let Some(chunk) = tokio::time::timeout(within, stream.next()).await.map_err(|_| late(api))? {
         let chunk = chunk.map_err(|_| Problem::new(Code::Malformed, "the body did not arrive whole"))?;
         length = length.saturating_add(chunk.len() as u64);
         if length > most {

@@ -2,7 +2,7 @@
 
 use super::commands::at;
 use super::stream::{close, send, upgraded};
-use crate::http::{Api, Segments, Writer};
+use crate::http::{Api, Open, Segments, Writer};
 use crate::problem::{Code, Problem};
 use crate::registry::Busy;
 use axum::body::Body;
@@ -115,9 +115,10 @@ pub(crate) async fn root(
     writer: Writer,
     state: State<Api>,
     Segments((id, port)): Segments<(String, String)>,
+    place: Open,
     request: Request,
 ) -> Result<Response, Problem> {
-    proxy(writer, state, Segments((id, port, String::new())), request).await
+    proxy(writer, state, Segments((id, port, String::new())), place, request).await
 }
 
 /// Passes a request on to what listens inside, and its answer back.
@@ -125,23 +126,24 @@ pub(crate) async fn proxy(
     Writer(key): Writer,
     State(api): State<Api>,
     Segments((id, named, _)): Segments<(String, String, String)>,
+    place: Open,
     request: Request,
 ) -> Result<Response, Problem> {
     let at = at(&api, &key.id, &id)?;
     let port = port(&named)?;
     let prefix = format!("/v1/sandboxes/{id}/ports/{named}");
     let stream = connect(&at.sandbox.agent, port, at.busy).await?;
-    pass_on(stream, port, &prefix, request, &api.sockets).await
+    pass_on(stream, port, &prefix, request, (&api.sockets, place)).await
 }
 
 /// The same over a connection to the port. What listens there is a stranger: it changes the protocol only to one that the client has
-/// asked for. `sockets` has the connection from then on.
+/// asked for. `sockets` has the connection from then on, and keeps its place among those that are open.
 async fn pass_on(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     port: u16,
     prefix: &str,
     mut request: Request,
-    sockets: &TaskTracker,
+    (sockets, place): (&TaskTracker, Open),
 ) -> Result<Response, Problem> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
@@ -188,6 +190,7 @@ async fn pass_on(
         let inside = hyper::upgrade::on(&mut answer);
         // Ends with either side.
         sockets.spawn(async move {
+            let _place = place;
             if let (Ok(client), Ok(inside)) = tokio::join!(client, inside) {
                 let (mut client, mut inside) = (TokioIo::new(client), TokioIo::new(inside));
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut inside).await;
@@ -261,6 +264,7 @@ pub(crate) async fn tunnel(
     Writer(key): Writer,
     State(api): State<Api>,
     Segments((id, named)): Segments<(String, String)>,
+    place: Open,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
     let at = at(&api, &key.id, &id)?;
@@ -270,6 +274,7 @@ pub(crate) async fn tunnel(
     let sockets = api.sockets.clone();
     Ok(upgrade.on_upgrade(move |mut socket| {
         sockets.track_future(async move {
+            let _place = place;
             let (mut reading, mut writing) = tokio::io::split(stream);
             let (input, mut queue) = tokio::sync::mpsc::channel::<Bytes>(1);
             let feed = async move {
@@ -335,7 +340,9 @@ mod tests {
             request = request.header(*name, *value);
         }
         let request = request.body(Body::empty()).unwrap();
-        let passed = pass_on(ours, 80, "/v1/sandboxes/a/ports/80", request, &TaskTracker::new()).await;
+        let passed =
+            pass_on(ours, 80, "/v1/sandboxes/a/ports/80", request, (&TaskTracker::new(), Open::default()))
+                .await;
         let (heard, _open) = server.await.unwrap();
         let status = passed.map_or_else(|problem| problem.code.status(), |response| response.status());
         let upgrade =

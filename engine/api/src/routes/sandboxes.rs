@@ -26,7 +26,7 @@ pub(crate) const LIFETIME_S: f64 = 7200.0;
 
 /// A number of bytes.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number of bytes, or a text such as `512MiB`")]
 pub(crate) enum Size {
     /// As a number.
     Bytes(u64),
@@ -48,7 +48,7 @@ impl Size {
 
 /// What is put into a file.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a text, or an object with `text` or `base64` and `mode`")]
 pub(crate) enum FileText {
     /// Its text; mode 0644.
     Text(String),
@@ -68,7 +68,7 @@ pub(crate) struct FileWithMode {
 
 /// One text or several.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a text, or a list of texts")]
 pub(crate) enum Texts {
     /// One.
     One(String),

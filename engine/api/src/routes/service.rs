@@ -2,7 +2,7 @@
 
 use super::orchard::caller;
 use crate::http::{Api, Observer, Reader};
-use crate::keys::Scope;
+use crate::keys::{Key, Scope};
 use crate::problem::Problem;
 use crate::registry::Used;
 use axum::Json;
@@ -69,14 +69,16 @@ pub(crate) struct QuotasView {
     cpu: Option<f64>,
     /// Bytes of memory of its sandboxes together.
     memory: Option<u64>,
+    /// Bytes of disk of its sandboxes together, and those that its checkpoints have.
+    disk: Option<u64>,
     /// Requests a second.
     requests_per_s: Option<f64>,
 }
 
 impl From<Quotas> for QuotasView {
     fn from(quotas: Quotas) -> QuotasView {
-        let Quotas { sandboxes, cpu, memory, requests_per_s } = quotas;
-        QuotasView { sandboxes, cpu, memory, requests_per_s }
+        let Quotas { sandboxes, cpu, memory, disk, requests_per_s } = quotas;
+        QuotasView { sandboxes, cpu, memory, disk, requests_per_s }
     }
 }
 
@@ -89,12 +91,16 @@ pub(crate) struct UsedView {
     cpu: f64,
     /// Their bounds of memory, in bytes.
     memory: u64,
+    /// Their bounds of disk, in bytes.
+    disk: u64,
+    /// Bytes that its checkpoints have, which the quota of disk counts, too.
+    checkpoints: u64,
 }
 
-impl From<Used> for UsedView {
-    fn from(used: Used) -> UsedView {
-        let Used { sandboxes, cpu, memory } = used;
-        UsedView { sandboxes, cpu, memory }
+impl UsedView {
+    fn of(api: &Api, key: &Key) -> UsedView {
+        let Used { sandboxes, cpu, memory, disk } = api.registry.used(&key.id);
+        UsedView { sandboxes, cpu, memory, disk, checkpoints: api.registry.kept_bytes(&key.id) }
     }
 }
 
@@ -123,7 +129,7 @@ pub(crate) async fn resources(
         Some(kib * 1024)
     });
     Json(Resources {
-        used: api.registry.used(&key.id).into(),
+        used: UsedView::of(&api, &key),
         quotas: key.quotas.into(),
         cpu_total: std::thread::available_parallelism().map_or(1, usize::from),
         memory_total: total,
@@ -166,6 +172,6 @@ pub(crate) async fn own_key(Reader(key): Reader, State(api): State<Api>) -> Resu
         name: key.name.clone(),
         scopes: key.scopes.iter().copied().map(Scope::word).collect(),
         quotas: key.quotas.into(),
-        used: api.registry.used(&key.id).into(),
+        used: UsedView::of(&api, &key),
     }))
 }

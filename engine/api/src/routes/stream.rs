@@ -3,7 +3,7 @@
 
 use super::commands::{CommandView, RunCommand, SendSignal, at, unknown};
 use crate::calls::{self, At};
-use crate::http::{Api, RequestId, Segments, Writer, header_text, parse};
+use crate::http::{Api, Open, RequestId, Segments, Writer, header_text, parse};
 use crate::problem::{Code, Problem};
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
@@ -176,12 +176,14 @@ pub(crate) async fn stream(
     State(api): State<Api>,
     Segments(id): Segments<String>,
     axum::Extension(request): axum::Extension<RequestId>,
+    place: Open,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
     let at = at(&api, &key.id, &id)?;
     let sockets = api.sockets.clone();
     Ok(upgraded(upgrade)?.on_upgrade(move |mut socket| {
         sockets.track_future(async move {
+            let _place = place;
             let talked = talk(&mut socket, &id, at).await;
             let code = match talked {
                 Ok(()) => 1000,

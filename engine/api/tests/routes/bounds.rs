@@ -161,3 +161,80 @@ async fn bodies_of_one_key_leave_room_for_those_of_another() {
     let beside = begin(&service, &other, 10_000).await;
     assert_eq!(status(beside).await, 400, "read whole: it is no JSON");
 }
+
+/// Many small values take far more memory than their bytes.
+#[tokio::test]
+async fn the_values_of_a_body_are_bounded_before_they_are_read() {
+    let service = Service::start(Settings::default()).await;
+    let headers = header(&service.key(Scope::Write, Quotas::default()).await);
+    for (field, open, entry, close) in
+        [("env", '{', "\"k\":\"\"", '}'), ("files", '{', "\"/f\":\"\"", '}'), ("setup", '[', "\"\"", ']')]
+    {
+        let body = format!("{{\"{field}\":{open}{}{close}}}", vec![entry; 200_000].join(","));
+        let (status, _, problem) = service.ask("POST", "/v1/sandboxes", &headers, &body).await;
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(status == 422 && detail.contains("values`, wanted is at most"), "{field}: {status} {detail}");
+    }
+    // Commas in a text are none.
+    let script = json!({ "setup": [",".repeat(200_000)], "image": "no such image" }).to_string();
+    let (_, _, problem) = service.ask("POST", "/v1/sandboxes", &headers, &script).await;
+    assert!(!problem["detail"].as_str().unwrap_or_default().contains("values"), "{problem}");
+}
+
+/// A request whose body stops in the middle, on a connection that stays open.
+async fn half(service: &Service, headers: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(service.address).await.unwrap();
+    let request =
+        format!("POST /v1/sandboxes HTTP/1.1\r\nhost: test\r\ncontent-length: 1000\r\n{headers}\r\n{{");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+async fn status_of(stream: &mut TcpStream) -> String {
+    let mut line = vec![0; 12];
+    let read = tokio::time::timeout(Duration::from_secs(30), stream.read_exact(&mut line));
+    read.await.expect("an answer").unwrap();
+    String::from_utf8_lossy(&line[9..]).into_owned()
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let settings = Settings { body_max: Duration::from_millis(100), ..Settings::default() };
+    let service = Service::start(settings).await;
+    let headers = header(&service.key(Scope::Write, Quotas::default()).await);
+    assert_eq!(status_of(&mut half(&service, &headers).await).await, "504");
+}
+
+#[tokio::test]
+async fn requests_that_are_open_are_shared_by_keys() {
+    let service = Service::start(Settings { connections_max: 8, ..Settings::default() }).await;
+    let headers = header(&service.key(Scope::Write, Quotas::default()).await);
+    let other = header(&service.key(Scope::Write, Quotas::default()).await);
+    // Half of them may be one key's: of five, one is refused, whichever comes last.
+    let mut open = Vec::new();
+    for _ in 0..5 {
+        open.push(half(&service, &headers).await);
+    }
+    let mut answers: FuturesUnordered<_> = open.iter_mut().map(status_of).collect();
+    assert_eq!(answers.next().await.unwrap(), "429");
+    drop(answers);
+    assert_eq!(service.ask("GET", "/v1/sandboxes", &other, "").await.0, 200);
+    // What is closed is free again.
+    drop(open);
+    let again = async {
+        while service.ask("GET", "/v1/sandboxes", &headers, "").await.0 != 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), again).await.expect("the places come back");
+}
+
+/// The backend here cannot even be reached: what a key has not is known without it.
+#[tokio::test]
+async fn checkpoints_of_others_cost_nothing() {
+    let service = Service::start(Settings::default()).await;
+    let headers = header(&service.key(Scope::Write, Quotas::default()).await);
+    assert_eq!(service.ask("GET", "/v1/checkpoints", &headers, "").await.2["checkpoints"], json!([]));
+    assert_eq!(service.ask("GET", "/v1/checkpoints/x", &headers, "").await.0, 404);
+    assert_eq!(service.ask("DELETE", "/v1/checkpoints/x", &headers, "").await.0, 404);
+}

@@ -165,7 +165,7 @@ class Invalid(ApiError):
 
 
 class QuotaExceeded(ApiError):
-    """The key's quota of sandboxes, cores or memory is used up."""
+    """The key's quota of sandboxes, cores, memory or disk is used up."""
 
 
 class RateLimited(ApiError):

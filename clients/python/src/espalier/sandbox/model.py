@@ -324,7 +324,7 @@ class Checkpoint(Record):
 class Resources(Record):
     """What this key may have and has, and what the machine has."""
 
-    #: `sandboxes`, `cpu`, `memory` (bytes) of this key.
+    #: `sandboxes`, `cpu`, `memory`, `disk` (bytes) of this key, and `checkpoints`: bytes that the quota of `disk` counts, too.
     used: Mapping[str, Any] = field(default_factory=dict)
     #: The same; None: no bound.
     quotas: Mapping[str, Any] = field(default_factory=dict)

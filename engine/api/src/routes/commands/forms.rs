@@ -20,7 +20,7 @@ const LABEL_BYTES_MAX: usize = 256;
 
 /// Shell text, or a program with its arguments.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a text for a shell, or a list of texts")]
 pub(crate) enum CommandLine {
     /// For the sandbox's shell: `bash`, or `sh` where there is none.
     Script(String),
@@ -373,7 +373,7 @@ pub(crate) fn cut(text: &str) -> String {
 
 /// A signal, by name or number.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number, or a name such as `TERM`")]
 pub(crate) enum SignalName {
     /// As the kernel numbers it.
     Number(i32),

@@ -1,6 +1,6 @@
 //! Files in JSON, and patches.
 
-use super::super::files::{Kind, StatView, entries};
+use super::super::files::{Kind, StatView, entries, part_of};
 use super::at;
 use super::caller::{Body, Reader, Writer};
 use super::forms::{File, FileList, FolderQuery, Mode, Patch, Patched, PathQuery, Upload, Uploaded};
@@ -9,15 +9,22 @@ use crate::calls;
 use crate::http::{Api, Query, Segments};
 use crate::problem::{Code, Problem};
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
 use espalier_agent_client::Agent;
 use espalier_agent_client::files::Source;
 use espalier_agent_client::wire;
-use futures::StreamExt;
+use futures::{Stream, StreamExt, TryStreamExt};
+use http::header;
+use std::io;
 
 /// Largest file in an answer: it is base64 in JSON.
-const FILE_BYTES_MAX: usize = 64 << 20;
+const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Of an answer about a file: before its content, and with none.
+const CONTENT: &str = "\"content\":\"";
+const EMPTY_CONTENT: &str = "\"content\":\"\"";
 /// Links of a folder that are followed at once.
 const LINKS_AT_ONCE: usize = 16;
 
@@ -99,13 +106,52 @@ pub(crate) async fn download(
     State(api): State<Api>,
     Segments(id): Segments<String>,
     Query(query): Query<PathQuery>,
-) -> Result<axum::Json<File>, Problem> {
+) -> Result<Response, Problem> {
     let at = at(&api, &key.id, &id, REQUEST_MAX).await?;
     let path = calls::absolute(&at.sandbox, query.path.as_bytes());
-    let content = at.sandbox.agent.read(path, 0, 0).await?.collect(FILE_BYTES_MAX).await?;
-    let size = content.len() as u64;
-    let content = BASE64_STANDARD.encode(content);
-    Ok(axum::Json(File { path: query.path, content, encoding: "base64", size }))
+    let reader = at.sandbox.agent.read(path, 0, 0).await?;
+    let size = reader.stat().size;
+    if size > FILE_BYTES_MAX {
+        let detail = format!("{size} bytes, and at most {FILE_BYTES_MAX} are sent in one answer");
+        return Err(Problem::new(Code::PayloadTooLarge, detail)
+            .hint("`GET /v1/sandboxes/{id}/files` has no such bound"));
+    }
+    // Written as it is read: many answers whose clients are slow would hold many files.
+    let whole = File { path: query.path, content: String::new(), encoding: "base64", size };
+    let whole = serde_json::to_string(&whole).unwrap_or_default();
+    let Some((before, after)) = whole.split_once(EMPTY_CONTENT) else {
+        return Err(Problem::new(Code::Internal, "the answer cannot be written"));
+    };
+    let text = |text: String| futures::stream::once(async move { Ok(Bytes::from(text)) });
+    let content = as_base64(part_of(reader, 0, size, at.busy));
+    let (before, after) = (format!("{before}{CONTENT}"), format!("\"{after}"));
+    let length = before.len() as u64 + size.div_ceil(3) * 4 + after.len() as u64;
+    let body = axum::body::Body::from_stream(text(before).chain(content).chain(text(after)));
+    let headers =
+        [(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_LENGTH, length.to_string())];
+    Ok((headers, body).into_response())
+}
+
+/// Bytes as one text of base64, piece by piece.
+fn as_base64(
+    bytes: impl Stream<Item = io::Result<Bytes>> + Send,
+) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    let begin = (Box::pin(bytes), Vec::new(), false);
+    futures::stream::try_unfold(begin, |(mut bytes, mut waiting, ended)| async move {
+        if ended {
+            return Ok(None);
+        }
+        let ended = match bytes.try_next().await? {
+            Some(piece) => {
+                waiting.extend_from_slice(&piece);
+                false
+            }
+            None => true,
+        };
+        // Three bytes are four letters; what is left over waits for the next piece.
+        let rest = if ended { Vec::new() } else { waiting.split_off(waiting.len() / 3 * 3) };
+        Ok(Some((BASE64_STANDARD.encode(waiting).into(), (bytes, rest, ended))))
+    })
 }
 
 /// What stands in a folder.
@@ -136,5 +182,26 @@ async fn followed(agent: &Agent, folder: &[u8], entry: StatView) -> StatView {
     match agent.stat(path, true).await {
         Ok(stat) => StatView::of(entry.path.as_bytes(), &stat),
         Err(_) => entry,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn base64_in_pieces_is_base64_of_the_whole() {
+        let whole: Vec<u8> = (0..=255).collect();
+        for sizes in [&[256][..], &[1; 256], &[2, 5, 0, 7, 100, 142], &[0]] {
+            let mut rest = &whole[..sizes.iter().sum()];
+            let expect = BASE64_STANDARD.encode(rest);
+            let mut pieces = Vec::new();
+            for size in sizes {
+                pieces.push(Ok(Bytes::copy_from_slice(&rest[..*size])));
+                rest = &rest[*size..];
+            }
+            let made: Vec<Bytes> = as_base64(futures::stream::iter(pieces)).try_collect().await.unwrap();
+            assert_eq!(made.concat(), expect.as_bytes(), "{sizes:?}");
+        }
     }
 }

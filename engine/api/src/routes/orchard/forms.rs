@@ -26,7 +26,7 @@ const KILLED: i32 = 9;
 
 /// An amount as Kubernetes writes it: `4`, `500m`, `16Gi`, `1e9`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number, or a text such as `512Mi`")]
 pub(crate) enum Quantity {
     /// As a number.
     Number(f64),
@@ -211,7 +211,7 @@ impl TimeoutQuery {
 
 /// Shell text, or a program with its arguments.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a text for a shell, or a list of texts")]
 #[schema(as = OrchardCommandLine)]
 pub(crate) enum CommandLine {
     /// For a shell.
@@ -363,7 +363,7 @@ impl Patch {
 
 /// Permission bits.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number, or its octal digits as text")]
 pub(crate) enum Mode {
     /// As a number.
     Number(f64),

@@ -8,7 +8,7 @@ use super::forms::CommandLine;
 use super::jobs::{login_in_terminal, quoted};
 use super::values::{self, Flag, Number, REQUEST_MAX};
 use crate::calls::{self, At};
-use crate::http::{Api, Query, Segments, parse};
+use crate::http::{Api, Open, Query, Segments, parse};
 use crate::problem::{Code, Problem};
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -86,12 +86,14 @@ pub(crate) async fn pty(
     State(api): State<Api>,
     Segments(id): Segments<String>,
     Query(_key): Query<PtyQuery>,
+    place: Open,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
     let at = at(&api, &key.id, &id, REQUEST_MAX).await?;
     let sockets = api.sockets.clone();
     Ok(upgraded(upgrade)?.on_upgrade(move |mut socket| {
         sockets.track_future(async move {
+            let _place = place;
             if let Err(problem) = talk(&mut socket, at).await {
                 tell(&mut socket, &json!({ "type": "error", "message": problem.detail })).await;
             }

@@ -1,0 +1,30 @@
+//! Disk that checkpoints of keys have.
+
+use super::{Registry, lock};
+use crate::problem::{Code, Problem};
+use espalier_core::limits::SizeText;
+
+impl Registry {
+    /// Bytes of a key's checkpoints together.
+    pub(crate) fn kept_bytes(&self, owner: &str) -> u64 {
+        lock(&self.shared.kept).disk(owner)
+    }
+
+    /// Whether a key may hold a checkpoint of so many bytes, too.
+    pub(super) async fn disk_admits(&self, owner: &str, bytes: u64) -> Result<(), Problem> {
+        let Some(most) = self.shared.store.key(owner).await?.and_then(|key| key.quotas.disk) else {
+            return Ok(());
+        };
+        let would = self.used(owner).disk.saturating_add(self.kept_bytes(owner)).saturating_add(bytes);
+        if would <= most {
+            return Ok(());
+        }
+        let detail = format!(
+            "with this checkpoint the key would hold {} of disk, its sandboxes counted, its quota is {}",
+            SizeText(would),
+            SizeText(most)
+        );
+        let hint = "delete checkpoints or sandboxes that are needed no more; `GET /resources` shows what the key holds";
+        Err(Problem::new(Code::QuotaExceeded, detail).hint(hint))
+    }
+}
