@@ -98,6 +98,15 @@ impl PluginFailure {
         own && !self.excused
     }
 
+    /// Whether another component in its place may do better: after a defect, or a failure that it returned; a reward, which sees
+    /// the same rollout again, also after a limit.
+    pub fn is_mendable(&self) -> bool {
+        use PluginFailureClass::{BudgetIgnored, Cpu, Memory, Returned, Stack, Wall};
+        let limit = matches!(self.class, Cpu | Memory | Stack | BudgetIgnored | Wall);
+        let own = self.class == Returned || (limit && self.world == REWARD);
+        self.is_defect() || (own && !self.excused)
+    }
+
     /// Where and how, without what differs from rollout to rollout. Two failures with equal ones are one way to fail.
     pub fn signature(&self) -> Signature {
         let place = self.place.clone().unwrap_or_else(|| normalised(&self.message));

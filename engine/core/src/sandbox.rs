@@ -78,7 +78,7 @@ pub struct SandboxFile {
 
 /// What is put into a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a text, or a table with `text` and `mode`")]
 pub enum FileContent {
     /// Its text; mode 0644.
     Text(String),

@@ -83,24 +83,11 @@ async fn checks(store: &str) -> Vec<Check> {
     checks.push(plugins());
     checks.push(plugin_bounds());
     checks.push(embedded_model());
-    checks.push(
-        program(
-            "Rust guests",
-            "building plugins in Rust",
-            &[
-                "/usr/lib/rustlib/x86_64-unknown-linux-gnu/bin/wasm-component-ld",
-                "/usr/lib/rustlib/src/rust/library",
-            ],
-            &["/usr/bin/rustc", "--version"],
-            "apt-get install -y rustc-web cargo-web rust-web-src rust-web-llvm lld-19",
-        )
-        .await,
-    );
+    checks.push(rust_guests().await);
     checks.push(
         program(
             "Node",
             "building plugins in JavaScript",
-            &[],
             &["node", "--version"],
             "apt-get install -y nodejs npm, then `make build`",
         )
@@ -110,7 +97,6 @@ async fn checks(store: &str) -> Vec<Check> {
         program(
             "Python",
             "building plugins in Python; the embedded model",
-            &[],
             &["python3", "--version"],
             "apt-get install -y python3 python3-venv",
         )
@@ -154,6 +140,21 @@ fn print(out: &mut Out, checks: &[Check]) -> Result<(), Problem> {
         out.line("\nnothing is missing")?;
     }
     Ok(())
+}
+
+/// Whether a Rust compiler is here that makes components.
+async fn rust_guests() -> Check {
+    let (name, needed) = ("Rust guests", "building plugins in Rust");
+    let remedy = "rustup target add wasm32-wasip2";
+    let Some(sysroot) = ask(&["rustc", "--print", "sysroot"]).await else {
+        let remedy = format!("install rustup (Debian: apt-get install -y rustup), then {remedy}");
+        return check(name, needed, State::Missing, "no rustc in PATH", &remedy);
+    };
+    let target = Path::new(&sysroot).join("lib/rustlib/wasm32-wasip2/lib");
+    match tokio::fs::try_exists(&target).await {
+        Ok(true) => check(name, needed, State::Good, "rustc with the target wasm32-wasip2", ""),
+        _ => check(name, needed, State::Missing, "rustc without the target wasm32-wasip2", remedy),
+    }
 }
 
 fn check(
@@ -378,18 +379,10 @@ fn embedded_model() -> Check {
 }
 
 /// A program, and files that belong to it.
-async fn program(
-    name: &'static str,
-    needed: &'static str,
-    files: &[&str],
-    command: &[&str],
-    remedy: &str,
-) -> Check {
-    let lacking: Vec<&&str> = files.iter().filter(|file| !Path::new(file).exists()).collect();
-    match (ask(command).await, lacking.first()) {
-        (Some(version), None) => check(name, needed, State::Good, version, ""),
-        (Some(_), Some(file)) => check(name, needed, State::Missing, format!("no {file}"), remedy),
-        (None, _) => check(name, needed, State::Missing, format!("no {}", command[0]), remedy),
+async fn program(name: &'static str, needed: &'static str, command: &[&str], remedy: &str) -> Check {
+    match ask(command).await {
+        Some(version) => check(name, needed, State::Good, version, ""),
+        None => check(name, needed, State::Missing, format!("no {}", command[0]), remedy),
     }
 }
 

@@ -570,7 +570,7 @@ impl EngineError {
     pub fn hint(&self) -> Option<String> {
         match self {
             EngineError::BadTasks { .. } => {
-                Some("mend the lines, or add --skip-bad-tasks to go on without them".to_owned())
+                Some("mend the lines; `espalier run --skip-bad-tasks` goes on without them".to_owned())
             }
             EngineError::Store(error) => error.hint(),
             EngineError::Model { hint, .. } => Some(hint.clone()),

@@ -72,6 +72,43 @@ impl PluginChange {
     }
 }
 
+/// Finds the first group of each component, whatever order groups open in.
+#[derive(Debug, Default)]
+pub struct VersionLog {
+    /// Digests by alias of the last group before those below.
+    last: BTreeMap<String, String>,
+    /// Groups that open, or have opened behind one that does.
+    opening: BTreeMap<u64, Option<BTreeMap<String, String>>>,
+}
+
+impl VersionLog {
+    /// After a group with these digests.
+    pub fn after(last: BTreeMap<String, String>) -> VersionLog {
+        VersionLog { last, opening: BTreeMap::new() }
+    }
+
+    /// A group begins to open.
+    pub fn begin(&mut self, group_index: u64) {
+        self.opening.insert(group_index, None);
+    }
+
+    /// It has opened with these components, or `None`: it does not, or had opened before. What changed as far as it is certain.
+    pub fn end(&mut self, group_index: u64, digests: Option<BTreeMap<String, String>>) -> Vec<PluginChange> {
+        match digests {
+            Some(digests) => drop(self.opening.insert(group_index, Some(digests))),
+            None => drop(self.opening.remove(&group_index)),
+        }
+        let mut changed = Vec::new();
+        while let Some(first) = self.opening.first_entry() {
+            let Some(digests) = first.get().clone() else { break };
+            changed.extend(PluginChange::between(&self.last, &digests, Some(*first.key())));
+            self.last = digests;
+            first.remove();
+        }
+        changed
+    }
+}
+
 /// Counters of groups, rollouts and attempts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
@@ -155,4 +192,27 @@ pub type ProgressReceiver = watch::Receiver<Progress>;
 /// A sender with a first, empty snapshot.
 pub fn channel() -> (ProgressSender, ProgressReceiver) {
     watch::channel(Progress::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_told_of_its_first_group_in_whatever_order_they_open() {
+        let of = |digest: &str| BTreeMap::from([("h".to_owned(), digest.to_owned())]);
+        let mut log = VersionLog::after(of("1"));
+        (4..9).for_each(|group| log.begin(group));
+        let told = |changed: Vec<PluginChange>| -> Vec<(String, u64)> {
+            changed.into_iter().map(|change| (change.is, change.from_group.unwrap())).collect()
+        };
+        assert_eq!(told(log.end(8, Some(of("3")))), []);
+        assert_eq!(told(log.end(6, Some(of("2")))), []);
+        // One that had opened before keeps what it had, and says nothing.
+        assert_eq!(told(log.end(4, None)), []);
+        assert_eq!(told(log.end(5, Some(of("2")))), [("2".to_owned(), 5)]);
+        assert_eq!(told(log.end(7, Some(of("3")))), [("3".to_owned(), 7)]);
+        log.begin(9);
+        assert_eq!(told(log.end(9, Some(of("3")))), []);
+    }
 }

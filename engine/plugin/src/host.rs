@@ -1,9 +1,9 @@
 //! The host itself: engine, threads, loaded plugins.
 
-use crate::bindings::environment::EnvironmentPluginPre;
-use crate::bindings::group_reward::GroupRewardPluginPre;
-use crate::bindings::harness::{HarnessPlugin, HarnessPluginPre};
-use crate::bindings::reward::{self, RewardPluginPre};
+use crate::bindings::environment::{EnvironmentPluginIndices, EnvironmentPluginPre};
+use crate::bindings::group_reward::{GroupRewardPluginIndices, GroupRewardPluginPre};
+use crate::bindings::harness::{HarnessPlugin, HarnessPluginIndices, HarnessPluginPre};
+use crate::bindings::reward::{self, RewardPluginIndices, RewardPluginPre};
 use crate::bounds::{self, Refusal};
 use crate::cache::{self, CodeCache};
 use crate::compiler::CompileError;
@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Semaphore;
-use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
+use wasmtime::component::{Component, HasSelf, Instance, InstancePre, Linker};
 use wasmtime::{Engine, Store};
 
 /// Compilers at a time: each keeps all cores busy by itself, and a small component need not wait for a large one.
@@ -230,7 +230,17 @@ impl Inner {
             .map_err(|error| PluginError::Compile { path: path.clone(), reason: format!("{error:#}") })?;
         let digest = digest.to_hex().to_string();
         let schema_error = |reason| PluginError::Schema { path: path.clone(), reason };
-        let schema = self.describe(instance_pre, places, &path, &digest).await.map_err(schema_error)?;
+        let described = self.describe(instance_pre, world, places, &path, &digest).await;
+        let schema = described.map_err(|problem| match problem {
+            Undescribed::Exports(error) => PluginError::Compile {
+                path: path.clone(),
+                reason: format!(
+                    "its exports are not those of {world} {}: {error}; rebuild the plugin against wit/",
+                    inspect::WIT_VERSION
+                ),
+            },
+            Undescribed::Schema(reason) => schema_error(reason),
+        })?;
         let schema: serde_json::Value =
             serde_json::from_str(&schema).map_err(|error| schema_error(format!("is no JSON: {error}")))?;
         let validator = settings::compile(&schema).map_err(schema_error)?;
@@ -299,14 +309,16 @@ impl Inner {
         linker.instantiate_pre(component)
     }
 
-    /// The settings' schema, from an instance that may call no import and has 10 s.
+    /// The settings' schema, from an instance that may call no import and has 10 s; and whether its exports are of the types that
+    /// the world says, which only an instance tells.
     async fn describe(
         &self,
         pre: InstancePre<Guest>,
+        world: World,
         places: u32,
         path: &Path,
         digest: &str,
-    ) -> Result<String, String> {
+    ) -> Result<String, Undescribed> {
         let place = self.places.take(places).await;
         let alias = crate::plugin::name_of(path);
         let mut store = self.closed_store(alias, digest, "while it describes its settings");
@@ -314,6 +326,9 @@ impl Inner {
         let call = async move {
             let described = async {
                 let instance = pre.instantiate_async(&mut store).await?;
+                if let Err(error) = check_exports(&pre, world, &mut store, &instance) {
+                    return Ok(Err(Undescribed::Exports(format!("{error:#}"))));
+                }
                 let interface = format!("espalier:base/configurable@{}", inspect::WIT_VERSION);
                 let interface = instance.get_export_index(&mut store, None, &interface);
                 let function = interface
@@ -321,19 +336,21 @@ impl Inner {
                     .ok_or_else(|| wasmtime::Error::msg("settings-schema is not exported"))?;
                 let function = instance.get_typed_func::<(), (String,)>(&mut store, function)?;
                 let (schema,) = function.call_async(&mut store, ()).await?;
-                wasmtime::Result::Ok(schema)
+                wasmtime::Result::Ok(Ok(schema))
             }
             .await;
-            described.map_err(|error| trap::report(&error, store.data(), "settings-schema").text)
+            described.unwrap_or_else(|error| {
+                Err(Undescribed::Schema(trap::report(&error, store.data(), "settings-schema").text))
+            })
         };
         // The place outlives the instance, which `call` drops.
         let call = async move {
             let _place = place;
             call.await
         };
-        self.spawn(cpu, call)
-            .await
-            .unwrap_or_else(|error| Err(format!("the host's own code panicked: {error}")))
+        self.spawn(cpu, call).await.unwrap_or_else(|error| {
+            Err(Undescribed::Schema(format!("the host's own code panicked: {error}")))
+        })
     }
 
     /// A store for a guest that may call no import.
@@ -381,6 +398,29 @@ impl Inner {
         future: impl Future<Output = T> + Send + 'static,
     ) -> tokio::task::JoinHandle<T> {
         self.guests.handle().spawn(Metered::new(cpu, future))
+    }
+}
+
+/// Why a component does not describe its settings.
+enum Undescribed {
+    /// Its exports have other types than the world's.
+    Exports(String),
+    /// `settings-schema` failed.
+    Schema(String),
+}
+
+fn check_exports(
+    pre: &InstancePre<Guest>,
+    world: World,
+    store: &mut Store<Guest>,
+    instance: &Instance,
+) -> wasmtime::Result<()> {
+    match world {
+        World::Harness => HarnessPluginIndices::new(pre)?.load(store, instance).map(drop),
+        World::Environment => EnvironmentPluginIndices::new(pre)?.load(store, instance).map(drop),
+        World::Reward => RewardPluginIndices::new(pre)?.load(store, instance).map(drop),
+        World::GroupReward => GroupRewardPluginIndices::new(pre)?.load(store, instance).map(drop),
+        World::Judge | World::TaskGenerator => Ok(()),
     }
 }
 

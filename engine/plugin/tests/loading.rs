@@ -39,6 +39,8 @@ async fn real_components_of_another_version_or_world_are_refused_by_name() {
     let wasm = std::fs::read(guest_path("fault-reward")).unwrap();
     let greedy = replaced(&wasm, "espalier:base/settings@0.1.0", "espalier:base/sandboxs@0.1.0");
     told.push(refusal("greedy.wasm", &greedy).await);
+    // A field of the record that it returns has another name.
+    told.push(refusal("changed.wasm", &replaced(&wasm, "reason", "ground")).await);
     let harness = std::fs::read(guest_path("fault-harness")).unwrap();
     told.push(refusal("cut.wasm", &harness[..harness.len() / 2]).await);
     told.push(refusal("text.wasm", b"#!/bin/sh").await);

@@ -19,7 +19,7 @@ pub enum KeyCommand {
     /// Make a key and print it. It is shown this once.
     #[command(after_help = "Examples:
   espalier key create ci
-  export ESPALIER_API_KEY=$(espalier key create ci --sandboxes 32 --memory 64GiB)
+  export ESPALIER_API_KEY=$(espalier key create ci --sandboxes 32 --memory 64GiB --disk 500GiB)
   espalier key create prometheus --scopes metrics
 
 Scopes: sandboxes:read (look), sandboxes:write (make, use, end; reads too), metrics, registry:credentials (start from images that
@@ -50,6 +50,9 @@ pub struct CreateArgs {
     /// Memory its sandboxes may have together, as 64GiB.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<SizeText>,
+    /// Disk its sandboxes may have together, with what its checkpoints have, as 500GiB.
+    #[arg(long, value_name = "SIZE")]
+    pub disk: Option<SizeText>,
     /// Requests a second; default 5000.
     #[arg(long, value_name = "PER_S", value_parser = positive)]
     pub rate: Option<f64>,
@@ -88,6 +91,7 @@ async fn create(context: &mut Context, args: CreateArgs) -> Result<Exit, Problem
         sandboxes: args.sandboxes,
         cpu: args.cpu,
         memory: args.memory.map(|size| size.0),
+        disk: args.disk.map(|size| size.0),
         requests_per_s: args.rate,
     };
     let (key, told) = make_key(&args.name, &args.scopes, quotas, now_ms());
@@ -113,6 +117,7 @@ fn as_json(key: &ApiKey) -> Value {
             "sandboxes": key.quotas.sandboxes,
             "cpu": key.quotas.cpu,
             "memory": key.quotas.memory,
+            "disk": key.quotas.disk,
             "requests_per_s": key.quotas.requests_per_s,
         },
         "created_ms": key.created_ms,

@@ -1,16 +1,28 @@
-//! Ctrl-c and SIGTERM: both mean stop, and every command then exits with [`Exit::Interrupted`]. A command that listens itself ends
+//! Ctrl-c, SIGTERM, and SIGHUP unless it is ignored as under `nohup`: all mean stop, and every command then exits with [`Exit::Interrupted`]. A command that listens itself ends
 //! in order: it takes away what it has begun. Any other is dropped where it waits.
 
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long a command may take to let go of everything when it ends at once.
 pub(super) const LET_GO: Duration = Duration::from_secs(2);
+
+/// Whether this process was started with SIGHUP ignored. Read before the first handler is set, which would hide it.
+static HANG_UP_IGNORED: LazyLock<bool> = LazyLock::new(|| {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 != 0)
+});
+
+/// SIGHUP, unless it is ignored.
+pub(super) fn hang_up() -> Option<Signal> {
+    if *HANG_UP_IGNORED { None } else { signal(SignalKind::hangup()).ok() }
+}
 
 /// How many parts of the command listen to signals themselves. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -34,10 +46,11 @@ impl Drop for Listening {
     }
 }
 
-/// Both signals, from the moment this is made.
+/// The signals, from the moment this is made.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hang_up: Option<Signal>,
     _listening: Option<Listening>,
 }
 
@@ -57,15 +70,23 @@ impl Signals {
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hang_up: hang_up(),
             _listening: None,
         })
     }
 
     /// The next one. Cancel-safe.
     pub(super) async fn next(&mut self) {
+        let hang_up = async {
+            match &mut self.hang_up {
+                Some(signal) => signal.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         let closed = tokio::select! {
             signal = self.interrupt.recv() => signal.is_none(),
             signal = self.terminate.recv() => signal.is_none(),
+            signal = hang_up => signal.is_none(),
         };
         if closed {
             std::future::pending::<()>().await;

@@ -44,8 +44,8 @@ impl EarlierResult {
 impl EarlierGroup {
     /// Whether something of it may be done again, if its plugins are others now.
     pub(super) fn may_be_mended(&self) -> bool {
-        let defect = |result: &EarlierResult| result.failures.iter().any(PluginFailure::is_defect);
-        self.results.iter().any(|result| !result.rewarded && defect(result))
+        let mendable = |result: &EarlierResult| result.failures.iter().any(PluginFailure::is_mendable);
+        self.results.iter().any(|result| !result.rewarded && mendable(result))
     }
 
     /// Whether infrastructure alone has failed it.
@@ -73,11 +73,11 @@ pub(super) fn plan(
     now: &BTreeMap<String, String>,
 ) -> Vec<Mend> {
     let changed = |failure: &PluginFailure| {
-        failure.is_defect() && now.get(&failure.plugin).is_some_and(|digest| *digest != failure.digest)
+        failure.is_mendable() && now.get(&failure.plugin).is_some_and(|digest| *digest != failure.digest)
     };
-    let defective: BTreeSet<(&str, &str)> = (groups.iter())
+    let failing: BTreeSet<(&str, &str)> = (groups.iter())
         .flat_map(|group| group.results.iter().filter(|result| !result.rewarded))
-        .flat_map(|result| result.failures.iter().filter(|failure| failure.is_defect()))
+        .flat_map(|result| result.failures.iter().filter(|failure| failure.is_mendable()))
         .map(|failure| (failure.plugin.as_str(), failure.digest.as_str()))
         .collect();
     let past = |group: &EarlierGroup, result: &EarlierResult| {
@@ -112,7 +112,7 @@ pub(super) fn plan(
         if !group.failed && group.results.iter().all(|result| !result.rewarded) {
             // Nothing was made with them yet that counts: what failed elsewhere is not begun with.
             for (alias, digest) in &mut plugins {
-                if let Some(new) = now.get(alias).filter(|_| defective.contains(&(alias, digest))) {
+                if let Some(new) = now.get(alias).filter(|_| failing.contains(&(alias, digest))) {
                     digest.clone_from(new);
                 }
             }
@@ -160,17 +160,25 @@ mod tests {
         Trapped(&'static str),
         /// It used up a limit.
         OverLimit,
+        /// Its harness of this digest returned a failure.
+        Refused(&'static str),
+        /// Its reward of this digest used up a limit.
+        UnscoredInTime(&'static str),
         Lost,
     }
 
     fn group(failed: bool, plugins: BTreeMap<String, String>, ends: &[End]) -> EarlierGroup {
-        use PluginFailureClass::{Memory, Panic};
+        use PluginFailureClass::{Cpu, Memory, Panic, Returned};
         let result = |(index, end): (usize, &End)| {
             let (stop_reason, failures) = match end {
                 End::Rewarded => (StopReason::Submitted, vec![]),
                 End::Unscored(digest) => (StopReason::Submitted, vec![failure("reward", digest, Panic)]),
                 End::Trapped(digest) => (StopReason::GuestTrap, vec![failure("harness", digest, Panic)]),
                 End::OverLimit => (StopReason::GuestTrap, vec![failure("harness", "h1", Memory)]),
+                End::Refused(digest) => {
+                    (StopReason::HarnessFailure, vec![failure("harness", digest, Returned)])
+                }
+                End::UnscoredInTime(digest) => (StopReason::Submitted, vec![failure("reward", digest, Cpu)]),
                 End::Lost => (StopReason::Infrastructure, vec![]),
             };
             let rewarded = matches!(end, End::Rewarded);
@@ -196,7 +204,7 @@ mod tests {
 
     #[test]
     fn only_what_a_mended_plugin_or_infrastructure_failed_is_done_again() {
-        use End::{Lost, OverLimit, Rewarded, Trapped, Unscored};
+        use End::{Lost, OverLimit, Refused, Rewarded, Trapped, Unscored, UnscoredInTime};
         let config = GroupsConfig { size: 2, ..GroupsConfig::default() };
         let old = || digests("h1", "r1");
         type Case<'a> = (
@@ -206,7 +214,7 @@ mod tests {
             BTreeMap<String, String>,
             Option<(&'a [u32], &'a [u32], Option<BTreeMap<String, String>>)>,
         );
-        let cases: [Case<'_>; 11] = [
+        let cases: [Case<'_>; 14] = [
             (
                 "a mended reward",
                 false,
@@ -230,6 +238,21 @@ mod tests {
                 digests("h2", "r2"),
                 Some((&[0], &[], Some(digests("h2", "r1")))),
             ),
+            (
+                "a failure that it returned is mended like a defect",
+                true,
+                &[Refused("h1"), Trapped("h1")],
+                digests("h2", "r1"),
+                Some((&[0, 1], &[], Some(digests("h2", "r1")))),
+            ),
+            (
+                "a reward that used up its time scores again",
+                true,
+                &[UnscoredInTime("r1"), UnscoredInTime("r1")],
+                digests("h1", "r2"),
+                Some((&[], &[0, 1], Some(digests("h1", "r2")))),
+            ),
+            ("and not as it was", true, &[UnscoredInTime("r1"), Refused("h1")], old(), None),
             ("another cause besides", true, &[Trapped("h1"), OverLimit], digests("h2", "r1"), None),
             (
                 "in an open group it stays",

@@ -4,7 +4,7 @@ use super::EngineError;
 use super::plan::Plan;
 use super::plugins::Plugins;
 use crate::experiment::Experiment;
-use crate::progress::{PluginChange, ProgressSender};
+use crate::progress::{ProgressSender, VersionLog};
 use crate::runner::sandboxes::RunSandboxes;
 use crate::runner::{Finished, GroupContext, Runner, ScoredAgain, now_ms};
 use crate::scheduler::{AttemptEnded, AttemptStart, Fatal, Hopeless, Outbox, World, Written};
@@ -18,7 +18,7 @@ use espalier_core::rollout::{AttemptOutcome, Fate};
 use espalier_core::samples::GroupKind;
 use espalier_store::{AttemptEnd, GroupClosed, GroupOpened, StoreError};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -32,8 +32,7 @@ pub(super) struct EngineWorld {
     runner: Runner,
     /// Groups that were open when the session began, as they were opened.
     opened: BTreeMap<u64, GroupOpened>,
-    /// Digests by alias of the group that opened last.
-    versions: Mutex<BTreeMap<String, String>>,
+    versions: Mutex<VersionLog>,
     progress: ProgressSender,
 }
 
@@ -46,17 +45,17 @@ impl EngineWorld {
         (opened, versions): (BTreeMap<u64, GroupOpened>, BTreeMap<String, String>),
         progress: ProgressSender,
     ) -> Self {
-        let versions = Mutex::new(versions);
+        let versions = Mutex::new(VersionLog::after(versions));
         EngineWorld { experiment, plan, plugins, runner, opened, versions, progress }
     }
 
+    fn versions(&self) -> MutexGuard<'_, VersionLog> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Tells whoever watches where a group opened with other components than the one before.
-    fn note_versions(&self, group_index: u64, digests: &BTreeMap<String, String>) {
-        let before = {
-            let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *versions, digests.clone())
-        };
-        let changed = PluginChange::between(&before, digests, Some(group_index));
+    fn note_versions(&self, group_index: u64, digests: Option<BTreeMap<String, String>>) {
+        let changed = self.versions().end(group_index, digests);
         if !changed.is_empty() {
             self.progress.send_modify(|progress| progress.plugins_changed.extend(changed));
         }
@@ -136,7 +135,6 @@ impl EngineWorld {
                     opened_ms,
                 };
                 self.runner.run.open_group(opened).await?;
-                self.note_versions(group_index, &digests);
                 opened_ms
             }
         };
@@ -160,8 +158,15 @@ impl World for EngineWorld {
     type Group = GroupContext;
     type Record = Box<Finished>;
 
+    fn opening(&self, group_index: u64) {
+        self.versions().begin(group_index);
+    }
+
     async fn open_group(&self, group_index: u64) -> Result<GroupContext, Fatal> {
-        self.open(group_index).await.map_err(|error| match error {
+        let opened = self.open(group_index).await;
+        let new = opened.as_ref().ok().filter(|_| !self.opened.contains_key(&group_index));
+        self.note_versions(group_index, new.map(|group| group.digests.clone()));
+        opened.map_err(|error| match error {
             EngineError::Store(error) => fatal(error),
             other => Fatal::Opening(Box::new(other)),
         })

@@ -206,16 +206,16 @@ impl From<EngineError> for Problem {
                 problem.notes = further.map(|bad| format!("line {}: {}", bad.line, bad.reason)).collect();
                 problem
             }
-            EngineError::Tasks { .. } => Problem::of(Exit::Input, &error)
-                .hint("`tasks.source` is relative to the experiment file; `make build` makes those of this repository"),
+            EngineError::Tasks { .. } => Problem::of(Exit::Input, &error).hint(
+                "`tasks.source` is relative to the experiment file; in this repository `make build` \
+                 makes those of text games and shells, `make demo-swe` those of software",
+            ),
             EngineError::Plugin(error) => return Problem::from(error),
             EngineError::Experiment(error) => return Problem::from(error),
             EngineError::Store(error) => return Problem::from(error),
             EngineError::Sandbox(error) => return Problem::from(error),
             EngineError::Fenced(_) => Problem::of(Exit::Conflict, &error),
-            EngineError::Model { .. } | EngineError::Gone { .. } => {
-                Problem::of(Exit::Unavailable, &error)
-            }
+            EngineError::Model { .. } | EngineError::Gone { .. } => Problem::of(Exit::Unavailable, &error),
             EngineError::PluginFails(_) => Problem::of(Exit::Input, &error),
             EngineError::StoppedEarly => Problem::of(Exit::Interrupted, &error),
             EngineError::Engine(_) => Problem::of(Exit::Internal, &error),

@@ -40,6 +40,7 @@ impl<W: World> Scheduler<W> {
                 },
             };
             self.opening.insert(group_index);
+            self.world.opening(group_index);
             let world = Arc::clone(&self.world);
             self.operate(OPEN_DEADLINE, format!("opening group {group_index}"), async move {
                 world.open_group(group_index).await.map(|group| Done::Opened { group_index, group })

@@ -136,6 +136,8 @@ pub trait World: Send + Sync + 'static {
     /// What an attempt leaves.
     type Record: Send + 'static;
 
+    /// The group at this place is about to be opened; groups are told of in the order in which they begin.
+    fn opening(&self, _group_index: u64) {}
     /// Opens the group at this place, durably; one that is open in the store keeps what it was opened with.
     async fn open_group(&self, group_index: u64) -> Result<Self::Group, Fatal>;
     /// Runs one attempt and sends exactly one [`AttemptEnded`], also when it is cancelled.

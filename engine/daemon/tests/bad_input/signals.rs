@@ -57,7 +57,7 @@ fn a_signal_ends_every_command_with_the_documented_code() {
         let _opened = pipe
             .clone()
             .map(|pipe| within(&shown, move || fs::OpenOptions::new().write(true).open(pipe).unwrap()));
-        let signal = ["-TERM", "-INT"][number % 2];
+        let signal = ["-TERM", "-INT", "-HUP"][number % 3];
         let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         assert!(sent.success());
         let status = within(&shown, move || child.wait().unwrap());

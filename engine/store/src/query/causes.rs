@@ -13,6 +13,9 @@ const PAGE: i64 = 1_000;
 /// Causes told apart; what is met beyond is counted together.
 const CAUSES_MAX: usize = 10_000;
 
+/// A shorter name of a task may stand in any text by chance.
+const TASK_BYTES_MIN: usize = 4;
+
 /// One cause.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cause {
@@ -52,9 +55,10 @@ impl Store {
         let mut behind = -1;
         loop {
             let rows = sqlx::query(
-                "SELECT rollout_id, traj_id, stop_reason, error, failures FROM attempts \
-                 WHERE run_id = $1 AND state = 'final' AND reward IS NULL AND rollout_id > $2 \
-                 ORDER BY rollout_id LIMIT $3",
+                "SELECT a.rollout_id, a.traj_id, a.stop_reason, a.error, a.failures, g.task_id FROM attempts a \
+                 JOIN groups g ON g.run_id = a.run_id AND g.group_index = a.group_index \
+                 WHERE a.run_id = $1 AND a.state = 'final' AND a.reward IS NULL AND a.rollout_id > $2 \
+                 ORDER BY a.rollout_id LIMIT $3",
             )
             .bind(run_id)
             .bind(behind)
@@ -66,12 +70,23 @@ impl Store {
                 let stop_reason = words::parse_stop_reason(row.try_get("stop_reason")?)?;
                 let error: Option<String> = row.try_get("error")?;
                 let failures = words::parse_failures(row.try_get("failures")?)?;
+                // The name of the task makes no other cause.
+                let task: &str = row.try_get("task_id")?;
+                let without = |text: &str| match task.len() {
+                    TASK_BYTES_MIN.. => text.replace(task, "#"),
+                    _ => text.to_owned(),
+                };
                 let mut found: Vec<(Key, Option<PluginFailure>)> = failures
                     .into_iter()
-                    .map(|one| (Key::Plugin(one.signature(), normalised(&one.message)), Some(one)))
+                    .map(|one| {
+                        let alike = PluginFailure { message: without(&one.message), ..one.clone() };
+                        (Key::Plugin(alike.signature(), normalised(&alike.message)), Some(one))
+                    })
                     .collect();
                 if found.is_empty() {
-                    let text = error.as_deref().map_or(stop_reason.as_str().to_owned(), normalised);
+                    let text = error
+                        .as_deref()
+                        .map_or(stop_reason.as_str().to_owned(), |error| normalised(&without(error)));
                     found.push((Key::Error(text), None));
                 }
                 for (key, failure) in found {

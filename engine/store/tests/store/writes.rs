@@ -4,8 +4,9 @@ use crate::on_both;
 use crate::sample::{NOW, closed, ended, opened, play, record, spec, started, stranger};
 use espalier_core::ending::StopReason;
 use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
-use espalier_core::samples::GroupStatus;
-use espalier_store::{DoAgain, Fate, RunWriter, Start, Store, StoreError};
+use espalier_core::samples::{ErrorNote, GroupStatus};
+use espalier_core::signal::UnscoredCause;
+use espalier_store::{DoAgain, Fate, GroupOpened, RunWriter, Start, Store, StoreError};
 
 async fn run(store: &Store) -> RunWriter {
     store.claim_run(&spec("a", 1), &stranger(1), Start::Resume, NOW).await.unwrap().run
@@ -80,6 +81,29 @@ on_both! {
         run.close_group(closed(0, GroupStatus::Short, 2, &[])).await.unwrap();
         refused(run.do_again(again(0, &[1])).await, "it is short");
         assert!(store.run_totals(run.run_id()).await.unwrap().tokens.close());
+    }
+
+    async fn the_name_of_its_task_makes_no_other_cause(backend: Backend) {
+        let store = backend.open().await;
+        let run = run(&store).await;
+        for (index, task) in ["apple-pie", "custard"].into_iter().enumerate() {
+            let index = index as u64;
+            let group = GroupOpened { task_id: task.to_owned(), ..opened(index) };
+            run.open_group(group).await.unwrap();
+            run.attempt_started(started(index, 0, 0)).await.unwrap();
+            let mut unscored = record(run.run_id(), index, 0, 0, None);
+            let text = format!("no recipe for {task} in {task}.json");
+            unscored.trajectory.errors =
+                vec![ErrorNote { code: "reward-failure".to_owned(), text }];
+            run.attempt_ended(ended(unscored, Fate::Final)).await.unwrap();
+        }
+        let causes = store.causes(run.run_id(), 9).await.unwrap();
+        let [cause] = &causes.list[..] else { panic!("{causes:?}") };
+        assert_eq!(cause.rollouts, 2);
+        assert!(cause.error.as_ref().unwrap().ends_with("no recipe for apple-pie in apple-pie.json"));
+        // What is counted by its code is not read off a text.
+        let unscored = store.run_totals(run.run_id()).await.unwrap().unscored;
+        assert_eq!(unscored, [(UnscoredCause::Failure, 2)].into());
     }
 
     async fn a_result_without_a_reward_is_scored_in_place(backend: Backend) {

@@ -1,6 +1,6 @@
 //! Commands and terminals in a sandbox, their bytes carried both ways as they come.
 
-use super::super::signals::{Listeners, Listening};
+use super::super::signals::{Listeners, Listening, hang_up};
 use super::{ExecArgs, ShellArgs, attach};
 use crate::cli::exit::Exit;
 use crate::output::Look;
@@ -150,6 +150,7 @@ struct Asked<'a> {
     id: &'a Id,
     interrupts: Option<Signals>,
     terminations: Option<Signals>,
+    hang_ups: Option<Signals>,
     resizes: Option<Signals>,
     _listening: Listening,
     /// Signals that should end it, so far.
@@ -166,6 +167,7 @@ impl Asked<'_> {
             id,
             interrupts: signal(SignalKind::interrupt()).ok(),
             terminations: signal(SignalKind::terminate()).ok(),
+            hang_ups: hang_up(),
             resizes: signal(SignalKind::window_change()).ok(),
             _listening: listeners.add(),
             endings: 0,
@@ -181,6 +183,7 @@ impl Asked<'_> {
             tokio::select! {
                 Some(()) = next(&mut self.interrupts) => self.end(Signal::INT, None),
                 Some(()) = next(&mut self.terminations) => self.end(Signal::TERM, Some(TERM_GRACE)),
+                Some(()) = next(&mut self.hang_ups) => self.end(Signal::HUP, Some(TERM_GRACE)),
                 Some(()) = next(&mut self.resizes) => {
                     if let Some(terminal) = size() {
                         let _ = timeout(SIGNAL_MAX, self.agent.resize(self.id, terminal)).await;
