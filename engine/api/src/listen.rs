@@ -120,7 +120,8 @@ impl Server {
             keys: Keys::new(store),
             metrics: Metrics::new(),
             bodies: Shares::new(settings.bodies_bytes_max),
-            open: Shares::new(settings.connections_max as u64),
+            // One key alone may have half of them, which has to be one at least.
+            open: Shares::new(settings.connections_max.max(2) as u64),
             settings,
             draining: tokio::sync::watch::Sender::new(false),
             openapi: Bytes::from(described.to_json().unwrap_or_default()),
