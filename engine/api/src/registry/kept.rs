@@ -1,5 +1,6 @@
 //! Checkpoints of keys. Whose one is, the label says that its sandbox had when it was taken.
 
+use super::tenant::label_bytes;
 use super::{Entry, LABEL, Record, Registry, Request, lock};
 use crate::keys::Key;
 use crate::problem::{Code, Problem};
@@ -64,10 +65,19 @@ struct Known {
 }
 
 impl Known {
-    fn bytes(&self) -> usize {
-        let labels = self.view.labels.iter().map(|(name, value)| 64 + name.len() + value.len());
-        CHECKPOINT_BYTES + self.view.image.len() + labels.sum::<usize>()
+    fn of(kept: &Checkpoint, record: &Record, note: Note) -> Known {
+        let (view, disk) = (view(kept, record, &note), kept.bytes.unwrap_or(record.disk));
+        Known { view, request: note.request.zip(note.asked), disk }
     }
+
+    fn bytes(&self) -> usize {
+        bytes(&self.view.image, &self.view.labels)
+    }
+}
+
+/// What it takes to know of a checkpoint, nearly.
+fn bytes(image: &str, labels: &BTreeMap<String, String>) -> usize {
+    CHECKPOINT_BYTES + image.len() + label_bytes(labels)
 }
 
 impl Kept {
@@ -164,29 +174,17 @@ impl Registry {
             self.remember_checkpoint(&owner, request, &known.view).await?;
             return Ok(known.view.clone());
         }
-        let draft = Known {
-            view: CheckpointView {
-                id: String::new(),
-                sandbox_id: record.id,
-                image: record.image,
-                labels: labels.clone(),
-                created_ms: 0,
-            },
-            request: None,
-            disk: 0,
-        };
-        lock(&self.shared.kept).admits(&owner, draft.bytes())?;
+        lock(&self.shared.kept).admits(&owner, bytes(&record.image, &labels))?;
         let (name, asked) = request.clone().map(|request| (request.name, request.asked)).unzip();
         let note = Note { labels, request: name, asked, passing: false };
         let kept = self.take(entry, &note).await?;
-        let disk = kept.bytes.unwrap_or(record.disk);
-        if let Err(problem) = self.disk_admits(&owner, disk).await {
+        let known = Known::of(&kept, &record, note);
+        if let Err(problem) = self.disk_admits(&owner, known.disk).await {
             self.shared.sandboxes.delete_checkpoint(&kept.id).await?;
             return Err(problem);
         }
-        let taken = view(&kept, &entry.record(), &note);
-        let request_of = note.request.zip(note.asked);
-        lock(&self.shared.kept).insert(&owner, Known { view: taken.clone(), request: request_of, disk });
+        let taken = known.view.clone();
+        lock(&self.shared.kept).insert(&owner, known);
         if let Some(request) = &request {
             self.remember_checkpoint(&owner, request, &taken).await?;
         }
@@ -273,13 +271,7 @@ impl Registry {
                 }
                 continue;
             }
-            let known = view(&kept, &record, &note);
-            let known = Known {
-                view: known,
-                request: note.request.zip(note.asked),
-                disk: kept.bytes.unwrap_or(record.disk),
-            };
-            lock(&self.shared.kept).insert(&record.owner, known);
+            lock(&self.shared.kept).insert(&record.owner, Known::of(&kept, &record, note));
         }
         Ok(())
     }

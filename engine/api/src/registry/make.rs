@@ -173,8 +173,8 @@ pub(crate) fn check_name(what: &str, text: &str) -> Result<(), Problem> {
 
 impl Registry {
     /// Begins to make a sandbox for a request without a name. It is made whatever becomes of the request.
-    pub(crate) async fn create(&self, key: &Key, wanted: Wanted) -> Result<Arc<Entry>, Problem> {
-        let mut made = self.create_all(key, vec![wanted], None).await?;
+    pub(crate) fn create(&self, key: &Key, wanted: Wanted) -> Result<Arc<Entry>, Problem> {
+        let mut made = self.create_all(key, vec![wanted], None)?;
         Ok(made.remove(0))
     }
 
@@ -187,7 +187,7 @@ impl Registry {
         checkpoint: Option<&Arc<super::kept::Passing>>,
     ) -> Result<Vec<Arc<Entry>>, Problem> {
         let Some(request) = wanted.first().and_then(|wanted| wanted.request.clone()) else {
-            return self.create_all(key, wanted, checkpoint).await;
+            return self.create_all(key, wanted, checkpoint);
         };
         let turn = self.tenants().entry(Arc::clone(&key.id)).or_default().turn();
         let _turn = turn.lock().await;
@@ -195,14 +195,14 @@ impl Registry {
         let part = |wanted: &Wanted| wanted.request.as_ref().map_or(0, |request| request.part);
         let fresh: Vec<Wanted> =
             wanted.into_iter().filter(|wanted| !all.contains_key(&part(wanted))).collect();
-        for entry in self.create_all(key, fresh, checkpoint).await? {
+        for entry in self.create_all(key, fresh, checkpoint)? {
             let part = entry.record().part;
             all.insert(part, entry);
         }
         Ok(all.into_values().collect())
     }
 
-    async fn create_all(
+    fn create_all(
         &self,
         key: &Key,
         fresh: Vec<Wanted>,

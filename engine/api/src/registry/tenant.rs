@@ -45,10 +45,15 @@ impl Entry {
     }
 }
 
+/// What labels take in memory, nearly.
+pub(super) fn label_bytes(labels: &BTreeMap<String, String>) -> usize {
+    labels.iter().map(|(name, value)| 64 + name.len() + value.len()).sum()
+}
+
 impl Record {
     /// What is kept of it while it is shown, nearly.
     fn bytes(&self) -> usize {
-        let labels: usize = self.labels.iter().map(|(name, value)| 64 + name.len() + value.len()).sum();
+        let labels = label_bytes(&self.labels);
         let network = match &self.network {
             espalier_core::sandbox::Network::Allow(rules) => rules.iter().map(|rule| 24 + rule.len()).sum(),
             _ => 0,

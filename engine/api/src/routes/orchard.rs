@@ -86,7 +86,7 @@ pub(crate) async fn create(
         require: Vec::new(),
         request: None,
     };
-    let entry = match api.registry.create(&key, wanted).await {
+    let entry = match api.registry.create(&key, wanted) {
         // Its clients send the request again where the answer did not come.
         Err(problem) if problem.code == Code::Conflict => {
             body.id().and_then(|id| find(&api, &key.id, &id).ok()).ok_or(problem)?

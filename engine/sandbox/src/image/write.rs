@@ -53,7 +53,7 @@ pub fn write_archive(file: &Path, draft: &Draft<'_>, stop: &Stop) -> Result<Writ
         let into = File::options().write(true).open(file).map_err(failed)?;
         let tmp = tempfile::tempdir().map_err(failed)?;
         let written = Layout { folder: tmp.path(), stop }.write(draft)?;
-        pack(tmp.path(), into, stop).and_then(|mut file| file.flush()).map_err(failed)?;
+        pack(tmp.path(), into, stop).map_err(failed)?;
         return Ok(written);
     }
     let place = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
