@@ -3,17 +3,20 @@
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/espalier
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 
-.PHONY: demo demo-swe test bench lint build test-live test-graders setup clean
+# By features of the whole workspace, so that what it shares with the engine is compiled once.
+XTASK := cargo build --quiet --workspace --bin xtask && "$(CARGO_TARGET_DIR)/debug/xtask"
 
-demo demo-swe test bench lint build test-live test-graders setup clean: toolchain
-	@cargo xtask $@
+.PHONY: demo demo-swe check test bench lint build test-live test-graders setup clean
+
+demo demo-swe check test bench lint build test-live test-graders setup clean: toolchain
+	@$(XTASK) $@
 
 # NAMES="idle textcraft": these plugins alone. ARGUMENTS="textcraft --help": a set of tasks of your own.
 .PHONY: plugins tasks
 plugins: toolchain
-	@cargo xtask plugins $(NAMES)
+	@$(XTASK) plugins $(NAMES)
 tasks: toolchain
-	@cargo xtask tasks $(ARGUMENTS)
+	@$(XTASK) tasks $(ARGUMENTS)
 
 # What `cargo xtask` itself needs; all else it looks after. Checkouts share the cache, and cargo tells their crates apart by
 # the times of files alone: what another checkout built must not pass for this one's.

@@ -4,10 +4,11 @@ use crate::place::{self, root};
 use crate::setup::{self, Part};
 use crate::shell::{openly, quietly, say};
 use crate::stamp::Stamp;
+use crate::suite::Program;
 use crate::tasks::{TextCraft, book::Book, shell};
-use crate::{plugins, tidy};
-use std::path::PathBuf;
-use std::process::Command;
+use crate::{plugins, suite, tidy};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Goals of the worked examples in `experiments/textcraft.toml`.
 const EXAMPLES: [&str; 8] = [
@@ -38,6 +39,9 @@ fn all() -> TextCraft {
         count: usize::MAX,
     }
 }
+
+/// What the compiler's lints look at.
+const CLIPPY: [&str; 7] = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
 
 /// cargo in the repository, its output where the user wants it.
 fn cargo() -> Command {
@@ -70,17 +74,34 @@ pub fn tasks() -> Result<(), String> {
     Ok(())
 }
 
-/// All that experiments need.
+/// All that experiments need. What compiles and what is downloaded do not wait for each other.
 pub fn build() -> Result<(), String> {
-    say("building the engine");
-    // Of the whole workspace, so that cargo settles on the features that the tests use: dependencies are built once.
-    openly(cargo().args(["build", "--release", "--workspace", "--bin", "espalier"]))?;
-    agent()?;
-    plugins::build(&[])?;
-    tasks()?;
-    setup::run(&[Part::Model, Part::Sandboxes])?;
+    beside(
+        || {
+            say("building the engine");
+            openly(cargo().args(["build", "--workspace", "--bin", "espalier"]))?;
+            agent()
+        },
+        || {
+            setup::run(&[Part::Guests, Part::Data, Part::Model, Part::Sandboxes])?;
+            plugins::build(&[])?;
+            tasks()
+        },
+    )?;
     say(&format!("built {}", place::binary().display()));
     Ok(())
+}
+
+/// Both, each on a thread of its own.
+fn beside(
+    one: impl FnOnce() -> Result<(), String>,
+    other: impl FnOnce() -> Result<(), String> + Send,
+) -> Result<(), String> {
+    std::thread::scope(|scope| {
+        let other = scope.spawn(other);
+        let one = one();
+        other.join().map_err(|_| "the set-up panicked".to_owned())?.and(one)
+    })
 }
 
 /// The agent inside sandboxes: one static binary, in a profile of its own.
@@ -114,25 +135,70 @@ pub fn demo(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Everything that can be tested without a network or a large model; ends with what cargo says.
+/// Everything that can be tested without a network or a large model. `arguments` go to each of cargo's programs of tests, which are
+/// then all that runs.
 pub fn test(arguments: &[String]) -> Result<(), String> {
-    setup::run(&setup::ALL)?;
-    agent()?;
-    plugins::build(&[])?;
-    tasks()?;
-    say("building the engine and its tests");
-    // The Python package's tests start the engine, which is built with the tests: by itself it would be built once more, with
-    // other features.
-    openly(cargo().args(["test", "--release", "--workspace", "--no-run", "--quiet"]))?;
-    let python = python_tests()?;
-    guest_tests()?;
-    say("running the tests");
+    let mut programs = Vec::new();
+    beside(
+        || {
+            agent()?;
+            programs = test_programs(&["--workspace"], &root())?;
+            if arguments.is_empty() {
+                programs.extend(test_programs(
+                    &["--locked", "--workspace", "--lib"],
+                    &root().join("plugins/rust"),
+                )?);
+            }
+            Ok(())
+        },
+        || {
+            setup::run(&setup::ALL)?;
+            client_python()?;
+            plugins::build(&[])?;
+            tasks()
+        },
+    )?;
+    let python = client_python()?;
+    for program in &mut programs {
+        program.command.args(arguments).env("CARGO_TARGET_DIR", place::target());
+        program.command.env("ESPALIER_CHAT_TEMPLATES", setup::chat_templates());
+        program.command.env("ESPALIER_PYTHON", setup::data_python());
+        program.command.env("ESPALIER_CLIENT_PYTHON", &python);
+    }
+    if arguments.is_empty() {
+        programs.push(python_tests(&python));
+    }
+    say(&format!("running {} programs of tests", programs.len()));
+    // One more than there are cores: many tests wait most of their time.
+    let at_once = std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1);
+    suite::run(programs, at_once)
+}
+
+/// The quick part: unit tests, the compiler's warnings, the project's own rules.
+pub fn check() -> Result<(), String> {
+    say("tidy");
+    tidy::check(&root())?;
+    openly(cargo().args(["fmt", "--all", "--check"]))?;
+    say("clippy");
+    openly(cargo().args(CLIPPY))?;
+    say("unit tests");
+    let programs = test_programs(&["--workspace", "--lib"], &root())?;
+    suite::run(programs, std::thread::available_parallelism().map_or(2, std::num::NonZero::get))
+}
+
+/// Compiles tests; what there is to run.
+fn test_programs(which: &[&str], folder: &Path) -> Result<Vec<Program>, String> {
+    say(&format!("building the tests of {}", folder.display()));
     let mut command = cargo();
-    command.args(["test", "--release", "--workspace", "--no-fail-fast"]).args(arguments);
-    command.env("ESPALIER_CHAT_TEMPLATES", setup::chat_templates());
-    command.env("ESPALIER_PYTHON", setup::data_python());
-    command.env("ESPALIER_CLIENT_PYTHON", python);
-    openly(&mut command)
+    command
+        .current_dir(folder)
+        .args(["test", "--no-run", "--message-format=json-render-diagnostics"])
+        .args(which);
+    let output = command.stderr(Stdio::inherit()).output().map_err(|error| format!("cargo: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("the tests of {} do not compile", folder.display()));
+    }
+    Program::of_cargo(&String::from_utf8_lossy(&output.stdout))
 }
 
 /// A Python with what the Python package and its tests need.
@@ -155,30 +221,14 @@ fn client_python() -> Result<PathBuf, String> {
     Ok(folder.join("bin/python"))
 }
 
-/// The Python package's own tests, in an environment of their own; returns its Python.
-fn python_tests() -> Result<PathBuf, String> {
+/// The Python package's own tests; they start the engine.
+fn python_tests(python: &Path) -> Program {
     let client = root().join("clients/python");
-    let python = client_python()?;
-    say("testing clients/python");
-    let mut pytest = Command::new(&python);
+    let mut pytest = Command::new(python);
     pytest.current_dir(&client).env("PYTHONPATH", client.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
     pytest.env("ESPALIER_BIN", place::binary());
-    openly(pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]))?;
-    Ok(python)
-}
-
-/// The pure parts of the Rust guests, by the host's compiler.
-fn guest_tests() -> Result<(), String> {
-    say("testing the plugins' own logic");
-    let mut command = cargo();
-    command.current_dir(root().join("plugins/rust")).args([
-        "test",
-        "--locked",
-        "--workspace",
-        "--lib",
-        "--quiet",
-    ]);
-    openly(&mut command)
+    pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    Program { name: "clients/python".to_owned(), command: pytest }
 }
 
 /// Every bench, or those named; results go to `benches/runs`.
@@ -201,8 +251,7 @@ pub fn lint() -> Result<(), String> {
     openly(cargo().args(["fmt", "--all", "--check"]))?;
     openly(cargo().current_dir(root().join("plugins/rust")).args(["fmt", "--all", "--check"]))?;
     say("clippy");
-    let clippy = ["clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-    openly(cargo().args(clippy))?;
+    openly(cargo().args(CLIPPY))?;
     let guests = ["clippy", "--locked", "--workspace", "--lib", "--tests", "--quiet", "--", "-D", "warnings"];
     openly(cargo().current_dir(root().join("plugins/rust")).args(guests))?;
     say("tidy");
@@ -227,7 +276,7 @@ pub fn test_live() -> Result<(), String> {
     let mut command = Command::new(root().join("tests/live/with-vllm"));
     command.current_dir(root()).env("CARGO_TARGET_DIR", place::target());
     command.env("ESPALIER_CLIENT_PYTHON", client_python()?);
-    command.args(["cargo", "test", "--release", "--workspace", "--", "--ignored", "--nocapture", "live"]);
+    command.args(["cargo", "test", "--workspace", "--", "--ignored", "--nocapture", "live"]);
     openly(&mut command)
 }
 

@@ -8,6 +8,7 @@ pub mod plugins;
 pub mod setup;
 pub mod shell;
 pub mod stamp;
+pub mod suite;
 pub mod swe;
 pub mod tasks;
 pub mod tidy;

@@ -43,9 +43,11 @@ enum Command {
     },
     /// Builds, makes software tasks, runs them, and looks for leaks.
     DemoSwe,
+    /// The quick part of what a change must pass: unit tests, clippy, rustfmt, the project's own rules.
+    Check,
     /// Builds, then runs every test.
     Test {
-        /// For `cargo test`.
+        /// For every program of tests: a filter of names.
         #[arg(last = true)]
         arguments: Vec<String>,
     },
@@ -120,6 +122,7 @@ fn run(command: Command) -> Result<(), String> {
         Command::Agent => everyday::agent(),
         Command::Demo { arguments } => everyday::demo(&arguments),
         Command::DemoSwe => swe::demo(),
+        Command::Check => everyday::check(),
         Command::Test { arguments } => everyday::test(&arguments),
         Command::Ci => everyday::test(&[]),
         Command::Bench { names } => everyday::bench(&names),

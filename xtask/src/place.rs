@@ -33,7 +33,7 @@ pub fn dist() -> PathBuf {
 
 /// The host binary.
 pub fn binary() -> PathBuf {
-    target().join("release/espalier")
+    target().join("debug/espalier")
 }
 
 /// The static binary that runs inside sandboxes.

@@ -284,8 +284,8 @@ fn count_function(
     counter.add(Of::Branches, branches, &place)
 }
 
-fn length(range: std::ops::Range<u64>) -> u64 {
-    range.end.saturating_sub(range.start)
+fn length(range: std::ops::Range<usize>) -> u64 {
+    u64::try_from(range.len()).unwrap_or(u64::MAX)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature that `map_err` wants")]
