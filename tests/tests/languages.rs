@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use espalier_core::chat::{CompleteOptions, Completion, Finish, Message, Part, Role, Tool, Usage};
 use espalier_core::ending::{HarnessEnd, Outcome};
 use espalier_core::failure::Failure;
-use espalier_core::host::{BlobInfo, Blobs, Branch, Conversation, Environments, Models};
+use espalier_core::host::{BlobInfo, Blobs, Branch, Capabilities, Conversation, Environments, Models};
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
@@ -173,10 +173,12 @@ async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&st
             plugin,
             alias: harness.to_owned(),
             task,
-            models: Arc::new(script.clone()),
-            environments: Some(Arc::clone(&environments) as Arc<dyn Environments>),
-            blobs: Arc::new(NoBlobs),
-            sandboxes: None,
+            capabilities: Capabilities {
+                models: Some(Arc::new(script.clone())),
+                environments: Some(Arc::clone(&environments) as Arc<dyn Environments>),
+                blobs: Some(Arc::new(NoBlobs)),
+                sandboxes: None,
+            },
             meter,
             seed: 1,
             start_ms: 0,

@@ -9,7 +9,7 @@ use espalier_benches::{Finding, Memory, median};
 use espalier_core::chat::{CompleteOptions, Completion, Finish, Message, Role, Tool, Usage};
 use espalier_core::ending::HarnessEnd;
 use espalier_core::failure::Failure;
-use espalier_core::host::{BlobInfo, Blobs, Branch, Conversation, Environments, Models};
+use espalier_core::host::{BlobInfo, Blobs, Branch, Capabilities, Conversation, Environments, Models};
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
@@ -154,8 +154,8 @@ async fn turns(host: &PluginHost, dist: &Path) -> Result<(), Box<dyn std::error:
             meter: Arc::clone(&run.meter),
         });
         run.settings = plugin.check_settings(&json!({ "prompt": "", "max_turns": TURNS }))?;
-        run.models = Arc::new(Prompt(Arc::clone(&clock)));
-        run.environments = Some(Arc::clone(&environments) as Arc<dyn Environments>);
+        run.capabilities.models = Some(Arc::new(Prompt(Arc::clone(&clock))));
+        run.capabilities.environments = Some(Arc::clone(&environments) as Arc<dyn Environments>);
         let outcome = host.run_harness(run).await;
         assert!(matches!(outcome.end, HarnessEnd::Returned(Ok(_))), "{:?}", outcome.end);
         environments.close().await;
@@ -290,10 +290,11 @@ fn harness(plugin: &Arc<Plugin>, settings: &Value, asked: &Arc<AtomicU32>) -> Ha
             private_data: None,
         },
         settings: settings.to_string(),
-        models: Arc::new(Silent(Arc::clone(asked))),
-        environments: None,
-        blobs: Arc::new(NoBlobs),
-        sandboxes: None,
+        capabilities: Capabilities {
+            models: Some(Arc::new(Silent(Arc::clone(asked)))),
+            blobs: Some(Arc::new(NoBlobs)),
+            ..Capabilities::default()
+        },
         meter: Arc::new(Meter::new(limits)),
         seed: 7,
         start_ms: 0,

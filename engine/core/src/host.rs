@@ -11,6 +11,20 @@ use crate::chat::{CompleteOptions, Completion, Message, Tool, Usage};
 use crate::failure::Failure;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What one guest is given. A capability that is absent is refused by name where its world has it.
+#[derive(Clone, Default)]
+pub struct Capabilities {
+    /// `espalier:model`.
+    pub models: Option<Arc<dyn Models>>,
+    /// `espalier:environment`.
+    pub environments: Option<Arc<dyn Environments>>,
+    /// `espalier:base/blobs`.
+    pub blobs: Option<Arc<dyn Blobs>>,
+    /// `espalier:sandbox`.
+    pub sandboxes: Option<Arc<dyn sandbox::Sandboxes>>,
+}
 
 /// The models of one rollout.
 #[async_trait]

@@ -19,7 +19,7 @@ use espalier_core::ending::{Ending, Evidence, HarnessEnd, Lost, Scored, Status, 
 use espalier_core::failure::Failure;
 use espalier_core::group::GroupsConfig;
 use espalier_core::host::sandbox::Sandboxes as SandboxesOfRollout;
-use espalier_core::host::{Blobs, Environments, Models};
+use espalier_core::host::{Blobs, Capabilities, Environments, Models};
 use espalier_core::ledger::{self, Trainability};
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
@@ -186,16 +186,18 @@ impl Runner {
             alias: group.harness.alias.clone(),
             task: group.task.view(self.private_task),
             settings: group.harness.settings.clone(),
-            models: Arc::new(models.clone()) as Arc<dyn Models>,
-            environments: environment.clone().map(|environment| environment as Arc<dyn Environments>),
-            blobs: Arc::clone(&blobs) as Arc<dyn Blobs>,
-            sandboxes: sandboxes.clone().map(|sandboxes| sandboxes as Arc<dyn SandboxesOfRollout>),
+            capabilities: Capabilities {
+                models: Some(Arc::new(models.clone()) as Arc<dyn Models>),
+                environments: environment.clone().map(|environment| environment as Arc<dyn Environments>),
+                blobs: Some(Arc::clone(&blobs) as Arc<dyn Blobs>),
+                sandboxes: sandboxes.clone().map(|sandboxes| sandboxes as Arc<dyn SandboxesOfRollout>),
+            },
             meter,
             seed: self.scope(group, start).seed(Purpose::Harness, 0),
             start_ms: now_ms(),
             cancel: start.cancel.clone(),
         };
-        run.environments.get_or_insert_with(|| Arc::clone(&absent) as Arc<dyn Environments>);
+        run.capabilities.environments.get_or_insert_with(|| Arc::clone(&absent) as Arc<dyn Environments>);
         let boot = began.elapsed();
         let harness: HarnessOutcome = Box::pin(self.host.run_harness(run)).await;
         let cancelled = start.cancel.is_cancelled();

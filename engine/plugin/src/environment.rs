@@ -14,7 +14,7 @@ use crate::trap::{self, Stop};
 use crate::{CancelToken, Plugin, World};
 use async_trait::async_trait;
 use espalier_core::failure::Failure;
-use espalier_core::host::{Environment, Environments, Observation, StepResult};
+use espalier_core::host::{Capabilities, Environment, Environments, Observation, StepResult};
 use espalier_core::meter::Meter;
 use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::task::TaskView;
@@ -146,10 +146,7 @@ impl EnvironmentHost {
                 memory_max: limits.guest_memory,
                 settings: run.settings,
                 seed: run.seed,
-                models: None,
-                environments: None,
-                blobs: None,
-                sandboxes: None,
+                capabilities: Capabilities::default(),
             },
         );
         EnvironmentHost {

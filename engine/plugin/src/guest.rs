@@ -3,8 +3,8 @@
 use crate::gate::Gate;
 use crate::wasi::Wasi;
 use espalier_core::chat::Usage;
-use espalier_core::host::sandbox::{Process, Sandbox, Sandboxes, Shell};
-use espalier_core::host::{Blobs, Conversation, Environment, Environments, Models};
+use espalier_core::host::sandbox::{Process, Sandbox, Shell};
+use espalier_core::host::{Capabilities, Conversation, Environment};
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::SeedableRng;
 use std::sync::Arc;
@@ -51,10 +51,7 @@ pub(crate) struct GuestSetup {
     pub(crate) memory_max: u64,
     pub(crate) settings: String,
     pub(crate) seed: u64,
-    pub(crate) models: Option<Arc<dyn Models>>,
-    pub(crate) environments: Option<Arc<dyn Environments>>,
-    pub(crate) blobs: Option<Arc<dyn Blobs>>,
-    pub(crate) sandboxes: Option<Arc<dyn Sandboxes>>,
+    pub(crate) capabilities: Capabilities,
 }
 
 /// The data behind a store.
@@ -67,10 +64,7 @@ pub(crate) struct Guest {
     pub(crate) settings: String,
     pub(crate) random: ChaCha12Rng,
     pub(crate) wasi: Wasi,
-    pub(crate) models: Option<Arc<dyn Models>>,
-    pub(crate) environments: Option<Arc<dyn Environments>>,
-    pub(crate) blobs: Option<Arc<dyn Blobs>>,
-    pub(crate) sandboxes: Option<Arc<dyn Sandboxes>>,
+    pub(crate) capabilities: Capabilities,
     /// Fresh sandboxes it opened.
     pub(crate) fresh: u32,
 }
@@ -88,10 +82,7 @@ pub(crate) fn store(engine: &Engine, setup: GuestSetup) -> Store<Guest> {
         settings: setup.settings,
         random: ChaCha12Rng::seed_from_u64(setup.seed),
         wasi: Wasi::new(setup.seed),
-        models: setup.models,
-        environments: setup.environments,
-        blobs: setup.blobs,
-        sandboxes: setup.sandboxes,
+        capabilities: setup.capabilities,
         fresh: 0,
     };
     let mut store = Store::new(engine, guest);

@@ -10,8 +10,7 @@ use crate::plugin::Pre;
 use crate::trap::{self, Stop, TrapClass};
 use crate::{CancelToken, Plugin, World};
 use espalier_core::ending::{HarnessEnd, Report};
-use espalier_core::host::sandbox::Sandboxes;
-use espalier_core::host::{Blobs, Environments, Models};
+use espalier_core::host::Capabilities;
 use espalier_core::meter::Meter;
 use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::task::TaskView;
@@ -32,14 +31,8 @@ pub struct HarnessRun {
     pub task: TaskView,
     /// What [`Plugin::check_settings`] gave back.
     pub settings: String,
-    /// Its models.
-    pub models: Arc<dyn Models>,
-    /// The environment of the task; `None`: opening one is `invalid`.
-    pub environments: Option<Arc<dyn Environments>>,
-    /// Its blobs.
-    pub blobs: Arc<dyn Blobs>,
-    /// The sandboxes of the task; `None`: opening one is `invalid`.
-    pub sandboxes: Option<Arc<dyn Sandboxes>>,
+    /// What it may use.
+    pub capabilities: Capabilities,
     /// The budgets of the rollout, and the limits.
     pub meter: Arc<Meter>,
     /// Seed of `random`, below 2^53.
@@ -98,10 +91,7 @@ pub(crate) async fn run(host: &Inner, run: HarnessRun) -> HarnessOutcome {
             memory_max: limits.guest_memory,
             settings: run.settings,
             seed: run.seed,
-            models: Some(run.models),
-            environments: run.environments,
-            blobs: Some(run.blobs),
-            sandboxes: run.sandboxes,
+            capabilities: run.capabilities,
         },
     );
     let (pre, places, needed) = (pre.clone(), Arc::clone(&host.places), run.plugin.loaded.places);

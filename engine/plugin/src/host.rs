@@ -19,6 +19,7 @@ use crate::{
     HarnessOutcome, HarnessRun, Plugin, PluginError, RewardRun, ScoreOutcome, World, inspect, settings, trap,
     wasi,
 };
+use espalier_core::host::Capabilities;
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use std::collections::HashMap;
@@ -374,10 +375,7 @@ impl Inner {
             memory_max: limits.guest_memory,
             settings: "{}".to_owned(),
             seed: 0,
-            models: None,
-            environments: None,
-            blobs: None,
-            sandboxes: None,
+            capabilities: Capabilities::default(),
         };
         guest::store(&self.engine, setup)
     }

@@ -106,7 +106,7 @@ impl random::Host for Guest {
 
 impl Guest {
     fn the_blobs(&self) -> Result<Arc<dyn Blobs>, Failure> {
-        self.blobs.clone().ok_or_else(|| Failure::Denied("espalier:base/blobs".to_owned()))
+        self.capabilities.blobs.clone().ok_or_else(|| Failure::Denied("espalier:base/blobs".to_owned()))
     }
 
     async fn read_blob(
@@ -238,7 +238,7 @@ impl conversations::Host for Guest {
         let tool_bytes: usize =
             tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.parameters.len()).sum();
         let bytes_in = bytes_of_messages(&messages) + (model.len() + tool_bytes) as u64;
-        let models = self.models.clone();
+        let models = self.capabilities.models.clone();
         let work = async move {
             let models = models.ok_or_else(|| Failure::Denied("espalier:model/conversations".to_owned()))?;
             models.open(&model, messages_in(messages), tools_in(tools)).await
@@ -374,7 +374,7 @@ impl conversations::HostConversation for Guest {
 
 impl environments::Host for Guest {
     async fn open(&mut self) -> Answer<Resource<OpenEnvironment>> {
-        let environments = self.environments.clone();
+        let environments = self.capabilities.environments.clone();
         let work = async move {
             let environments = environments
                 .ok_or_else(|| Failure::Invalid("the experiment names no environment".to_owned()))?;

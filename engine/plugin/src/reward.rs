@@ -11,8 +11,7 @@ use crate::logs::Logs;
 use crate::plugin::Pre;
 use crate::{CancelToken, Plugin, World, trap, view};
 use espalier_core::failure::Failure;
-use espalier_core::host::Blobs;
-use espalier_core::host::sandbox::Sandboxes;
+use espalier_core::host::Capabilities;
 use espalier_core::limits::{DurationText, Limits};
 use espalier_core::meter::Meter;
 use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
@@ -40,10 +39,8 @@ pub struct RewardRun {
     pub now_ms: u64,
     /// `scoring_wall`, `guest_cpu`, `guest_memory`, `host_calls`, `log_bytes`, `import_wall` count here.
     pub limits: Limits,
-    /// The rollout's blobs.
-    pub blobs: Arc<dyn Blobs>,
-    /// The rollout's sandboxes, as the harness left them; `None`: opening one is `invalid`.
-    pub sandboxes: Option<Arc<dyn Sandboxes>>,
+    /// Blobs and sandboxes of the rollout, as the harness left them. Without blobs, long texts cannot be shown.
+    pub capabilities: Capabilities,
     /// Stops it.
     pub cancel: CancelToken,
 }
@@ -65,7 +62,7 @@ pub struct GroupRewardRun {
     /// As in [`RewardRun`].
     pub limits: Limits,
     /// Blobs of all the rollouts.
-    pub blobs: Arc<dyn Blobs>,
+    pub capabilities: Capabilities,
     /// Stops it.
     pub cancel: CancelToken,
 }
@@ -150,8 +147,7 @@ struct Scoring {
     seed: u64,
     now_ms: u64,
     limits: Limits,
-    blobs: Arc<dyn Blobs>,
-    sandboxes: Option<Arc<dyn Sandboxes>>,
+    capabilities: Capabilities,
     cancel: CancelToken,
 }
 
@@ -173,9 +169,9 @@ impl<T> Scored<T> {
 }
 
 pub(crate) async fn score(host: &Inner, run: RewardRun) -> ScoreOutcome {
-    let RewardRun { plugin, alias, view, settings, seed, now_ms, limits, blobs, sandboxes, cancel } = run;
+    let RewardRun { plugin, alias, view, settings, seed, now_ms, limits, capabilities, cancel } = run;
     let turns = view.turns.len();
-    let scoring = Scoring { plugin, alias, settings, seed, now_ms, limits, blobs, sandboxes, cancel };
+    let scoring = Scoring { plugin, alias, settings, seed, now_ms, limits, capabilities, cancel };
     let scored = match &scoring.plugin.loaded.pre {
         Pre::Reward(pre) => {
             let pre = pre.clone();
@@ -203,11 +199,9 @@ pub(crate) async fn score(host: &Inner, run: RewardRun) -> ScoreOutcome {
 }
 
 pub(crate) async fn score_group(host: &Inner, run: GroupRewardRun) -> GroupScoreOutcome {
-    let GroupRewardRun { plugin, alias, views, settings, seed, now_ms, limits, blobs, cancel } = run;
+    let GroupRewardRun { plugin, alias, views, settings, seed, now_ms, limits, capabilities, cancel } = run;
     let turns: Vec<usize> = views.iter().map(|view| view.turns.len()).collect();
-    // The sandboxes of its rollouts are gone by now.
-    let sandboxes = None;
-    let scoring = Scoring { plugin, alias, settings, seed, now_ms, limits, blobs, sandboxes, cancel };
+    let scoring = Scoring { plugin, alias, settings, seed, now_ms, limits, capabilities, cancel };
     let scored = match &scoring.plugin.loaded.pre {
         Pre::GroupReward(pre) => {
             let pre = pre.clone();
@@ -285,10 +279,7 @@ where
             memory_max: scoring.limits.guest_memory,
             settings: scoring.settings.clone(),
             seed: scoring.seed,
-            models: None,
-            environments: None,
-            blobs: Some(Arc::clone(&scoring.blobs)),
-            sandboxes: scoring.sandboxes.clone(),
+            capabilities: scoring.capabilities.clone(),
         },
     );
     let cancel = scoring.cancel.clone();
@@ -336,14 +327,14 @@ async fn prepare_views(
 ) -> Result<Vec<scores::RolloutView>, ScoreError> {
     let plugin = scoring.alias.clone();
     let wall = scoring.limits.scoring_wall;
-    let blobs = Arc::clone(&scoring.blobs);
+    let blobs = scoring.capabilities.blobs.clone();
     let cancel = scoring.cancel.clone();
     // Owned by this call and aborted with it.
     let task = AbortOnDrop(host.io.spawn(async move {
         let prepared = async {
             let mut out = Vec::with_capacity(views.len());
             for view in views {
-                out.push(view::prepare(view, blobs.as_ref()).await?);
+                out.push(view::prepare(view, blobs.as_deref()).await?);
             }
             Ok(out)
         };

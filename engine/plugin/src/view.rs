@@ -13,7 +13,7 @@ pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
 /// The view for a guest. Errors: of keeping a blob.
 pub(crate) async fn prepare(
     mut view: RolloutView,
-    blobs: &dyn Blobs,
+    blobs: Option<&dyn Blobs>,
 ) -> Result<scores::RolloutView, Failure> {
     for turn in &mut view.turns {
         spill(&mut turn.message, blobs).await?;
@@ -30,18 +30,23 @@ pub(crate) async fn prepare(
         let whole = std::mem::take(&mut step.observation);
         let cut = whole.floor_char_boundary(TEXT_BYTES_MAX);
         step.observation = whole[..cut].to_owned();
-        observation_blobs.push(Some(blobs.put(whole.into_bytes(), "text/plain").await?));
+        observation_blobs.push(Some(put(blobs, whole).await?));
     }
     Ok(view_out(view, observation_blobs))
 }
 
-async fn spill(message: &mut Message, blobs: &dyn Blobs) -> Result<(), Failure> {
+async fn put(blobs: Option<&dyn Blobs>, text: String) -> Result<String, Failure> {
+    let blobs = blobs.ok_or_else(|| Failure::Denied("espalier:base/blobs".to_owned()))?;
+    blobs.put(text.into_bytes(), "text/plain").await
+}
+
+async fn spill(message: &mut Message, blobs: Option<&dyn Blobs>) -> Result<(), Failure> {
     for part in &mut message.parts {
         if let Part::Text(text) = part
             && text.len() > TEXT_BYTES_MAX
         {
             let text = std::mem::take(text);
-            *part = Part::TextBlob(blobs.put(text.into_bytes(), "text/plain").await?);
+            *part = Part::TextBlob(put(blobs, text).await?);
         }
     }
     Ok(())

@@ -13,8 +13,8 @@ mod whole;
 
 use espalier_core::ending::{HarnessEnd, Limit, Lost, Outcome, Report};
 use espalier_core::failure::Failure;
-use espalier_core::host::Blobs;
 use espalier_core::host::sandbox::Sandboxes;
+use espalier_core::host::{Blobs, Capabilities};
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
@@ -75,8 +75,12 @@ impl Rollout {
         }
     }
 
-    fn given(&self) -> Option<Arc<dyn Sandboxes>> {
-        self.sandboxes.clone().map(|sandboxes| sandboxes as Arc<dyn Sandboxes>)
+    fn given(&self) -> Capabilities {
+        Capabilities {
+            blobs: Some(Arc::clone(&self.blobs) as Arc<dyn Blobs>),
+            sandboxes: self.sandboxes.clone().map(|sandboxes| sandboxes as Arc<dyn Sandboxes>),
+            ..Capabilities::default()
+        }
     }
 
     async fn run(&self, harness: &str, settings: Value, answers: Vec<Answer>) -> (HarnessEnd, Vec<HostCall>) {
@@ -88,10 +92,7 @@ impl Rollout {
             plugin,
             alias: harness.to_owned(),
             task: self.task(),
-            models: Arc::new(self.script.clone()),
-            environments: None,
-            blobs: Arc::clone(&self.blobs) as Arc<dyn Blobs>,
-            sandboxes: self.given(),
+            capabilities: Capabilities { models: Some(Arc::new(self.script.clone())), ..self.given() },
             meter: Arc::new(Meter::new(self.limits.clone())),
             seed: 1,
             start_ms: 0,
@@ -134,8 +135,7 @@ impl Rollout {
             seed: 1,
             now_ms: 0,
             limits: self.limits.clone(),
-            blobs: Arc::clone(&self.blobs) as Arc<dyn Blobs>,
-            sandboxes: self.given(),
+            capabilities: self.given(),
             cancel: CancelToken::new(),
         };
         self.host.score(run).await

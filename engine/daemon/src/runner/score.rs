@@ -7,8 +7,8 @@ use super::{GroupContext, Lent, Loaded, Names, Runner};
 use crate::scheduler::AttemptStart;
 use espalier_core::ending::{Ending, StopReason};
 use espalier_core::failure::Failure;
-use espalier_core::host::Blobs;
-use espalier_core::host::sandbox::Sandboxes as SandboxesOfRollout;
+use espalier_core::host::sandbox::Sandboxes;
+use espalier_core::host::{Blobs, Capabilities};
 use espalier_core::plugin_failure::{self, PluginFailure, PluginFailureClass};
 use espalier_core::rollout::RetryPolicy;
 use espalier_core::seed::Purpose;
@@ -107,8 +107,11 @@ impl Runner {
                 seed: self.scope(group, start).seed(Purpose::Reward, 0),
                 now_ms: draft.ended_ms,
                 limits: group.limits.clone(),
-                blobs: Arc::clone(lent.blobs) as Arc<dyn Blobs>,
-                sandboxes: lent.sandboxes.cloned().map(|sandboxes| sandboxes as Arc<dyn SandboxesOfRollout>),
+                capabilities: Capabilities {
+                    blobs: Some(Arc::clone(lent.blobs) as Arc<dyn Blobs>),
+                    sandboxes: lent.sandboxes.cloned().map(|sandboxes| sandboxes as Arc<dyn Sandboxes>),
+                    ..Capabilities::default()
+                },
                 cancel: start.cancel.clone(),
             };
             let outcome = Box::pin(self.host.score(run)).await;

@@ -93,7 +93,7 @@ impl Guest {
     }
 
     fn the_sandboxes(&self, name: &str) -> Result<Arc<dyn Sandboxes>, Failure> {
-        self.sandboxes.clone().ok_or_else(|| {
+        self.capabilities.sandboxes.clone().ok_or_else(|| {
             Failure::Invalid(format!(
                 "sandbox `{name}`: this rollout has none; a task names its sandboxes in `sandbox` or `sandboxes`, and the \
                  experiment gives them in [sandbox]"

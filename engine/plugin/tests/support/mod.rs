@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use espalier_core::chat::{CompleteOptions, Completion, Finish, Message, Role, Tool, Usage};
 use espalier_core::failure::Failure;
 use espalier_core::host::sandbox::Sandboxes;
-use espalier_core::host::{BlobInfo, Blobs, Branch, Conversation, Environments, Models};
+use espalier_core::host::{BlobInfo, Blobs, Branch, Capabilities, Conversation, Environments, Models};
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
@@ -254,10 +254,12 @@ impl Case {
             alias: plugin.name().to_owned(),
             task: task(),
             settings: plugin.check_settings(&self.settings).unwrap_or_else(|error| panic!("{error}")),
-            models: Arc::new(models),
-            environments: self.environments,
-            blobs: Arc::new(MemoryBlobs::default()),
-            sandboxes: self.sandboxes,
+            capabilities: Capabilities {
+                models: Some(Arc::new(models)),
+                environments: self.environments,
+                blobs: Some(Arc::new(MemoryBlobs::default())),
+                sandboxes: self.sandboxes,
+            },
             meter,
             seed: self.seed,
             start_ms: 1_700_000_000_000,
@@ -295,8 +297,10 @@ pub async fn score(
         seed: 7,
         now_ms: 1_700_000_000_000,
         limits,
-        blobs: Arc::new(MemoryBlobs::default()),
-        sandboxes: None,
+        capabilities: Capabilities {
+            blobs: Some(Arc::new(MemoryBlobs::default())),
+            ..Capabilities::default()
+        },
         cancel: CancelToken::new(),
         plugin,
     };
