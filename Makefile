@@ -1,7 +1,10 @@
 # Names for `cargo xtask` commands. Each installs what it needs, says what it is doing, and is quick when nothing is to do.
 
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/espalier
-export CARGO_TARGET_DIR ?= $(CACHE)/target
+# Of each checkout its own: see xtask/build-folder.
+ifndef CARGO_TARGET_DIR
+export CARGO_TARGET_DIR := $(CACHE)/build/$(shell echo "$(CURDIR)" | sha256sum | cut -c 1-12)
+endif
 
 # By features of the whole workspace, so that what it shares with the engine is compiled once.
 XTASK := cargo build --quiet --workspace --bin xtask && "$(CARGO_TARGET_DIR)/debug/xtask"
@@ -18,14 +21,15 @@ plugins: toolchain
 tasks: toolchain
 	@$(XTASK) tasks $(ARGUMENTS)
 
-# What `cargo xtask` itself needs; all else it looks after. Checkouts share the cache, and cargo tells their crates apart by
-# the times of files alone: what another checkout built must not pass for this one's.
+# The folder that cargo builds this checkout in, for those who call cargo themselves.
+.PHONY: build-folder
+build-folder:
+	@echo "$(CARGO_TARGET_DIR)"
+
+# What `cargo xtask` itself needs; all else it looks after.
 .PHONY: toolchain
 toolchain:
-	@mkdir -p "$(CARGO_TARGET_DIR)"; \
-	if [ "$$(cat "$(CARGO_TARGET_DIR)/checkout" 2>/dev/null)" != "$(CURDIR)" ]; then \
-	  find engine xtask tests benches sandbox-agent plugins/rust wit -type f -exec touch -c {} + && \
-	  echo "$(CURDIR)" > "$(CARGO_TARGET_DIR)/checkout"; fi
+	@xtask/build-folder "$(CARGO_TARGET_DIR)" "$(CURDIR)"
 	@command -v cargo >/dev/null || { \
 	  echo "cargo is missing. Install rustup (Debian: apt-get install -y rustup, or rustup's own installer), then run: rustup toolchain install 1.95.0"; \
 	  exit 1; }

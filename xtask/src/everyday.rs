@@ -74,8 +74,17 @@ pub fn tasks() -> Result<(), String> {
     Ok(())
 }
 
-/// All that experiments need. What compiles and what is downloaded do not wait for each other.
+/// The plugins that `make demo` runs.
+const PLUGINS_OF_DEMO: [&str; 7] =
+    ["bash-agent", "check-reward", "environment-reward", "idle", "react-text", "reference", "textcraft"];
+
+/// All that experiments need.
 pub fn build() -> Result<(), String> {
+    build_with(&[])
+}
+
+/// The engine, its agent, these plugins or all, tasks and model. What compiles and what is downloaded do not wait for each other.
+fn build_with(plugins: &[String]) -> Result<(), String> {
     beside(
         || {
             say("building the engine");
@@ -83,8 +92,8 @@ pub fn build() -> Result<(), String> {
             agent()
         },
         || {
-            setup::run(&[Part::Guests, Part::Data, Part::Model, Part::Sandboxes])?;
-            plugins::build(&[])?;
+            setup::run(&[Part::Data, Part::Model, Part::Sandboxes])?;
+            plugins::build(plugins)?;
             tasks()
         },
     )?;
@@ -122,7 +131,7 @@ pub fn agent() -> Result<(), String> {
 
 /// Text games with a small model; then shell tasks in sandboxes: by their own solutions, by doing nothing, by the model.
 pub fn demo(arguments: &[String]) -> Result<(), String> {
-    build()?;
+    build_with(&PLUGINS_OF_DEMO.map(String::from))?;
     let run = |experiment: &str| {
         let mut command = Command::new(place::binary());
         command.current_dir(root()).args(["run", &format!("experiments/{experiment}.toml")]);

@@ -16,14 +16,14 @@ pub fn cache() -> PathBuf {
         .join("espalier")
 }
 
-/// Build output of the host: `CARGO_TARGET_DIR`, else a folder of the cache.
+/// Build output of the host: `CARGO_TARGET_DIR`, which `make` sets, else as cargo has it.
 pub fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| cache().join("target"), PathBuf::from)
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Build output of the Rust guests, which another compiler may build.
+/// Build output of the Rust guests.
 pub fn guest_target() -> PathBuf {
-    cache().join("target-guests")
+    target().join("guests")
 }
 
 /// Built guests.

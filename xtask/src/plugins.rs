@@ -3,12 +3,14 @@
 //! A folder of `plugins/rust` is a crate of that workspace; a folder of `plugins/javascript` or `plugins/python` has a
 //! `plugin.json` that names world and entry. `FOLDER` becomes `FOLDER.wasm`, `FOLDER-js.wasm`, `FOLDER-py.wasm`.
 
+mod kept;
 pub mod rust;
 
 use crate::place;
 use crate::setup;
 use crate::shell::{quietly, say};
 use crate::stamp::Stamp;
+use kept::Kept;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -51,7 +53,6 @@ fn componentize_py(source: &Source) -> Command {
 
 /// Builds the named plugins (names as in `plugins/dist`), or all; what has not changed is left alone.
 pub fn build(names: &[String]) -> Result<(), String> {
-    setup::run(&[setup::Part::Guests])?;
     let dist = place::dist();
     std::fs::create_dir_all(&dist).map_err(|error| format!("{}: {error}", dist.display()))?;
     let wanted = |name: &str| names.is_empty() || names.iter().any(|known| known == name);
@@ -70,15 +71,51 @@ pub fn build(names: &[String]) -> Result<(), String> {
     }
     let crates: Vec<String> = crates.iter().filter(|name| wanted(name)).cloned().collect();
 
+    sources.retain(|(_, source)| wanted(&name_of(&source.output)));
+
     // The Rust guests keep cargo busy on their own; the others are one process each, one after the other beside it.
     std::thread::scope(|scope| {
         let rust = scope.spawn(|| if crates.is_empty() { Ok(()) } else { rust::build(&crates, &dist) });
-        let scripts = sources
-            .iter()
-            .filter(|(_, source)| wanted(&name_of(&source.output)))
-            .try_for_each(|(script, source)| script.build_one(source));
+        let scripts = build_scripts(&sources);
         rust.join().map_err(|_| "the build of the Rust plugins panicked".to_owned())?.and(scripts)
     })
+}
+
+/// Those of JavaScript and Python, whose toolchains are installed when the first is to be built.
+fn build_scripts(sources: &[(&Script, Source)]) -> Result<(), String> {
+    let mut ready = false;
+    for (script, source) in sources {
+        let name = name_of(&source.output);
+        let mut command = (script.build)(source);
+        let inputs = Stamp::here(&format!("plugin-{name}"))
+            .text(&source.world)
+            .text(setup::GUEST_PINS)
+            .path(&place::root().join("xtask/src/plugins.rs"))
+            .path(&source.wit)
+            .path(&source.folder);
+        if inputs.is_done(std::slice::from_ref(&source.output)) {
+            continue;
+        }
+        let kept = Kept::of(&inputs, &name);
+        if !kept.take(&source.output)? {
+            if !std::mem::replace(&mut ready, true) {
+                setup::run(&[setup::Part::Guests])?;
+            }
+            say(&format!("building plugin {name}"));
+            quietly(command.current_dir(&source.folder))?;
+            kept.keep(&source.output)?;
+        }
+        inputs.done()?;
+    }
+    Ok(())
+}
+
+/// Puts a copy in the place of a file: another process may have the old one mapped.
+fn replace(file: &Path, place: &Path) -> Result<(), String> {
+    let beside = place.with_extension(format!("new-{}", std::process::id()));
+    std::fs::copy(file, &beside)
+        .and_then(|_| std::fs::rename(&beside, place))
+        .map_err(|error| format!("{} to {}: {error}", file.display(), place.display()))
 }
 
 fn name_of(output: &Path) -> String {
@@ -118,21 +155,4 @@ impl Source {
 /// Worlds of the project's own package need no prefix.
 fn world_of(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("espalier:plugin/{name}") }
-}
-
-impl Script {
-    fn build_one(&self, source: &Source) -> Result<(), String> {
-        let name = name_of(&source.output);
-        let mut command = (self.build)(source);
-        let line = format!("{command:?}");
-        Stamp::here(&format!("plugin-{name}"))
-            .text(&line)
-            .path(&source.wit)
-            .path(&source.folder)
-            .unless_done(std::slice::from_ref(&source.output), || {
-                say(&format!("building plugin {name}"));
-                quietly(command.current_dir(&source.folder)).map(drop)
-            })?;
-        Ok(())
-    }
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 /// One part of the set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// Toolchains of the guests.
+    /// What makes components of JavaScript and Python.
     Guests,
     /// The small model and its server.
     Model,
@@ -57,22 +57,9 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
 impl Part {
     /// The Debian packages that it needs.
     fn packages(self) -> Vec<Debian> {
-        let rust = [
-            Debian { file: "/usr/bin/rustc", package: "rustc-web" },
-            Debian { file: "/usr/bin/cargo", package: "cargo-web" },
-            Debian { file: "/usr/lib/rustlib/src/rust/library/std", package: "rust-web-src" },
-            Debian {
-                file: "/usr/lib/rustlib/x86_64-unknown-linux-gnu/bin/wasm-component-ld",
-                package: "rust-web-llvm",
-            },
-            Debian { file: "/usr/bin/wasm-ld-19", package: "lld-19" },
-        ];
         let node = [Debian { file: "node", package: "nodejs" }, Debian { file: "npm", package: "npm" }];
         match self {
-            Part::Guests if crate::plugins::rust::Toolchain::of_rustup().is_some() => {
-                node.into_iter().chain(python()).collect()
-            }
-            Part::Guests => rust.into_iter().chain(node).chain(python()).collect(),
+            Part::Guests => node.into_iter().chain(python()).collect(),
             Part::Model | Part::Data => python(),
             // An ordinary user's disks are memory.
             Part::Sandboxes if !crate::shell::is_root() => Vec::new(),
@@ -100,10 +87,13 @@ fn python() -> Vec<Debian> {
     vec![Debian { file: "python3", package: "python3" }, Debian { file: "/nowhere", package: "python3-venv" }]
 }
 
+/// The versions of what makes components of JavaScript and Python.
+pub const GUEST_PINS: &str = "componentize-qjs@0.4.5 componentize-py==0.25.1";
+
 fn guests() -> Result<(), String> {
-    let folder = venv("guest-env", "componentize-py", &["componentize-py==0.25.1"])?;
+    let (pin, py) = GUEST_PINS.split_once(' ').expect("two pins");
+    let folder = venv("guest-env", "componentize-py", &[py])?;
     let js = folder.join("js");
-    let pin = "componentize-qjs@0.4.5";
     Stamp::inside(&js).text(pin).unless_done(&[componentize_qjs()], || {
         say("installing componentize-qjs");
         std::fs::create_dir_all(&js).map_err(|error| format!("{}: {error}", js.display()))?;

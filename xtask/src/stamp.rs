@@ -78,6 +78,11 @@ impl Stamp {
             .map_err(|error| format!("{}: {error}", self.file.display()))
     }
 
+    /// What names the result: 64 hexadecimal digits.
+    pub fn name(&self) -> String {
+        self.text_of()
+    }
+
     fn text_of(&self) -> String {
         self.hash.finalize().to_hex().to_string()
     }

@@ -1,78 +1,107 @@
-//! The Rust guests: one workspace, one build, by rustup's toolchain where it has a WebAssembly target, else by Debian's.
+//! The Rust guests: one workspace, one build, by the one toolchain that `rust-toolchain.toml` names. The same source is the same
+//! component on every machine: a plugin is known by its digest.
 
+use super::kept::Kept;
 use crate::place;
 use crate::shell::{quietly, say};
 use crate::stamp::Stamp;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The linker that makes a component of a core module.
-const COMPONENT_LINKER: &str = "wasm-component-ld";
+/// What guests are built for: without WASI, which they do not need.
+const TARGET: &str = "wasm32-unknown-unknown";
 
-/// A compiler that can build guests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Toolchain {
-    /// rustup's, with the target `wasm32-unknown-unknown`; its folder of host tools.
-    Rustup(PathBuf),
-    /// rustup's, with the target `wasm32-wasip2` alone: guests then import WASI, which the host answers virtually.
-    RustupWasi,
-    /// Debian's packages, which bring the source of `std` and none of it built.
-    Debian,
+/// The compiler that builds guests.
+struct Toolchain {
+    /// Of rustc: `<sysroot>/lib/rustlib`.
+    rustlib: PathBuf,
+    /// `1.95.0`.
+    version: String,
+    /// Of the compiler's own source, which stands in paths of `std`.
+    commit: String,
 }
 
 impl Toolchain {
-    /// What rustup has installed, if it serves.
-    pub fn of_rustup() -> Option<Toolchain> {
-        let sysroot = quietly(Command::new("rustc").args(["--print", "sysroot"])).ok()?;
-        let rustlib = PathBuf::from(sysroot.trim()).join("lib/rustlib");
-        let tools = rustlib.join("x86_64-unknown-linux-gnu/bin");
-        if rustlib.join("wasm32-unknown-unknown/lib").is_dir() && tools.join(COMPONENT_LINKER).is_file() {
-            return Some(Toolchain::Rustup(tools));
+    /// The pinned one, with the target, which rustup is asked for where it is missing.
+    ///
+    /// Any other compiler is refused: its components would have other digests.
+    fn find() -> Result<Toolchain, String> {
+        let pinned = pinned_version()?;
+        let rustc =
+            |arguments: &[&str]| quietly(Command::new("rustc").current_dir(workspace()).args(arguments));
+        let told = rustc(&["-vV"])?;
+        let field =
+            |name: &str| told.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned();
+        let version = field("release: ");
+        if version != pinned {
+            return Err(format!(
+                "the Rust plugins are built by Rust {pinned}, and `rustc` here is {version}\n\
+                 hint: install rustup, which reads rust-toolchain.toml, or run: rustup toolchain install {pinned}"
+            ));
         }
-        rustlib.join("wasm32-wasip2/lib").is_dir().then_some(Toolchain::RustupWasi)
+        let rustlib = PathBuf::from(rustc(&["--print", "sysroot"])?.trim()).join("lib/rustlib");
+        if !rustlib.join(TARGET).join("lib").is_dir() {
+            say(&format!("installing Rust's target {TARGET}"));
+            let mut rustup = Command::new("rustup");
+            quietly(rustup.current_dir(workspace()).args(["target", "add", TARGET])).map_err(|error| {
+                format!("the Rust plugins need the target {TARGET}\nhint: run: rustup target add {TARGET}\n{error}")
+            })?;
+        }
+        Ok(Toolchain { rustlib, version, commit: field("commit-hash: ") })
     }
 
-    /// The target's name.
-    fn target(&self) -> &'static str {
-        match self {
-            Toolchain::Rustup(_) | Toolchain::Debian => "wasm32-unknown-unknown",
-            Toolchain::RustupWasi => "wasm32-wasip2",
+    /// `cargo build` for the target, less the packages. No path of this machine gets into a component.
+    fn cargo(&self) -> Result<Command, String> {
+        let host = quietly(Command::new("rustc").args(["--print", "host-tuple"]))?;
+        let tools = self.rustlib.join(host.trim()).join("bin");
+        let linkers = tools.join("gcc-ld").display().to_string();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut flags = vec!["-Clink-arg=--wasi-adapter=none".to_owned()];
+        let mut remap =
+            |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
+        for sources in registries() {
+            remap(&sources, "/crates");
         }
-    }
+        remap(&place::root(), "/espalier");
+        remap(&self.rustlib.join("src/rust"), &format!("/rustc/{}", self.commit));
 
-    /// `cargo build` for the target, less the packages.
-    fn cargo(&self) -> Command {
-        let component = |linker: PathBuf, wasm_ld: &str| {
-            let flags = format!("-Clink-arg=--wasm-ld-path={wasm_ld} -Clink-arg=--wasi-adapter=none");
-            [
-                ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker.display().to_string()),
-                ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", flags),
-            ]
-        };
-        let mut command = match self {
-            Toolchain::Rustup(tools) => {
-                let mut command = Command::new("cargo");
-                let wasm_ld = tools.join("gcc-ld/wasm-ld").display().to_string();
-                command.envs(component(tools.join(COMPONENT_LINKER), &wasm_ld));
-                command
-            }
-            Toolchain::RustupWasi => Command::new("cargo"),
-            Toolchain::Debian => {
-                let mut command = Command::new("/usr/bin/cargo");
-                let tools = Path::new("/usr/lib/rustlib/x86_64-unknown-linux-gnu/bin");
-                command.envs(component(tools.join(COMPONENT_LINKER), "/usr/bin/wasm-ld-19"));
-                // The package's compiler is a release, and its source of `std` is to be built by it all the same.
-                command.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "1");
-                command.env_remove("RUSTUP_TOOLCHAIN").env_remove("RUSTC_WRAPPER").env_remove("CARGO");
-                command.arg("-Zbuild-std=std,panic_abort");
-                command
-            }
-        };
-        command.current_dir(workspace()).args(["build", "--release", "--locked", "--quiet"]);
-        command.args(["--target", self.target()]).env("CARGO_TARGET_DIR", place::guest_target());
-        command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_INCREMENTAL");
-        command
+        let mut command = Command::new("cargo");
+        command.current_dir(workspace()).args([
+            "build",
+            "--release",
+            "--locked",
+            "--quiet",
+            "--target",
+            TARGET,
+        ]);
+        command.env("CARGO_TARGET_DIR", place::guest_target()).env("PATH", format!("{linkers}:{path}"));
+        command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", tools.join("wasm-component-ld"));
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+        command.env_remove("RUSTFLAGS").env_remove("CARGO_INCREMENTAL").env_remove("RUSTC_WRAPPER");
+        Ok(command)
     }
+}
+
+/// The version that `rust-toolchain.toml` names.
+fn pinned_version() -> Result<String, String> {
+    let file = place::root().join("rust-toolchain.toml");
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let version = text.lines().find_map(|line| line.strip_prefix("channel = "));
+    version
+        .map(|version| version.trim_matches('"').to_owned())
+        .ok_or_else(|| format!("{}: no line `channel = \"...\"`", file.display()))
+}
+
+/// Where cargo keeps the source of crates: a folder for each registry.
+fn registries() -> Vec<PathBuf> {
+    let home = std::env::var_os("CARGO_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"),
+        PathBuf::from,
+    );
+    let entries = std::fs::read_dir(home.join("registry/src")).into_iter().flatten();
+    let mut folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    folders.sort();
+    folders
 }
 
 fn workspace() -> PathBuf {
@@ -96,34 +125,40 @@ pub fn crates() -> Result<Vec<String>, String> {
 
 /// Builds those of these plugins that have changed, in one go.
 pub fn build(names: &[String], dist: &Path) -> Result<(), String> {
-    let toolchain = Toolchain::of_rustup().unwrap_or(Toolchain::Debian);
+    let toolchain = Toolchain::find()?;
     let inputs = Stamp::here("plugins-rust")
-        .text(&format!("{toolchain:?}"))
+        .text(&toolchain.version)
+        .path(&place::root().join("xtask/src/plugins"))
         .path(&place::root().join("wit"))
         .path(&workspace());
     // A stamp for each: what one command has built is done for the next, whichever plugins either of them names.
     let stamp = |name: &str| inputs.named(&format!("plugin-{name}"));
     let output = |name: &str| dist.join(format!("{name}.wasm"));
-    let stale: Vec<&String> = names.iter().filter(|name| !stamp(name).is_done(&[output(name)])).collect();
+    let mut stale = Vec::new();
+    for name in names.iter().filter(|name| !stamp(name).is_done(&[output(name)])) {
+        if Kept::of(&stamp(name), name).take(&output(name))? {
+            stamp(name).done()?;
+        } else {
+            stale.push(name);
+        }
+    }
     if stale.is_empty() {
         return Ok(());
     }
     let shown = stale.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
-    say(&format!("building Rust plugins: {shown} (the first time also std, 3 minutes)"));
-    let mut command = toolchain.cargo();
+    say(&format!("building Rust plugins: {shown}"));
+    // Their source is there before the compiler is told what to call the folders.
+    quietly(Command::new("cargo").current_dir(workspace()).args(["fetch", "--locked", "--quiet"]))?;
+    let mut command = toolchain.cargo()?;
     for name in &stale {
         command.args(["--package", &package_of(name)?]);
     }
     quietly(&mut command)?;
-    let built = place::guest_target().join(toolchain.target()).join("release");
+    let built = place::guest_target().join(TARGET).join("release");
     for name in stale {
         let file = built.join(format!("{}.wasm", package_of(name)?.replace('-', "_")));
-        // Another process may have the old file mapped: a new one takes its place.
-        let output = output(name);
-        let beside = output.with_extension("wasm.new");
-        std::fs::copy(&file, &beside)
-            .and_then(|_| std::fs::rename(&beside, &output))
-            .map_err(|error| format!("{}: {error}", file.display()))?;
+        super::replace(&file, &output(name))?;
+        Kept::of(&stamp(name), name).keep(&output(name))?;
         stamp(name).done()?;
     }
     Ok(())

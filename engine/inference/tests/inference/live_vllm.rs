@@ -1,7 +1,5 @@
 //! Against a live vLLM that `tests/live/with-vllm` starts: the forms are those that the server really speaks.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails, in what it calls as well")]
-
 use espalier_core::chat::Finish;
 use espalier_core::limits::DurationText;
 use espalier_core::samples::LogprobKind;

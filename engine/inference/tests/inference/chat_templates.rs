@@ -311,7 +311,7 @@ fn rendered_as_the_reference_does() {
             }
         }
     }
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/jinja/compare.py");
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/inference/jinja/compare.py");
     let mut child = Command::new(&python)
         .arg(&script)
         .stdin(Stdio::piped())

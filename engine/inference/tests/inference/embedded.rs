@@ -1,7 +1,5 @@
 //! The model of this machine, for real: it serves, is started again, and never outlives the engine.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails, in what it calls as well")]
-
 use espalier_core::chat::Finish;
 use espalier_inference::config::ModelConfig;
 use espalier_inference::embedded::{Embedded, EmbeddedError, EmbeddedOptions};
@@ -135,7 +133,7 @@ async fn engine_to_be_killed() {
 #[tokio::test]
 async fn it_ends_with_an_engine_that_is_killed() {
     let mut engine = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "engine_to_be_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "embedded::engine_to_be_killed", "--ignored", "--nocapture"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -1,7 +1,5 @@
 //! The endpoints against a scripted server: what is sent, what is made of the answers, and what of every way to go wrong.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails, in what it calls as well")]
-
 use espalier_core::chat::{Finish, Message, Part, Role, Tool, ToolCall, ToolResult};
 use espalier_core::limits::DurationText;
 use espalier_core::samples::LogprobKind;
