@@ -88,7 +88,8 @@ fn build_with(plugins: &[String]) -> Result<(), String> {
     beside(
         || {
             say("building the engine");
-            openly(cargo().args(["build", "--workspace", "--bin", "espalier"]))?;
+            let programs = ["--bin", "espalier", "--bin", "espalier-keeper"];
+            openly(cargo().args(["build", "--workspace"]).args(programs))?;
             agent()
         },
         || {

@@ -18,7 +18,7 @@ const OWNERS: [(&str, &[&str]); 9] = [
     ("sqlx", &["engine/store"]),
     ("tonic", &[]),
     ("reqwest", &["engine/inference"]),
-    ("oci-client", &["engine/sandbox"]),
+    ("oci-client", &["engine/images"]),
     ("axum", &["engine/api"]),
     ("minijinja", &["engine/inference"]),
     ("tokenizers", &["engine/inference"]),

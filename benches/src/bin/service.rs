@@ -202,7 +202,7 @@ async fn measure() {
 async fn directly(store: &Path) -> Vec<f64> {
     let agent = std::env::var_os("ESPALIER_AGENT").map(PathBuf::from);
     let agent = agent.unwrap_or_else(|| beside("../x86_64-unknown-linux-gnu/agent/espalier-agent"));
-    let keeper = vec![beside("espalier").into_os_string(), "sandbox-keeper".into()];
+    let keeper = vec![beside("espalier-keeper").into_os_string()];
     let local = Local::open(Config { folder: store.join("sandboxes"), keeper, agent }).expect("the backend");
     let placed = local.list().await.expect("its sandboxes");
     let mut clients = Vec::new();

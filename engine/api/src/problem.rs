@@ -232,7 +232,7 @@ impl From<SandboxError> for Problem {
             }
             SandboxError::Refused { .. } => Problem::new(Code::Unsupported, detail)
                 .hint("`espalier doctor` says what this machine can do, and what it lacks"),
-            SandboxError::Unavailable(_) | SandboxError::NoAgent { .. } => {
+            SandboxError::Unavailable(_) | SandboxError::NoAgent { .. } | SandboxError::NoKeeper { .. } => {
                 Problem::new(Code::Unavailable, detail).retry_after(1)
             }
             SandboxError::Lost(_) => Problem::new(Code::SandboxLost, detail),

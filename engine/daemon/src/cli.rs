@@ -356,17 +356,6 @@ pub fn main() -> ExitCode {
     if let Some(exit) = espalier_plugin::compile_if_asked() {
         return exit;
     }
-    let mut arguments = std::env::args().skip(1);
-    if arguments.next().as_deref() == Some(crate::sandboxes::KEEPER) {
-        // Before any thread is started: a keeper has one.
-        return match espalier_sandbox::local::keeper::main(arguments) {
-            Ok(()) => Exit::Done.into(),
-            Err(error) => {
-                eprintln!("espalier: {error}");
-                Exit::Unavailable.into()
-            }
-        };
-    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

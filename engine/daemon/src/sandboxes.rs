@@ -2,16 +2,13 @@
 
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
+use espalier_images::{ImageOptions, ImageStore};
 use espalier_sandbox::error::SandboxError;
-use espalier_sandbox::image::{ImageOptions, ImageStore};
 use espalier_sandbox::local::{Config, Local};
 use espalier_sandbox::service::Sandboxes;
 use espalier_store::StoreUrl;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// First argument of this program that makes it a keeper of sandboxes.
-pub const KEEPER: &str = "sandbox-keeper";
 
 /// Opens them; nothing is started before the first is asked for. `images_max` bounds the images of the store, in bytes.
 pub fn open(store: &StoreUrl, images_max: Option<u64>) -> Result<Sandboxes, SandboxError> {
@@ -23,7 +20,7 @@ pub fn open_with(store: &StoreUrl, images: ImageOptions) -> Result<Sandboxes, Sa
     let folder = folder(store)?;
     let program = std::env::current_exe()
         .map_err(|error| SandboxError::unavailable("this program's own path", error))?;
-    let keeper = vec![program.clone().into_os_string(), KEEPER.into()];
+    let keeper = vec![keeper(&program)?.into_os_string()];
     let local = Local::open(Config { folder: folder.clone(), keeper, agent: agent(&program)? })?;
     Ok(Sandboxes::new(Arc::new(local), &folder.join("images"), images))
 }
@@ -47,22 +44,33 @@ pub(crate) fn folder(store: &StoreUrl) -> Result<PathBuf, SandboxError> {
 
 /// The static binary that runs in every sandbox: `ESPALIER_AGENT`, or beside this program, or where the build puts it.
 fn agent(program: &Path) -> Result<PathBuf, SandboxError> {
-    let named = std::env::var_os("ESPALIER_AGENT").filter(|value| !value.is_empty()).map(PathBuf::from);
-    let beside = program.parent().unwrap_or(Path::new("/"));
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let candidates = match named {
-        Some(named) => vec![named],
-        None => vec![
-            beside.join("..").join(target).join("agent/espalier-agent"),
-            beside.join("espalier-agent"),
-            beside.join("../lib/espalier/espalier-agent"),
-        ],
-    };
-    let usable = candidates.iter().find(|path| is_static(path)).cloned();
-    usable.ok_or_else(|| {
-        let places: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
-        SandboxError::NoAgent { places }
-    })
+    let target = format!("../{}-unknown-linux-gnu/agent", std::env::consts::ARCH);
+    let found =
+        find(program, "ESPALIER_AGENT", &[&target, "", "../lib/espalier"], "espalier-agent", is_static);
+    found.map_err(|places| SandboxError::NoAgent { places })
+}
+
+/// The program that makes them: `ESPALIER_KEEPER`, or beside this program.
+fn keeper(program: &Path) -> Result<PathBuf, SandboxError> {
+    let found = find(program, "ESPALIER_KEEPER", &["", "../lib/espalier"], "espalier-keeper", Path::is_file);
+    found.map_err(|places| SandboxError::NoKeeper { places })
+}
+
+/// A program that belongs to this one: as a variable names it, or the first in these folders, which start at this program's. The error
+/// says where was looked.
+fn find(
+    program: &Path,
+    variable: &str,
+    folders: &[&str],
+    name: &str,
+    is_usable: impl Fn(&Path) -> bool,
+) -> Result<PathBuf, Vec<String>> {
+    let named = std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let own = program.parent().unwrap_or(Path::new("/"));
+    let there = || folders.iter().map(|folder| own.join(folder).join(name)).collect();
+    let candidates: Vec<PathBuf> = named.map_or_else(there, |named| vec![named]);
+    let usable = candidates.iter().find(|path| is_usable(path)).cloned();
+    usable.ok_or_else(|| candidates.iter().map(|path| path.display().to_string()).collect())
 }
 
 /// Whether a file is a program that needs no other file: an image may have no libraries.
@@ -92,6 +100,9 @@ impl From<SandboxError> for Problem {
             ),
             SandboxError::NoAgent { .. } => {
                 (Exit::Unavailable, Some("`make build` makes it; or name it by ESPALIER_AGENT"))
+            }
+            SandboxError::NoKeeper { .. } => {
+                (Exit::Unavailable, Some("`make build` makes it; or name it by ESPALIER_KEEPER"))
             }
             SandboxError::Unavailable(_) => (Exit::Unavailable, None),
             SandboxError::Lost(_) => {

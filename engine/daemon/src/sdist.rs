@@ -77,7 +77,7 @@ pub enum SdistError {
     },
     /// The image could not be written.
     #[error(transparent)]
-    Image(#[from] espalier_sandbox::image::ImageError),
+    Image(#[from] espalier_images::ImageError),
 }
 
 impl SdistError {

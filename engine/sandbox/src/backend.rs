@@ -1,9 +1,9 @@
 //! What makes sandboxes: on this machine ([`crate::local`]), later on a cluster. Nothing above knows which.
 
 use crate::error::SandboxError;
-use crate::image::Upper;
 use async_trait::async_trait;
 use espalier_agent_client::{Endpoint, Secret};
+use espalier_images::Upper;
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -37,6 +37,12 @@ pub enum SandboxError {
         /// Where was looked.
         places: Vec<String>,
     },
+    /// The program that makes sandboxes is not there. It has to be built, or named.
+    #[error("no espalier-keeper in {}", places.join(", "))]
+    NoKeeper {
+        /// Where was looked.
+        places: Vec<String>,
+    },
     /// This machine cannot hold what was asked of it. Another machine may.
     #[error("this machine cannot {requirement}")]
     Refused {

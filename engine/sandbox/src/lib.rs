@@ -6,9 +6,7 @@
 pub mod backend;
 pub mod error;
 pub mod host;
-pub mod image;
 pub mod local;
-pub mod proxy;
 mod random;
 pub mod rollout;
 pub mod service;

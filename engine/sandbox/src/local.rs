@@ -2,17 +2,15 @@
 //! engine's side: it finds or starts the keeper, asks it, and hears from it which sandboxes have ended.
 
 mod door;
-mod frame;
-pub mod keeper;
 mod line;
-mod wire;
 
 use crate::backend::{Address, Backend, Checkpoint, Door, Ended, Order, Placed, Reach, Root};
 use crate::error::SandboxError;
-use crate::image::Upper;
 use async_trait::async_trait;
 use espalier_agent_client::Secret;
 use espalier_core::cause::Failed;
+use espalier_images::Upper;
+use espalier_keeper::wire::{self, Answer, Page, Refusal, RefusalKind, VERSION, What};
 use line::{Greeted, Line, LineError};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::collections::BTreeMap;
@@ -24,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::broadcast;
-use wire::{Answer, Page, Refusal, RefusalKind, VERSION, What};
 
 /// From starting a keeper to its first answer. The first makes the pool of disks.
 const START_MAX: Duration = Duration::from_secs(30);

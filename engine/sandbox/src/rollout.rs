@@ -159,6 +159,7 @@ impl RolloutSandboxes {
             },
             SandboxError::Unavailable(_)
             | SandboxError::NoAgent { .. }
+            | SandboxError::NoKeeper { .. }
             | SandboxError::Refused { .. }
             | SandboxError::Lost(_) => Failure::Unavailable(text),
         }

@@ -10,14 +10,14 @@ pub use over::write_over_host;
 
 use crate::backend::{Backend, Door, Ended, LentDoor, Order, Placed, Reach};
 use crate::error::SandboxError;
-use crate::image::{Image, ImageOptions};
-use crate::proxy::{self, Allowed};
 use base::Bases;
 use espalier_agent_client::files::Source;
 use espalier_agent_client::{Agent, AgentError, Config as AgentConfig, Excerpts, USER_FIELD, command, wire};
 use espalier_core::cause::{Failed, with_causes};
 use espalier_core::limits::SizeText;
 use espalier_core::sandbox::{Network, SandboxSpec, check_environment, check_lease};
+use espalier_egress::{self as egress, Allowed};
+use espalier_images::{Image, ImageOptions};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -104,7 +104,7 @@ struct Shared {
     /// Ways out that this engine carries or waits for, by sandbox.
     ways: Mutex<HashMap<String, AbortHandle>>,
     /// What they share.
-    proxies: proxy::Shared,
+    proxies: egress::Shared,
     warm: Mutex<warm::Pools<Sandbox>>,
     /// Sandboxes that are being made to be kept ready.
     filling: Mutex<JoinSet<()>>,
@@ -122,7 +122,7 @@ impl Sandboxes {
             bases,
             images: Mutex::default(),
             ways: Mutex::default(),
-            proxies: proxy::Shared::default(),
+            proxies: egress::Shared::default(),
             warm: Mutex::default(),
             filling: Mutex::default(),
             leaving: Mutex::default(),
@@ -167,7 +167,7 @@ impl Sandboxes {
             Network::None => Reach::None,
             Network::Loopback => Reach::Loopback,
             Network::Allow(_) => {
-                environment.extend(proxy::environment(PROXY_PORT));
+                environment.extend(egress::environment(PROXY_PORT));
                 Reach::Proxy
             }
         };
@@ -243,7 +243,7 @@ impl Sandboxes {
             };
             match lent {
                 Ok(LentDoor { listener, held }) => {
-                    proxy::serve(id_of_way, listener, allowed, shared).await;
+                    egress::serve(id_of_way, listener, allowed, shared).await;
                     drop(held);
                 }
                 Err(error) => {

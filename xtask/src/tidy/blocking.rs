@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 
 /// Where the engine's runtime is at work.
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 10] = [
     "engine/api/src",
     "engine/daemon/src/engine",
     "engine/daemon/src/runner",
     "engine/daemon/src/scheduler",
+    "engine/egress/src",
+    "engine/images/src",
     "engine/inference/src",
     "engine/plugin/src",
     "engine/sandbox/src",

@@ -9,7 +9,7 @@ use crate::registry::{
 use axum::extract::State;
 use espalier_core::limits::SizeText;
 use espalier_core::sandbox::{FileContent, Network, Rule, SandboxSpec};
-use espalier_sandbox::image::Source;
+use espalier_images::Source;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -9,7 +9,7 @@ use espalier_api::registry::Bounds;
 use espalier_api::{ListenError, Server, Settings, Tls};
 use espalier_core::limits::{DurationText, SizeText};
 use espalier_core::sandbox::Rule;
-use espalier_sandbox::image::{ImageOptions, Strangers};
+use espalier_images::{ImageOptions, Strangers};
 use espalier_store::{Store, StoreUrl};
 use serde_json::json;
 use std::fs::{DirBuilder, File, OpenOptions};

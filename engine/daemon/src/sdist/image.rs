@@ -4,7 +4,7 @@ use super::others::{self, Names};
 use super::python::Installed;
 use super::{SdistError, plain};
 use espalier_core::dataset::sdist::{Draft, PYTHON, Tree, WORKDIR};
-use espalier_sandbox::image::{ImageConfig, Rights, Upper};
+use espalier_images::{ImageConfig, Rights, Upper};
 use espalier_sandbox::service::write_over_host;
 use std::collections::BTreeMap;
 use std::io;

@@ -1,12 +1,12 @@
 //! A sandbox's way out, borrowed from the keeper over a connection of its own: it is given back when that closes, also when this
 //! process is killed.
 
-use super::frame::{self, Heard};
 use super::line::{self, Version};
-use super::wire::{Answer, REQUEST_BYTES_MAX, Refusal, Request, Said, What};
-use super::{ANSWER_MAX, keeper, refused};
+use super::{ANSWER_MAX, refused};
 use crate::backend::{Door, LentDoor};
 use crate::error::SandboxError;
+use espalier_keeper::frame::{self, Heard};
+use espalier_keeper::wire::{Answer, REQUEST_BYTES_MAX, Refusal, Request, Said, What};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ impl Asked {
     }
 
     async fn more(&mut self) -> io::Result<()> {
-        let receive = || keeper::receive(self.stream.as_fd());
+        let receive = || espalier_keeper::receive(self.stream.as_fd());
         let (text, mut passed) = self.stream.async_io(Interest::READABLE, receive).await?;
         if text.is_empty() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the keeper has gone"));

@@ -1,9 +1,11 @@
 //! A connection to the keeper, shared by all who ask. One task writes and one reads: a request leaves whole or not at all, whatever
 //! becomes of whoever asks, and an answer that cannot be read is that request's alone.
 
-use super::frame::{self, FrameError, Heard};
-use super::wire::{Answer, Hello, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, Said, VERSION, What};
 use crate::backend::Ended;
+use espalier_keeper::frame::{self, FrameError, Heard};
+use espalier_keeper::wire::{
+    Answer, Hello, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, Said, VERSION, What,
+};
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::io;

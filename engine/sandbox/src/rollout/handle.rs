@@ -251,7 +251,10 @@ impl Sandbox for Handle {
             SandboxError::Refused { .. } => {
                 Failure::Other { code: "unsupported".to_owned(), text: error.with_causes() }
             }
-            SandboxError::Unavailable(_) | SandboxError::NoAgent { .. } | SandboxError::Lost(_) => {
+            SandboxError::Unavailable(_)
+            | SandboxError::NoAgent { .. }
+            | SandboxError::NoKeeper { .. }
+            | SandboxError::Lost(_) => {
                 Failure::Unavailable(format!("sandbox {}: {}", machine.name, error.with_causes()))
             }
         };

@@ -3,8 +3,8 @@
 use crate::backend::{Backend, Root};
 use crate::error::SandboxError;
 use crate::host;
-use crate::image::{Image, ImageError, ImageOptions, ImageStore, Progress, Remedy, Source};
 use espalier_core::cause::{Failed, with_causes};
+use espalier_images::{Image, ImageError, ImageOptions, ImageStore, Progress, Remedy, Source};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

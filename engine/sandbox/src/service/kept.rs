@@ -4,8 +4,8 @@ use super::base::{BASE, HOST};
 use super::{DIGEST, IMAGE, Sandboxes, Target, USER, WORKDIR, random_id};
 use crate::backend::Checkpoint;
 use crate::error::SandboxError;
-use crate::image::{Digest, Draft, Image, ImageConfig, ImageStore, Rights, Stop, Written, write_archive};
-use crate::proxy;
+use espalier_egress as egress;
+use espalier_images::{Digest, Draft, Image, ImageConfig, ImageStore, Rights, Stop, Written, write_archive};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -71,7 +71,7 @@ impl Sandboxes {
         let (kept, environment) = found.ok_or_else(|| super::base::no_checkpoint(checkpoint))?;
         let below = self.below(&kept).await?;
         let label = |name: &str| kept.labels.get(name).cloned().unwrap_or_default();
-        let ways: BTreeMap<String, String> = proxy::environment(super::PROXY_PORT).into_iter().collect();
+        let ways: BTreeMap<String, String> = egress::environment(super::PROXY_PORT).into_iter().collect();
         let own = |(name, value): &&(String, String)| ways.get(name) != Some(value);
         let mut labels = BTreeMap::from([(IMAGE.to_owned(), label(IMAGE))]);
         match &below {

@@ -1,7 +1,7 @@
 //! Images of files that lie over this machine's own programs.
 
 use super::base::{BASE, HOST};
-use crate::image::{Draft, ImageConfig, ImageError, Rights, Upper, Written, write_layout};
+use espalier_images::{Draft, ImageConfig, ImageError, Rights, Upper, Written, write_layout};
 use std::path::Path;
 
 /// Writes folders, lowest first, as an image that goes over the image `host` of the machine that makes a sandbox of it: a new folder

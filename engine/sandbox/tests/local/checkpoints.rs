@@ -2,8 +2,8 @@
 
 use crate::support::{Leftovers, Place, Sandbox, order, wait_until};
 use espalier_core::sandbox::SandboxSpec;
+use espalier_images::{Draft, ImageConfig, Rights, Stop, Upper, write_layout};
 use espalier_sandbox::backend::{Backend, Order};
-use espalier_sandbox::image::{Draft, ImageConfig, Rights, Stop, Upper, write_layout};
 use espalier_sandbox::service::{Purpose, Sandboxes};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,8 +2,8 @@
 
 use crate::support::{Place, found_by_the_next, keeper_pid, kill, open, order};
 use espalier_core::sandbox::{Network, SandboxSpec};
+use espalier_images::ImageOptions;
 use espalier_sandbox::backend::{Backend, Door, LentDoor, Order, Reach};
-use espalier_sandbox::image::ImageOptions;
 use espalier_sandbox::local::Local;
 use espalier_sandbox::service::{Purpose, Sandboxes};
 use std::sync::Arc;

@@ -3,9 +3,9 @@
 use crate::support::Place;
 use espalier_agent_client::wire;
 use espalier_core::sandbox::SandboxSpec;
+use espalier_images::{Draft, ImageConfig, ImageOptions, Rights, Upper, write_layout};
 use espalier_sandbox::backend::Backend;
 use espalier_sandbox::error::SandboxError;
-use espalier_sandbox::image::{Draft, ImageConfig, ImageOptions, Rights, Upper, write_layout};
 use espalier_sandbox::service::{Purpose, Sandboxes};
 use std::collections::BTreeMap;
 use std::path::Path;

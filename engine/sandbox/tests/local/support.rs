@@ -1,9 +1,9 @@
 //! A backend in a folder of its own, and sandboxes in it.
 
 use espalier_agent_client::{Agent, Config as AgentConfig, Excerpts, command, wire};
+use espalier_images::ImageOptions;
 use espalier_sandbox::backend::{Backend, Order, Placed, Reach, Root};
 use espalier_sandbox::host;
-use espalier_sandbox::image::ImageOptions;
 use espalier_sandbox::local::{Config, Local};
 use espalier_sandbox::service::Sandboxes;
 use std::collections::BTreeMap;
@@ -23,12 +23,12 @@ pub(crate) fn agent_binary() -> PathBuf {
     agent
 }
 
-/// Cargo builds it beside the test.
+/// Cargo puts it beside the folder of tests.
 fn keeper_binary() -> PathBuf {
-    std::env::var_os("CARGO_BIN_EXE_espalier-keeper").map(PathBuf::from).unwrap_or_else(|| {
-        let test = std::env::current_exe().expect("this test is a file");
-        test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join("espalier-keeper")
-    })
+    let test = std::env::current_exe().expect("this test is a file");
+    let keeper = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join("espalier-keeper");
+    assert!(keeper.is_file(), "no {}: `cargo build --workspace --bin espalier-keeper`", keeper.display());
+    keeper
 }
 
 /// A backend whose keeper is ended with it.

@@ -1,0 +1,339 @@
+//! The keeper: one process for each store, outside of every sandbox, that makes them and cleans up after them. It outlives the
+//! engine: sandboxes live and die by their own lease, and it removes what they leave. It has one thread, so that it may divide.
+//!
+//! If it is killed itself, sandboxes go on; the next keeper finds them by what is written down, and nothing by a process id
+//! alone.
+
+mod birth;
+mod cgroups;
+mod doors;
+mod home;
+mod kernel;
+mod line;
+mod pool;
+mod promises;
+mod root;
+mod seccomp;
+mod yard;
+
+use crate::wire::{Answer, Hello, Refusal, RefusalKind, Request, Said, VERSION, What};
+use doors::Doors;
+use home::Home;
+use line::{Line, Wish};
+use rustix::event::epoll;
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use yard::{Notice, Yard};
+
+/// A keeper without sandboxes and engines ends after this long.
+const IDLE: Duration = Duration::from_secs(10);
+/// How often unfinished work is looked at while there is some.
+const TICK: Duration = Duration::from_millis(20);
+/// Tokens of connections; those of sandboxes are below.
+const LINES: u64 = 1 << 48;
+/// Token of the door for engines.
+const DOOR: u64 = u64::MAX;
+
+/// What a keeper is started with.
+#[derive(Clone, Debug)]
+struct Settings {
+    /// Its own, for as long as it lives.
+    folder: PathBuf,
+    /// The static binary that runs in every sandbox.
+    agent: PathBuf,
+}
+
+/// Whom to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Asker {
+    line: u64,
+    number: u64,
+}
+
+/// Reads `FOLDER AGENT` and keeps until there is nothing to keep. For a process of its own with one thread.
+pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let arguments: Vec<String> = arguments.collect();
+    let [folder, agent] = &arguments[..] else {
+        return Err("usage: espalier-keeper FOLDER AGENT; engines start it themselves".to_owned());
+    };
+    run(&Settings { folder: folder.into(), agent: agent.into() })
+}
+
+/// Keeps until there is nothing to keep. At once where another keeper has the folder.
+fn run(settings: &Settings) -> Result<(), String> {
+    // Not to be ended by what ends the engine that started it.
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::chdir("/");
+    raise_descriptors();
+    let home =
+        Home::open(&settings.folder).map_err(|error| format!("{}: {error}", settings.folder.display()))?;
+    let Some(_lock) = lock(&home.folder)? else { return Ok(()) };
+    let agent = rustix::fs::openat(CWD, &settings.agent, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let agent = agent.map_err(|error| format!("the agent {}: {error}", settings.agent.display()))?;
+    let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| format!("epoll: {error}"))?;
+    let door_path = home.folder.join("keeper.sock");
+    let yard = Yard::open(home, agent)?;
+    let door = listen(&door_path)?;
+    let mut keeper = Keeper {
+        yard,
+        events,
+        door,
+        lines: HashMap::new(),
+        next_line: LINES,
+        doors: Doors::default(),
+        idle: Instant::now(),
+    };
+    let kept = keeper.keep();
+    let _ = std::fs::remove_file(&door_path);
+    keeper.yard.retire();
+    kept.map_err(|error| format!("epoll: {error}"))
+}
+
+fn raise_descriptors() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
+}
+
+fn lock(folder: &Path) -> Result<Option<OwnedFd>, String> {
+    let path = folder.join("keeper.lock");
+    let failed = |error: rustix::io::Errno| format!("{}: {error}", path.display());
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, &path, flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Sockets have short names: through the folder's descriptor a long path is one too.
+fn listen(path: &Path) -> Result<UnixListener, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(failed(&"no socket's name"));
+    };
+    let _ = std::fs::remove_file(path);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(CWD, folder, flags, Mode::empty()).map_err(|error| failed(&error))?;
+    let number = std::os::fd::AsRawFd::as_raw_fd(&folder);
+    let short = Path::new("/proc/self/fd").join(number.to_string()).join(name);
+    UnixListener::bind(short).map_err(|error| failed(&error))
+}
+
+struct Keeper {
+    yard: Yard,
+    events: OwnedFd,
+    door: UnixListener,
+    lines: HashMap<u64, Line>,
+    next_line: u64,
+    /// Who carries which sandbox's way out.
+    doors: Doors,
+    /// Since when there is nothing to do.
+    idle: Instant,
+}
+
+impl Keeper {
+    fn keep(&mut self) -> rustix::io::Result<()> {
+        self.door
+            .set_nonblocking(true)
+            .map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))?;
+        watch(&self.events, self.door.as_fd(), DOOR)?;
+        for (token, descriptor) in self.yard.watched() {
+            watch(&self.events, descriptor, token)?;
+        }
+        loop {
+            if !self.yard.is_empty() || !self.lines.is_empty() {
+                self.idle = Instant::now();
+            }
+            if self.yard.is_empty() && self.idle.elapsed() >= IDLE {
+                return Ok(());
+            }
+            let wait = match (self.yard.has_unfinished(), self.yard.is_empty()) {
+                (true, _) => TICK,
+                (false, false) => yard::LOOK_BELOW_EVERY,
+                (false, true) => Duration::from_secs(1),
+            };
+            let timeout = rustix::time::Timespec::try_from(wait).ok();
+            let mut happened = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
+            let happened = match epoll::wait(&self.events, &mut happened, timeout.as_ref()) {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other?.0.iter().map(|event| event.data.u64()).collect::<Vec<_>>(),
+            };
+            for token in happened {
+                match token {
+                    DOOR => self.admit(),
+                    LINES.. => self.listen(token),
+                    _ => {
+                        let notices = self.yard.happened(token);
+                        self.tell(notices);
+                    }
+                }
+            }
+            let notices = self.yard.tick();
+            self.tell(notices);
+            self.forget_lines();
+            self.lend_doors();
+            self.watch_lines();
+        }
+    }
+
+    /// Connections that are over. What was begun for them, and is not done, is undone.
+    fn forget_lines(&mut self) {
+        let over = self.lines.extract_if(|_, line| line.is_over());
+        for token in over.map(|(token, _)| token).collect::<Vec<_>>() {
+            // Closing has taken it out of the set.
+            self.yard.abandon(token);
+        }
+    }
+
+    /// A connection is read while its engine takes its answers, and written to while there are some.
+    fn watch_lines(&mut self) {
+        for (token, line) in &mut self.lines {
+            let interest = line.interest();
+            if interest != line.watched {
+                let data = epoll::EventData::new_u64(*token);
+                match epoll::modify(&self.events, &line.stream, data, interest) {
+                    Ok(()) => line.watched = interest,
+                    Err(error) => eprintln!("epoll: {error}"),
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self) {
+        while let Ok((stream, _)) = self.door.accept() {
+            let Ok(line) = Line::new(stream) else { continue };
+            let token = self.next_line;
+            self.next_line += 1;
+            if watch(&self.events, line.stream.as_fd(), token).is_ok() {
+                self.lines.insert(token, line);
+            }
+        }
+    }
+
+    fn listen(&mut self, token: u64) {
+        if let Some(line) = self.lines.get_mut(&token) {
+            line.go_on();
+        }
+        while let Some(wish) = self.lines.get_mut(&token).and_then(Line::wish) {
+            let notices = match wish {
+                Wish::Request(Request { number, what }) => self.serve(Asker { line: token, number }, what),
+                Wish::Unreadable(number, refusal) => {
+                    vec![Notice::Answer(Asker { line: token, number }, Err(refusal))]
+                }
+                Wish::Hello(number) => {
+                    let said = Said::Answer { number, answer: Ok(Answer::Hello(self.hello())) };
+                    if let Some(line) = self.lines.get_mut(&token) {
+                        line.greet(&said);
+                    }
+                    continue;
+                }
+            };
+            self.tell(notices);
+        }
+    }
+
+    fn hello(&self) -> Hello {
+        Hello { version: VERSION, pid: std::process::id(), abilities: self.yard.abilities() }
+    }
+
+    fn serve(&mut self, asker: Asker, what: What) -> Vec<Notice> {
+        let answer = match what {
+            What::Hello => Ok(Answer::Hello(self.hello())),
+            What::Create(order) => {
+                let watched = match self.yard.create(*order, asker) {
+                    Ok(watched) => watched,
+                    Err(refusal) => return vec![Notice::Answer(asker, Err(refusal))],
+                };
+                for (token, descriptor) in watched {
+                    if let Err(error) = watch(&self.events, descriptor, token) {
+                        eprintln!("epoll: {error}");
+                    }
+                }
+                return Vec::new();
+            }
+            What::Delete(id) => return self.yard.delete(&id, asker),
+            What::List { after, brief } => Ok(Answer::Sandboxes(self.yard.list(&after, brief))),
+            What::Find(id) => Ok(Answer::Found(self.yard.find(&id).map(Box::new))),
+            What::Checkpoint { sandbox, checkpoint } => {
+                self.yard.checkpoint(&sandbox, &checkpoint).map(|made| Answer::Checkpoint(Box::new(made)))
+            }
+            What::Checkpoints { after, brief } => {
+                Ok(Answer::Checkpoints(self.yard.checkpoints(&after, brief)))
+            }
+            What::FindCheckpoint(id) => {
+                self.yard.find_checkpoint(&id).map(|found| Answer::FoundCheckpoint(found.map(Box::new)))
+            }
+            What::DeleteCheckpoint(id) => self.yard.delete_checkpoint(&id).map(|()| Answer::Done),
+            What::Label { sandbox, labels } => self.yard.label(&sandbox, labels).map(|()| Answer::Done),
+            What::Door(id) => {
+                // The owner of a connection that is gone does not stand in the way.
+                self.forget_lines();
+                self.lend_doors();
+                if !self.doors.ask(&id, asker) {
+                    return vec![Notice::Answer(asker, Ok(Answer::Later))];
+                }
+                self.pass_door(asker, &id);
+                return Vec::new();
+            }
+        };
+        vec![Notice::Answer(asker, answer)]
+    }
+
+    /// Doors whose connection has been closed go to whoever waits for them.
+    fn lend_doors(&mut self) {
+        let lines = &self.lines;
+        for (id, asker) in self.doors.given_back(|line| lines.contains_key(&line)) {
+            self.pass_door(asker, &id);
+        }
+    }
+
+    /// The answer and the socket go in one message.
+    fn pass_door(&mut self, asker: Asker, id: &str) {
+        let Some(line) = self.lines.get_mut(&asker.line) else { return };
+        let Some(door) = self.yard.door(id) else {
+            let refusal = Refusal::new(RefusalKind::Unknown, format!("sandbox {id} has no proxy"));
+            line.say(&Said::Answer { number: asker.number, answer: Err(refusal) });
+            return;
+        };
+        let said = Said::Answer { number: asker.number, answer: Ok(Answer::Done) };
+        line.pass(&said, door.as_fd());
+    }
+
+    fn tell(&mut self, notices: Vec<Notice>) {
+        for notice in notices {
+            match notice {
+                Notice::Answer(asker, answer) => {
+                    let said = Said::Answer { number: asker.number, answer };
+                    if let Some(line) = self.lines.get_mut(&asker.line) {
+                        line.say(&said);
+                    }
+                }
+                Notice::Ended { sandbox, how } => {
+                    let said = Said::Ended { sandbox, how };
+                    // Who holds a door hears of nothing else there.
+                    for (token, line) in &mut self.lines {
+                        if !self.doors.is_asked_by(*token) {
+                            line.say(&said);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One message with descriptors, as [`What::Door`] is answered.
+pub fn receive(line: BorrowedFd<'_>) -> std::io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    Ok(birth::receive(line, rustix::net::RecvFlags::empty())?)
+}
+
+fn watch(events: &OwnedFd, descriptor: BorrowedFd<'_>, token: u64) -> rustix::io::Result<()> {
+    epoll::add(events, descriptor, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+}
