@@ -1,8 +1,8 @@
 //! The project's own rules, as checks: who may name which dependency, how long files may be, what a text may not hold.
 
 mod blocking;
+mod released;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
@@ -52,7 +52,7 @@ pub fn check(root: &Path) -> Result<(), String> {
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
         check_file(&name, &text, &mut faults);
     }
-    check_released(root, &mut faults);
+    released::check(root, &mut faults);
     if faults.is_empty() { Ok(()) } else { Err(format!("tidy:\n  {}", faults.join("\n  "))) }
 }
 
@@ -69,31 +69,6 @@ fn check_page(name: &str, text: &str, faults: &mut Vec<String>) {
     for (number, _) in text.lines().enumerate().filter(|(_, line)| line.contains("cargo xtask")) {
         faults.push(format!("{name}:{}: names `cargo xtask`; name the `make` command", number + 1));
     }
-}
-
-/// Interfaces that were released do not change, whatever is said about them: plugins that were built against them live on.
-fn check_released(root: &Path, faults: &mut Vec<String>) {
-    let list = std::fs::read_to_string(root.join("wit/released.toml")).unwrap_or_default();
-    let released: BTreeMap<String, String> = toml::from_str(&list).unwrap_or_default();
-    if released.is_empty() {
-        faults.push("wit/released.toml: missing or not a list of files with their digests".to_owned());
-    }
-    for (file, digest) in released {
-        let text = std::fs::read_to_string(root.join("wit").join(&file)).unwrap_or_default();
-        let found = digest_of_meaning(&text);
-        if found != digest {
-            faults.push(format!(
-                "wit/{file}: it was released, and is not what it was (digest {found}); a change is a new version"
-            ));
-        }
-    }
-}
-
-/// Of an interface without its comments and blanks.
-fn digest_of_meaning(text: &str) -> String {
-    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
-    let words: Vec<&str> = code.flat_map(str::split_whitespace).collect();
-    blake3::hash(words.join(" ").as_bytes()).to_hex()[..32].to_owned()
 }
 
 fn files(root: &Path) -> Vec<PathBuf> {
@@ -175,13 +150,6 @@ mod tests {
         let mut faults = Vec::new();
         check_page("docs/a.md", "`make plugins`\n\n`cargo xtask plugins idle`\n", &mut faults);
         assert_eq!(faults, ["docs/a.md:3: names `cargo xtask`; name the `make` command"]);
-    }
-
-    #[test]
-    fn what_is_said_about_a_released_interface_is_no_part_of_it() {
-        let was = digest_of_meaning("/// Of old.\nread: func(at: u64) -> string;\n");
-        assert_eq!(was, digest_of_meaning("// New.\n  read: func(at: u64)\n  -> string;"));
-        assert_ne!(was, digest_of_meaning("read: func(at: u32) -> string;"));
     }
 
     #[test]

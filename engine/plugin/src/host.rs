@@ -2,8 +2,8 @@
 
 use crate::bindings::environment::{EnvironmentPluginIndices, EnvironmentPluginPre};
 use crate::bindings::group_reward::{GroupRewardPluginIndices, GroupRewardPluginPre};
-use crate::bindings::harness::{HarnessPlugin, HarnessPluginIndices, HarnessPluginPre};
-use crate::bindings::reward::{self, RewardPluginIndices, RewardPluginPre};
+use crate::bindings::harness::{HarnessPluginIndices, HarnessPluginPre};
+use crate::bindings::reward::{RewardPluginIndices, RewardPluginPre};
 use crate::bounds::{self, Refusal};
 use crate::cache::{self, CodeCache};
 use crate::compiler::CompileError;
@@ -12,6 +12,7 @@ use crate::engine::Ticker;
 use crate::gate::{AbortOnDrop, Gate, GateSetup};
 use crate::guest::{self, Guest, GuestSetup};
 use crate::logs::Logs;
+use crate::packages::{PACKAGES, Packages};
 use crate::places::{self, Places};
 use crate::plugin::{Loaded, Pre};
 use crate::{
@@ -28,7 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Semaphore;
-use wasmtime::component::{Component, HasSelf, Instance, InstancePre, Linker};
+use wasmtime::component::{Component, Instance, InstancePre, Linker};
 use wasmtime::{Engine, Store};
 
 /// Compilers at a time: each keeps all cores busy by itself, and a small component need not wait for a large one.
@@ -60,6 +61,7 @@ pub struct PluginHost {
 pub(crate) struct Inner {
     pub(crate) engine: Engine,
     pub(crate) places: Arc<Places>,
+    packages: Packages,
     linker: Linker<Guest>,
     cache: CodeCache,
     compiler: Compiler,
@@ -106,30 +108,23 @@ impl PluginHost {
     /// Errors: `Host` when the cache folder cannot be written, threads cannot be started, or the machine lacks what
     /// the compiler needs.
     pub fn new(config: PluginHostConfig) -> Result<PluginHost, PluginError> {
+        PluginHost::providing(config, PACKAGES)
+    }
+
+    /// As [`PluginHost::new`], of an engine that provides these packages.
+    pub(crate) fn providing(config: PluginHostConfig, packages: Packages) -> Result<PluginHost, PluginError> {
         let places = Arc::new(Places::new(config.instances_max));
         let engine = crate::engine::build(places.count())?;
         let cache = CodeCache::open(config.cache_dir.as_deref(), &engine)?;
         let mut linker = Linker::new(&engine);
-        HarnessPlugin::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest: &mut Guest| guest)
-            .and_then(|()| {
-                reward::espalier::plugin::scores::add_to_linker::<_, HasSelf<_>>(
-                    &mut linker,
-                    |guest: &mut Guest| guest,
-                )
-            })
-            .and_then(|()| {
-                reward::espalier::sandbox::scoring::add_to_linker::<_, HasSelf<_>>(
-                    &mut linker,
-                    |guest: &mut Guest| guest,
-                )
-            })
-            .map_err(|error| PluginError::host("imports cannot be linked", error))?;
+        packages.link(&mut linker).map_err(|error| PluginError::host("imports cannot be linked", error))?;
         let ticker = Ticker::start(&engine)?;
         let guests = GuestThreads::start(config.guest_threads)?;
         let loaded = Mutex::new(HashMap::new());
         let inner = Inner {
             engine,
             places,
+            packages,
             linker,
             cache,
             compiler: config.compiler,
@@ -149,7 +144,8 @@ impl PluginHost {
         let path = path.to_owned();
         // Owned by this call. A compiler is bounded in time; a caller that leaves lets it end, and the next finds it cached.
         let task = self.inner.guests.handle().spawn(async move {
-            let read = blocking("reading", move || read(path)).await??;
+            let packages = inner.packages;
+            let read = blocking("reading", move || read(path, packages)).await??;
             inner.load_component(read).await
         });
         task.await.unwrap_or_else(|error| Err(PluginError::host("loading a plugin", error)))
@@ -159,7 +155,8 @@ impl PluginHost {
     pub async fn load_bytes(&self, name: PathBuf, wasm: Vec<u8>) -> Result<Arc<Plugin>, PluginError> {
         let inner = Arc::clone(&self.inner);
         let task = self.inner.guests.handle().spawn(async move {
-            let read = blocking("reading", move || recognise(name, wasm)).await??;
+            let packages = inner.packages;
+            let read = blocking("reading", move || recognise(name, wasm, packages)).await??;
             inner.load_component(read).await
         });
         task.await.unwrap_or_else(|error| Err(PluginError::host("loading a plugin", error)))
@@ -236,8 +233,7 @@ impl Inner {
             Undescribed::Exports(error) => PluginError::Compile {
                 path: path.clone(),
                 reason: format!(
-                    "its exports are not those of {world} {}: {error}; rebuild the plugin against wit/",
-                    inspect::WIT_VERSION
+                    "its exports are not those of the world {world} of this engine: {error}; rebuild the plugin against wit/"
                 ),
             },
             Undescribed::Schema(reason) => schema_error(reason),
@@ -324,14 +320,14 @@ impl Inner {
         let alias = crate::plugin::name_of(path);
         let mut store = self.closed_store(alias, digest, "while it describes its settings");
         let cpu = Arc::clone(&store.data().gate.cpu);
+        let configurable = self.packages.newest(inspect::CONFIGURABLE);
         let call = async move {
             let described = async {
                 let instance = pre.instantiate_async(&mut store).await?;
                 if let Err(error) = check_exports(&pre, world, &mut store, &instance) {
                     return Ok(Err(Undescribed::Exports(format!("{error:#}"))));
                 }
-                let interface = format!("espalier:base/configurable@{}", inspect::WIT_VERSION);
-                let interface = instance.get_export_index(&mut store, None, &interface);
+                let interface = instance.get_export_index(&mut store, None, &configurable);
                 let function = interface
                     .and_then(|at| instance.get_export_index(&mut store, Some(&at), "settings-schema"))
                     .ok_or_else(|| wasmtime::Error::msg("settings-schema is not exported"))?;
@@ -440,16 +436,16 @@ struct Recognised {
     world: World,
 }
 
-fn read(path: PathBuf) -> Result<Recognised, PluginError> {
+fn read(path: PathBuf, packages: Packages) -> Result<Recognised, PluginError> {
     match bounds::read_component(&path) {
-        Ok(Ok(wasm)) => recognise(path, wasm),
+        Ok(Ok(wasm)) => recognise(path, wasm, packages),
         Ok(Err(exceeded)) => Err(PluginError::Bound { path, exceeded }),
         Err(source) => Err(PluginError::Read { path, source }),
     }
 }
 
-fn recognise(path: PathBuf, wasm: Vec<u8>) -> Result<Recognised, PluginError> {
-    match inspect::world_of(&wasm) {
+fn recognise(path: PathBuf, wasm: Vec<u8>, packages: Packages) -> Result<Recognised, PluginError> {
+    match inspect::world_of(&wasm, packages) {
         Ok(world) => {
             let digest = blake3::hash(&wasm);
             Ok(Recognised { path, wasm, digest, world })

@@ -1,19 +1,14 @@
 //! What a component asks for and offers, read before anything is compiled, so that a refusal says what is the matter.
 
 use crate::World;
+use crate::packages::{Packages, Part, split_version};
 use wasmparser::{CanonicalFunction, CanonicalOption, Encoding, Parser, Payload};
 
-/// The version of every WIT package of this engine.
-pub(crate) const WIT_VERSION: &str = "0.1.0";
+/// What every plugin exports, without its version.
+pub(crate) const CONFIGURABLE: &str = "espalier:base/configurable";
 
-/// Interfaces without functions: any world may import them for their types.
-const TYPE_INTERFACES: [&str; 5] = [
-    "espalier:base/types",
-    "espalier:model/messages",
-    "espalier:environment/types",
-    "espalier:plugin/reports",
-    "espalier:plugin/scores",
-];
+/// How the names of this project's packages begin.
+const OWN: &str = "espalier:";
 
 /// The families of WASI 0.2 that are answered, virtually.
 const WASI: [&str; 6] =
@@ -28,20 +23,19 @@ pub struct Names {
     pub exports: Vec<String>,
 }
 
-/// The world of a component, or why this engine cannot take it.
-pub(crate) fn world_of(wasm: &[u8]) -> Result<World, String> {
+/// The world of a component, or why an engine that provides these packages cannot take it.
+pub(crate) fn world_of(wasm: &[u8], packages: Packages) -> Result<World, String> {
     let names = names_of(wasm)?;
-    let world = exported_world(&names)?;
+    let world = exported_world(&names, packages)?;
     for import in &names.imports {
-        check_import(world, import)?;
+        check_import(world, import, packages)?;
     }
-    let configurable = format!("espalier:base/configurable@{WIT_VERSION}");
-    if !names.exports.contains(&configurable) {
-        return Err(format!(
-            "exports no {configurable}, which every plugin does; build it for the world {world} of wit/"
-        ));
+    match names.exports.iter().find(|export| split_version(export).0 == CONFIGURABLE) {
+        Some(export) => packages.find("exports", export).map(|_| world),
+        None => Err(format!(
+            "exports no {CONFIGURABLE}, which every plugin does; build it for the world {world} of wit/"
+        )),
     }
-    Ok(world)
 }
 
 /// What a component imports and exports; an error says why it is no component.
@@ -94,32 +88,21 @@ pub(crate) fn is_async(function: &CanonicalFunction) -> bool {
     }
 }
 
-/// `espalier:model/conversations@0.1.0` as name and version.
-fn split_version(name: &str) -> (&str, Option<&str>) {
-    match name.split_once('@') {
-        Some((name, version)) => (name, Some(version)),
-        None => (name, None),
-    }
-}
-
-fn exported_world(names: &Names) -> Result<World, String> {
+fn exported_world(names: &Names, packages: Packages) -> Result<World, String> {
     let mut found = Vec::new();
     for export in &names.exports {
-        let (name, version) = split_version(export);
+        let (name, _) = split_version(export);
         if let Some(world) = World::ALL.into_iter().find(|world| world.export() == name) {
-            check_version("exports", export, version)?;
+            packages.find("exports", export)?;
             found.push(world);
         }
     }
     match found[..] {
         [world] => Ok(world),
         [] => {
-            // An unknown version of an import says more than a missing export.
-            for import in &names.imports {
-                let (name, version) = split_version(import);
-                if name.starts_with("espalier:") {
-                    check_version("imports", import, version)?;
-                }
+            // An import that this engine does not provide says more than a missing export.
+            for import in names.imports.iter().filter(|import| import.starts_with(OWN)) {
+                packages.find("imports", import)?;
             }
             let known: Vec<&str> = World::ALL.iter().map(|world| world.export()).collect();
             let has = if names.exports.is_empty() { "nothing".to_owned() } else { names.exports.join(", ") };
@@ -132,32 +115,17 @@ fn exported_world(names: &Names) -> Result<World, String> {
     }
 }
 
-fn check_version(verb: &str, full: &str, version: Option<&str>) -> Result<(), String> {
-    if version == Some(WIT_VERSION) {
-        return Ok(());
-    }
-    let remedy = "rebuild the plugin against wit/ or use a newer engine";
-    Err(format!("{verb} {full}; this engine has {WIT_VERSION}; {remedy}"))
-}
-
-fn check_import(world: World, import: &str) -> Result<(), String> {
+fn check_import(world: World, import: &str, packages: Packages) -> Result<(), String> {
     let (name, version) = split_version(import);
-    if name.starts_with("espalier:") {
-        check_version("imports", import, version)?;
-        if TYPE_INTERFACES.contains(&name) || world.capabilities().contains(&name) {
+    if import.starts_with(OWN) {
+        let interface = packages.find("imports", import)?;
+        if matches!(interface.part, Part::Types(_)) || world.capabilities().contains(&name) {
             return Ok(());
         }
-        let some_world_has_it = World::ALL.iter().any(|world| world.capabilities().contains(&name));
-        return Err(if some_world_has_it {
-            format!(
-                "imports {import}, a capability that the world {world} does not have; it has {}",
-                world.capabilities().join(", ")
-            )
-        } else {
-            format!(
-                "imports {import}, which this engine does not have; rebuild the plugin against wit/ or use a newer engine"
-            )
-        });
+        return Err(format!(
+            "imports {import}, a capability that the world {world} does not have; it has {}",
+            world.capabilities().join(", ")
+        ));
     }
     let package = name.split('/').next().unwrap_or(name);
     if WASI.contains(&package) {
@@ -172,6 +140,7 @@ fn check_import(world: World, import: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packages::PACKAGES;
 
     /// A component whose imports and exports are empty instances of these names.
     fn component(imports: &[&str], exports: &[&str]) -> Vec<u8> {
@@ -197,7 +166,7 @@ mod tests {
             let mut imports: Vec<&str> = imports.iter().map(String::as_str).collect();
             imports.extend(["espalier:base/types@0.1.0", "wasi:cli/stderr@0.2.6", "wasi:io/streams@0.2.0"]);
             let wasm = component(&imports, &[CONFIGURABLE, &export, "exports", "init"]);
-            assert_eq!(world_of(&wasm), Ok(world));
+            assert_eq!(world_of(&wasm, PACKAGES), Ok(world));
         }
     }
 
@@ -212,6 +181,10 @@ mod tests {
             ("cut", component(&[], &[CONFIGURABLE, harness])[..40].to_vec()),
             ("newer import", component(&["espalier:model/conversations@0.9.0"], &[CONFIGURABLE, harness])),
             ("newer export", component(&[], &[CONFIGURABLE, "espalier:plugin/harness@0.2.0"])),
+            ("newer patch", component(&["espalier:model/conversations@0.1.1"], &[CONFIGURABLE, harness])),
+            ("pre-release", component(&["espalier:model/conversations@0.1.0-rc"], &[CONFIGURABLE, harness])),
+            ("unknown interface", component(&["espalier:model/embeddings@0.1.0"], &[CONFIGURABLE, harness])),
+            ("newer configurable", component(&[], &["espalier:base/configurable@0.2.0", harness])),
             ("no version", component(&["espalier:base/log"], &[CONFIGURABLE, harness])),
             (
                 "capability of another world",
@@ -229,8 +202,10 @@ mod tests {
             ("two worlds", component(&[], &[CONFIGURABLE, harness, reward])),
             ("not configurable", component(&[], &[harness])),
         ];
-        let table: Vec<String> =
-            cases.iter().map(|(name, wasm)| format!("{name}: {}", world_of(wasm).expect_err(name))).collect();
+        let table: Vec<String> = cases
+            .iter()
+            .map(|(name, wasm)| format!("{name}: {}", world_of(wasm, PACKAGES).expect_err(name)))
+            .collect();
         insta::assert_snapshot!(table.join("\n"));
     }
 }

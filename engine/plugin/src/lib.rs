@@ -4,7 +4,7 @@
 //! threads of their own, and says of each guest that failed what happened and where. It never decides what a failure
 //! means for a rollout: that is [`espalier_core::ending`].
 //!
-//! Reading order: `host` (loading, and who runs where) -> `inspect`, `cache`, `bounds` and `compiler` -> `engine` and `places` -> `guest` -> `gate` (where
+//! Reading order: `host` (loading, and who runs where) -> `packages`, `inspect`, `cache`, `bounds` and `compiler` -> `engine` and `places` -> `guest` -> `gate` (where
 //! every import passes) -> `imports` and `wasi` -> `harness`, `environment`, `reward` -> `trap`.
 
 mod bindings;
@@ -24,6 +24,7 @@ mod host;
 mod imports;
 mod inspect;
 mod logs;
+mod packages;
 mod places;
 mod plugin;
 mod registry;

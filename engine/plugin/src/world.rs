@@ -1,4 +1,4 @@
-//! The worlds of `wit/plugin.wit` that this engine knows by name.
+//! The worlds of `wit/` that this engine knows by name.
 
 /// What kind of plugin a component is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ pub enum World {
 }
 
 impl World {
-    /// All worlds, in the order of `wit/plugin.wit`.
+    /// All worlds, in the order of `wit/plugin.wit` and `wit/unreleased.wit`.
     pub const ALL: [World; 6] = [
         World::Harness,
         World::Environment,
@@ -28,7 +28,7 @@ impl World {
         World::TaskGenerator,
     ];
 
-    /// Its name in `wit/plugin.wit`.
+    /// Its name in `wit/`.
     pub fn as_str(self) -> &'static str {
         match self {
             World::Harness => "harness-plugin",

@@ -4,9 +4,13 @@
 
 mod support;
 
-use espalier_plugin::{PluginError, Registry, digest_of};
-use std::sync::Arc;
-use support::{guest_path, host, new_host};
+use async_trait::async_trait;
+use espalier_core::ending::{HarnessEnd, Outcome};
+use espalier_core::failure::Failure;
+use espalier_core::host::{Environment, Environments, Observation, StepResult};
+use espalier_plugin::{PluginError, Registry, World, digest_of};
+use std::sync::{Arc, Mutex};
+use support::{Case, guest_path, host, new_host};
 
 async fn refusal(name: &str, bytes: &[u8]) -> String {
     let folder = tempfile::tempdir().unwrap();
@@ -173,4 +177,60 @@ fn a_host_ends_inside_a_runtime_without_a_panic() {
         let host = Arc::new(new_host(folder.path(), 1));
         drop(host);
     });
+}
+
+/// A world of one step, which keeps the action.
+#[derive(Clone, Default)]
+struct Small(Arc<Mutex<Vec<String>>>);
+
+#[async_trait]
+impl Environments for Small {
+    async fn open(&self) -> Result<Box<dyn Environment>, Failure> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl Environment for Small {
+    async fn reset(&mut self) -> Result<Observation, Failure> {
+        Ok(Observation { text: "a room".to_owned(), ..Observation::default() })
+    }
+
+    async fn step(&mut self, action: String) -> Result<StepResult, Failure> {
+        self.0.lock().unwrap().push(action);
+        Ok(StepResult { done: true, info: "{}".to_owned(), ..StepResult::default() })
+    }
+
+    async fn actions(&mut self) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
+    }
+}
+
+/// A component built against the interfaces as they were released (`tests/kept/README.md`): it loads and runs for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_built_against_0_1_0_loads_and_runs() {
+    const KEPT: &[u8] = include_bytes!("kept/once-0.1.0.wasm");
+    assert!(include_str!("kept/README.md").contains(&digest_of(KEPT)), "it is another: {}", digest_of(KEPT));
+    let plugin = host().load_bytes("once-0.1.0.wasm".into(), KEPT.to_vec()).await.unwrap();
+    assert_eq!(plugin.world(), World::Harness);
+    let small = Small::default();
+    let case = Case { environments: Some(Arc::new(small.clone())), ..Case::new(serde_json::json!({})) };
+    let outcome = case.run(&host(), &plugin).await;
+    assert!(
+        matches!(&outcome.end, HarnessEnd::Returned(Ok(report)) if report.outcome == Outcome::Submitted),
+        "{:?}",
+        outcome.end
+    );
+    assert_eq!(*small.0.lock().unwrap(), ["an answer"]);
+    let calls: Vec<&str> = outcome.host_calls.iter().map(|call| call.name.as_ref()).collect();
+    assert_eq!(
+        calls,
+        [
+            "environments.open",
+            "environment.reset",
+            "conversations.open",
+            "conversation.complete",
+            "environment.step"
+        ]
+    );
 }
