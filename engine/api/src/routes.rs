@@ -1,4 +1,5 @@
-//! The routes, and the document that describes them.
+//! The routes, and the document that describes them. Each feature gives a router of its own; a further one is a module, and a line
+//! in [`all`].
 
 pub(crate) mod checkpoints;
 pub(crate) mod commands;
@@ -19,7 +20,6 @@ use utoipa::openapi::security::{
 };
 use utoipa::openapi::{Content, OpenApi as Described, RefOr, Response};
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -47,54 +47,20 @@ const OPEN: [&str; 5] = ["/", "/health", "/ready", "/openapi.json", "/docs"];
 
 /// All routes, and their description.
 pub(crate) fn all() -> (axum::Router<Api>, Described) {
-    let router = OpenApiRouter::<Api>::with_openapi(Base::openapi())
-        .routes(routes!(service::root))
-        .routes(routes!(service::health))
-        .routes(routes!(service::ready))
-        .routes(routes!(service::resources))
-        .routes(routes!(service::metrics))
-        .routes(routes!(service::openapi))
-        .routes(routes!(service::own_key))
-        .routes(routes!(sandboxes::create, sandboxes::list))
-        .routes(routes!(sandboxes::get, sandboxes::change, sandboxes::delete))
-        .routes(routes!(sandboxes::wait))
-        .routes(routes!(sandboxes::heartbeat))
-        .routes(routes!(sandboxes::fork))
-        .routes(routes!(checkpoints::create))
-        .routes(routes!(checkpoints::list))
-        .routes(routes!(checkpoints::get, checkpoints::delete))
-        .routes(routes!(commands::create, commands::list))
-        .routes(routes!(commands::get, commands::delete))
-        .routes(routes!(commands::output))
-        .routes(routes!(commands::input))
-        .routes(routes!(commands::signal))
-        .routes(routes!(commands::resize))
-        .routes(routes!(stream::stream))
-        .routes(routes!(shells::create, shells::list))
-        .routes(routes!(shells::delete))
-        .routes(routes!(files::get, files::put, files::delete))
-        .routes(routes!(files::stat))
-        .routes(routes!(files::list, files::make))
-        .routes(routes!(files::move_to))
-        .routes(routes!(files::patch::patch))
-        .routes(routes!(ports::tunnel))
-        .routes(routes!(orchard::create, orchard::list))
-        .routes(routes!(orchard::get, orchard::delete))
-        .routes(routes!(orchard::wait))
-        .routes(routes!(orchard::heartbeat))
-        .routes(routes!(orchard::jobs::exec))
-        .routes(routes!(orchard::pty::pty))
-        .routes(routes!(orchard::files::apply_patch))
-        .routes(routes!(orchard::files::upload, orchard::files::download))
-        .routes(routes!(orchard::files::list_files))
-        .routes(routes!(orchard::jobs::job))
-        .routes(routes!(orchard::jobs::wait_for_job));
+    let features = [
+        service::router(),
+        sandboxes::router(),
+        checkpoints::router(),
+        commands::router(),
+        shells::router(),
+        files::router(),
+        ports::router(),
+        orchard::router(),
+    ];
+    let base = OpenApiRouter::with_openapi(Base::openapi());
+    let router = features.into_iter().fold(base, OpenApiRouter::merge);
     let (router, mut described) = router.split_for_parts();
     let router = router
-        // Every method goes through, so it has no entry of its own in the description.
-        .route("/v1/sandboxes/{id}/ports/{port}", axum::routing::any(ports::root))
-        .route("/v1/sandboxes/{id}/ports/{port}/", axum::routing::any(ports::root))
-        .route("/v1/sandboxes/{id}/ports/{port}/{*path}", axum::routing::any(ports::proxy))
         .fallback(|uri: http::Uri| async move {
             Problem::new(Code::NotFound, format!("there is no route {}", crate::http::shown(uri.path())))
                 .hint("`GET /openapi.json` lists all routes")

@@ -11,6 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Checkpoints.
+pub(crate) fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(create)).routes(routes!(list)).routes(routes!(get, delete))
+}
 
 /// A checkpoint to take.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -17,6 +17,20 @@ use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Commands, and their output as it comes.
+pub(crate) fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(create, list))
+        .routes(routes!(get, delete))
+        .routes(routes!(output))
+        .routes(routes!(input))
+        .routes(routes!(signal))
+        .routes(routes!(resize))
+        .routes(routes!(super::stream::stream))
+}
 
 pub(crate) use forms::{
     CommandState, CommandView, Ending, RunCommand, SendSignal, SignalName, Terminal, cut,

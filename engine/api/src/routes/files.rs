@@ -28,6 +28,18 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::io::AsyncWriteExt;
 use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Files.
+pub(crate) fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(get, put, delete))
+        .routes(routes!(stat))
+        .routes(routes!(list, make))
+        .routes(routes!(move_to))
+        .routes(routes!(patch::patch))
+}
 
 /// Entries in one answer.
 const ENTRIES_MAX: usize = 100_000;

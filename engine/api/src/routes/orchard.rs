@@ -20,7 +20,25 @@ use espalier_core::sandbox::{Network, SandboxSpec};
 use forms::{CreateSandbox, Deleted, Heartbeat, Sandbox, Sandboxes, TimeoutQuery};
 use std::sync::Arc;
 use std::time::Duration;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 use values::REQUEST_MAX;
+
+/// Orchard's routes.
+pub(crate) fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(create, list))
+        .routes(routes!(get, delete))
+        .routes(routes!(wait))
+        .routes(routes!(heartbeat))
+        .routes(routes!(jobs::exec))
+        .routes(routes!(pty::pty))
+        .routes(routes!(files::apply_patch))
+        .routes(routes!(files::upload, files::download))
+        .routes(routes!(files::list_files))
+        .routes(routes!(jobs::job))
+        .routes(routes!(jobs::wait_for_job))
+}
 
 /// Where commands start, relative paths too.
 const FOLDER: &str = "/workspace";

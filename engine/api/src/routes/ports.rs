@@ -21,6 +21,18 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// What listens inside.
+pub(crate) fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(tunnel))
+        // Every method goes through, so it has no entry of its own in the description.
+        .route("/v1/sandboxes/{id}/ports/{port}", axum::routing::any(root))
+        .route("/v1/sandboxes/{id}/ports/{port}/", axum::routing::any(root))
+        .route("/v1/sandboxes/{id}/ports/{port}/{*path}", axum::routing::any(proxy))
+}
 
 /// Bytes on their way in each direction.
 const PIPE_BYTES: usize = 64 << 10;

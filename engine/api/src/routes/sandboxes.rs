@@ -18,6 +18,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Sandboxes.
+pub(crate) fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(create, list))
+        .routes(routes!(get, change, delete))
+        .routes(routes!(wait))
+        .routes(routes!(heartbeat))
+        .routes(routes!(fork))
+}
 
 /// Longest wait of one request.
 pub(crate) const WAIT_MAX_S: f64 = 600.0;

@@ -12,6 +12,20 @@ use espalier_store::Quotas;
 use http::{StatusCode, header};
 use serde::Serialize;
 use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The service itself.
+pub(crate) fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(root))
+        .routes(routes!(health))
+        .routes(routes!(ready))
+        .routes(routes!(resources))
+        .routes(routes!(metrics))
+        .routes(routes!(openapi))
+        .routes(routes!(own_key))
+}
 
 /// What answers here.
 #[derive(Serialize, ToSchema)]

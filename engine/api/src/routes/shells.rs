@@ -11,6 +11,13 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Shells.
+pub(crate) fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(delete))
+}
 
 /// Which shell program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
