@@ -5,10 +5,10 @@
 //! (`engine park HARNESS COUNT`). Real components, a real store in a temporary folder.
 
 use espalier_benches::{Finding, Memory};
+use espalier_daemon::control::{Commands, DRAIN};
 use espalier_daemon::engine::{self, RunOptions, RunSummary};
 use espalier_daemon::experiment::Experiment;
 use espalier_daemon::progress::{self, ProgressReceiver, Stage};
-use espalier_daemon::shutdown::{DRAIN, StopSignal};
 use espalier_scripted::{Options, Scripted, by_text};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -150,7 +150,7 @@ async fn park(shape: Shape, count: u32) -> Result<(), Failure> {
     let server = Server::start(Duration::from_secs(600)).await?;
     let bench = Bench::new(&server.url, shape, count.div_ceil(SIZE), count, 1, LEDGER_TOKENS)?;
     let (sender, receiver) = progress::channel();
-    let run = engine::run(bench.experiment()?, bench.options(), sender);
+    let run = engine::run(bench.experiment()?, bench.options(), Commands::unasked(), sender);
     tokio::select! {
         ended = run => Err(format!("the run ended before all were parked: {:?}", ended.map(|s| s.counts)).into()),
         parked = settled(receiver, count) => {
@@ -295,7 +295,6 @@ impl Bench {
             limit: None,
             new: false,
             skip_bad_tasks: false,
-            stop: StopSignal::never(),
             drain: DRAIN,
         }
     }
@@ -303,7 +302,7 @@ impl Bench {
     /// Runs it, and says how long its rollouts took, without plugins, models and the rest of the start.
     async fn run(&self) -> Result<(RunSummary, Duration), Failure> {
         let (sender, mut receiver) = progress::channel();
-        let run = engine::run(self.experiment()?, self.options(), sender);
+        let run = engine::run(self.experiment()?, self.options(), Commands::unasked(), sender);
         let started = async {
             let _ = receiver.wait_for(|progress| progress.stage >= Stage::Rollouts).await;
             Instant::now()

@@ -5,11 +5,12 @@
 //! crates implement them and never know one another.
 //!
 //! Reading order: [`task`] -> [`limits`], [`seed`] -> [`host`] with [`chat`] and [`failure`] -> [`meter`] -> [`ending`] ->
-//! [`rollout`] -> [`group`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`]; [`plugin_failure`] -> [`breaker`].
+//! [`rollout`] -> [`group`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`]; [`plugin_failure`] -> [`breaker`]; [`control`].
 
 pub mod breaker;
 pub mod cause;
 pub mod chat;
+pub mod control;
 pub mod dataset;
 pub mod ending;
 pub mod escalation;

@@ -2,6 +2,7 @@
 
 mod aside;
 mod compare;
+mod control;
 pub mod exit;
 mod export;
 mod image;
@@ -76,10 +77,28 @@ pub enum Command {
   espalier run experiments/textcraft.toml
   espalier run experiments/textcraft.toml --limit 8 --set models.policy.sampling.temperature=0.8
   espalier run experiments/textcraft.toml --new
+  make-tasks | espalier run experiments/textcraft.toml --tasks -
 
 The same command resumes a run that was stopped; a finished one prints its table again.
 The first ctrl-c lets running rollouts finish and keeps them; the second ends at once.")]
     Run(RunArgs),
+    /// Let a run admit nothing more until it is resumed; what runs goes on to its end.
+    #[command(after_help = "Example:
+  espalier pause textcraft
+
+The run may be one of another machine that uses the same store. It stays paused when its engine ends and is started again.")]
+    Pause(RunArg),
+    /// Let a paused run go on.
+    #[command(after_help = "Example:
+  espalier resume textcraft
+
+A run that was stopped goes on by `espalier run FILE`.")]
+    Resume(RunArg),
+    /// Stop a run as ctrl-c does, and wait until it has stopped. What was finished is kept, and `espalier run FILE` goes on with it.
+    #[command(after_help = "Examples:
+  espalier stop textcraft          running rollouts may end within 30 s
+  espalier stop textcraft --now    they are cancelled at once")]
+    Stop(StopArgs),
     /// List the runs of the store with their rates of success.
     #[command(after_help = "Examples:
   espalier list
@@ -146,6 +165,9 @@ pub struct RunArgs {
     /// Overrides one key of the file; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Take the tasks from this file instead of the experiment's `tasks.source`; `-` reads them from standard input as they come.
+    #[arg(long, value_name = "FILE|-")]
+    pub tasks: Option<PathBuf>,
     /// Take only the first N tasks now; a later command without it goes on.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
@@ -155,6 +177,23 @@ pub struct RunArgs {
     /// Go on without the lines of the task file that cannot be read.
     #[arg(long)]
     pub skip_bad_tasks: bool,
+}
+
+/// `espalier pause` and `espalier resume`
+#[derive(Debug, Args)]
+pub struct RunArg {
+    /// A run: name, id, or the beginning of one.
+    pub run: String,
+}
+
+/// `espalier stop`
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    /// A run: name, id, or the beginning of one.
+    pub run: String,
+    /// Cancel what runs, instead of letting it end.
+    #[arg(long)]
+    pub now: bool,
 }
 
 /// `espalier show`
@@ -423,6 +462,9 @@ fn usage(error: &clap::Error) -> ExitCode {
 async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Problem> {
     match command {
         Command::Run(args) => run::run(context, args).await,
+        Command::Pause(args) => control::tell(context, &args.run, control::PAUSE).await,
+        Command::Resume(args) => control::tell(context, &args.run, control::RESUME).await,
+        Command::Stop(args) => control::tell(context, &args.run, control::stop(args.now)).await,
         Command::List => list::list(context).await,
         Command::Show(args) => show::show(context, args).await,
         Command::Export(args) => export::export(context, args).await,

@@ -1,43 +1,53 @@
 //! One run of an experiment, from its file to its summary: reads the tasks, takes the run's lock, loads plugins, reaches
 //! the models, and hands everything to the scheduler.
 //!
-//! What is wrong with the input is found before the first rollout. Next: `plan` (which task is which group's),
-//! `plugins`, `world` (what the scheduler stands on), `lease` (holding the lock).
+//! What is wrong with the input is found before the first rollout. Next: `tasks` (a file or a stream), `plugins`, `world` (what
+//! the scheduler stands on), `lease` (holding the lock), `inbox` (commands from other processes).
+//!
+//! Runs in one process share nothing that steers one of them. What they share on purpose lies on the disk: compiled plugins,
+//! and the machine's sandboxes and images, where they name the same store.
 
 pub(crate) mod components;
+mod error;
+pub(crate) mod inbox;
 mod lease;
 mod mend;
 mod parts;
 mod plan;
 pub(crate) mod plugins;
+mod stream;
+mod tasks;
 mod world;
 
 pub(crate) use components::short;
+pub use error::EngineError;
 use parts::off_runtime;
 pub(crate) use plan::task_lines;
+pub use tasks::RejectedTask;
+pub(crate) use tasks::is_stream;
 
+use crate::control::Commands;
 use crate::experiment::{Experiment, ExperimentError};
 use crate::progress::{Counts, PluginChange, ProgressSender, Stage};
 use crate::runner::now_ms;
 use crate::scheduler::{self, Fatal, Hopeless, Lack, Resume, Schedule};
-use crate::shutdown::{Stop, StopSignal};
 use components::Finder;
-use espalier_core::breaker::Tripped;
+use espalier_core::breaker::TASKS_MIN;
+use espalier_core::control::{Command, ControlEvent};
 use espalier_core::ending::StopReason;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::samples::GroupStatus;
-use espalier_inference::models::OpenError;
-use espalier_plugin::{Compiler, PluginError};
+use espalier_plugin::Compiler;
 use espalier_store::{
     AttemptState, Causes, Claim, DoAgain, GroupOpened, Holder, RunSpec, RunState, RunWriter, Start, Store,
     StoreError, StoreUrl,
 };
 use mend::{EarlierGroup, EarlierResult};
-use plan::Plan;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tasks::Tasks;
 use world::EngineWorld;
 
 /// What the command line adds to an experiment file. None of it is part of what the run is.
@@ -59,9 +69,7 @@ pub struct RunOptions {
     pub new: bool,
     /// Goes on without the task lines that are rejected.
     pub skip_bad_tasks: bool,
-    /// Tells the run to stop.
-    pub stop: StopSignal,
-    /// How long attempts may go on after the first stop; [`crate::shutdown::DRAIN`].
+    /// How long attempts may go on when the run stops; [`crate::control::DRAIN`].
     pub drain: Duration,
 }
 
@@ -74,13 +82,13 @@ pub struct RunSummary {
     pub name: String,
     /// How this session ended.
     pub state: RunEnd,
-    /// Whether the whole run is done, beyond what `--limit` asked for.
-    pub whole: bool,
-    /// Tasks that the run takes: `tasks.limit` of those that were read.
+    /// Tasks that the run takes: `tasks.limit` of those that were read; of a stream, those that came until now.
     pub tasks: u64,
     /// Tasks of the file.
     pub tasks_read: u64,
-    /// Lines of the task file that were rejected.
+    /// Lines of the tasks that were rejected.
+    pub tasks_rejected: u64,
+    /// The lines that were rejected; of a stream the first 100 of this session.
     pub rejected: Vec<RejectedTask>,
     /// Counters of the whole run, earlier sessions included.
     pub counts: Counts,
@@ -97,21 +105,22 @@ pub struct RunSummary {
 /// How a session of a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// All groups that this command asked for are closed.
+    /// Nothing is left to do.
     Finished,
+    /// All that this command asked for is done (`--limit`), and more is left.
+    Open,
     /// It was told to stop; the same command goes on.
-    Interrupted,
+    Stopped,
 }
 
-/// A line of the task file that is no task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RejectedTask {
-    /// From 1.
-    pub line: u64,
-    /// The character of the line, from 1, where the fault is in one place.
-    pub column: Option<usize>,
-    /// Why.
-    pub reason: String,
+impl From<RunEnd> for RunState {
+    fn from(end: RunEnd) -> RunState {
+        match end {
+            RunEnd::Finished => RunState::Finished,
+            RunEnd::Open => RunState::Open,
+            RunEnd::Stopped => RunState::Stopped,
+        }
+    }
 }
 
 /// Runs or resumes an experiment.
@@ -121,51 +130,55 @@ pub struct RejectedTask {
 pub async fn run(
     experiment: Experiment,
     options: RunOptions,
+    mut commands: Commands,
     progress: ProgressSender,
 ) -> Result<RunSummary, EngineError> {
     let began = Instant::now();
     let stage = |stage: Stage| progress.send_modify(|progress| progress.stage = stage);
     stage(Stage::Tasks);
-    let plan = Arc::new(read_plan(&experiment, &options).await?);
+    let (of, skip_bad) = (experiment.clone(), options.skip_bad_tasks);
+    let tasks = off_runtime("the tasks", move || Tasks::open(&of, skip_bad)).await??;
     progress.send_modify(|progress| {
-        progress.tasks = plan.tasks_read();
-        progress.tasks_rejected = plan.rejected.len() as u64;
-        progress.groups_wanted = wanted(&plan, &options);
+        (_, progress.tasks) = tasks.counts();
+        (progress.tasks_rejected, _) = tasks.rejected();
+        progress.groups_wanted = wanted(&tasks, &options);
     });
     let checked = experiment.clone();
-    let file_hash = plan.file_hash.clone();
+    let file_hash = tasks.file_hash().map(str::to_owned);
     let (meaning, record) = off_runtime("the experiment's files", move || {
         checked.check_files()?;
-        Ok::<_, ExperimentError>((checked.meaning(&file_hash), checked.record()))
+        Ok::<_, ExperimentError>((checked.meaning(file_hash.as_deref()), checked.record()))
     })
     .await??;
     stage(Stage::Store);
     let url: StoreUrl = options.store.parse()?;
-    let mut stop = options.stop.clone();
     let store = tokio::select! {
         store = Store::open(&url) => store?,
-        _ = stop.harder_than(Stop::Never) => return Err(EngineError::StoppedEarly),
+        () = commands.stopped() => return Err(EngineError::StoppedEarly),
     };
     let spec = RunSpec {
         name: experiment.file.name.clone(),
         meaning,
         experiment: record,
         engine: env!("CARGO_PKG_VERSION").to_owned(),
-        groups_planned: Some(plan.wanted()),
+        groups_planned: tasks.planned(),
     };
     let start = if options.new { Start::New } else { Start::Resume };
     let claim = claim(&store, &spec, start).await?;
     let lease = lease::hold(claim.run.clone());
+    if claim.paused {
+        commands.on(ControlEvent::Command(Command::Pause));
+    }
+    let inbox = inbox::open(claim.run.clone(), commands.commander());
     let session =
-        Session { experiment: Arc::new(experiment), options, plan, run: claim.run, progress, began };
-    let result = Box::pin(session.play(&lease)).await;
+        Session { experiment: Arc::new(experiment), options, tasks, run: claim.run, progress, began };
+    let result = Box::pin(session.play(&lease, commands)).await;
     // Whoever lost the lock writes nothing more; all others give it back, so the next command need not wait.
     let state = match &result {
-        Ok(summary) => Some(if summary.whole { RunState::Finished } else { RunState::Stopped }),
-        Err(EngineError::Store(StoreError::Fenced { .. }) | EngineError::Fenced(_)) => None,
-        Err(EngineError::Gone { .. } | EngineError::PluginFails(_)) => Some(RunState::Stopped),
-        Err(_) => Some(RunState::Failed),
+        Ok(summary) => Some(summary.state.into()),
+        Err(error) => error.leaves(),
     };
+    drop(inbox);
     drop(lease);
     // A run that was made just now and came to no group would only stand before the one that people mean by its name.
     let discarded = match (&result, claim.resumed) {
@@ -214,6 +227,8 @@ struct Earlier {
     groups: Vec<EarlierGroup>,
     /// Digests by alias of the group that opened last.
     versions: BTreeMap<String, String>,
+    /// Of a stream: hashes by id of the tasks that groups have.
+    taken: HashMap<String, String>,
 }
 
 /// Causes told apart at the end of a run.
@@ -224,47 +239,47 @@ const TASKS_LOOKED_AT: usize = 1_000;
 struct Session {
     experiment: Arc<Experiment>,
     options: RunOptions,
-    plan: Arc<Plan>,
+    tasks: Tasks,
     run: RunWriter,
     progress: ProgressSender,
     began: Instant,
 }
 
 impl Session {
-    async fn play(&self, lease: &lease::Lease) -> Result<RunSummary, EngineError> {
-        let Earlier { mut resume, mut opened, groups: earlier, mut versions } = self.resume().await?;
-        let wanted = wanted(&self.plan, &self.options);
+    async fn play(&self, lease: &lease::Lease, mut commands: Commands) -> Result<RunSummary, EngineError> {
+        let Earlier { mut resume, mut opened, groups: earlier, mut versions, taken } = self.resume().await?;
+        let no_bound = |groups: Option<u64>| groups.unwrap_or(u64::MAX);
+        let (planned, wanted) =
+            (no_bound(self.tasks.planned()), no_bound(wanted(&self.tasks, &self.options)));
         // What `--limit` leaves for later is no reserve: only the whole run replenishes.
         let mut groups = self.experiment.file.groups.clone();
-        groups.replenish &= wanted >= self.plan.wanted();
+        groups.replenish &= wanted >= planned;
         let filtered = resume.counts.groups_closed.get(&GroupStatus::Filtered).copied().unwrap_or(0);
-        let target = if groups.replenish { wanted + filtered } else { wanted }.min(self.plan.available());
+        let target = if groups.replenish { wanted.saturating_add(filtered) } else { wanted };
+        let target = target.min(no_bound(self.tasks.available()));
         let earlier: Vec<EarlierGroup> =
             earlier.into_iter().filter(|group| !group.failed || group.opened.group_index < target).collect();
         let nothing_left = resume.open.is_empty() && (0..target).all(|index| resume.closed.contains(&index));
+        let end_of =
+            |closed: u64| if closed < planned && closed >= wanted { RunEnd::Open } else { RunEnd::Finished };
         let lost = earlier.iter().any(EarlierGroup::was_lost);
         let failing = earlier.iter().any(EarlierGroup::may_be_mended);
         let all_done = async |resume: Resume| {
             self.progress.send_modify(|progress| progress.counts.clone_from(&resume.counts));
-            let whole = resume.closed.len() as u64 >= self.plan.wanted();
             let finder = Finder::new(self.options.plugin_folders.clone(), Some(self.run.store().clone()));
             let now = plugins::digests_now(&finder, &self.experiment).await;
             let changed = PluginChange::between(&versions, &now, None);
             self.progress.send_modify(|progress| progress.plugins_changed = changed);
-            self.summary(RunEnd::Finished, whole, resume.counts, Duration::ZERO).await
+            let end = end_of(resume.closed.len() as u64);
+            self.summary(end, resume.counts, Duration::ZERO).await
         };
         if nothing_left && !lost && !failing {
             return all_done(resume).await;
         }
-        let interrupted = async {
-            let stop = self.options.stop.clone().harder_than(Stop::Never).await;
-            tracing::debug!(?stop, "stopped before the first rollout");
-        };
-        let mut interrupted = std::pin::pin!(interrupted);
         let loaded = tokio::select! {
             loaded = self.plugins() => loaded,
-            () = &mut interrupted => {
-                return self.summary(RunEnd::Interrupted, false, resume.counts, Duration::ZERO).await;
+            () = commands.stopped() => {
+                return self.summary(RunEnd::Stopped, resume.counts, Duration::ZERO).await;
             }
         };
         let (host, plugins, loaded) = match loaded {
@@ -281,8 +296,8 @@ impl Session {
         }
         let runner = tokio::select! {
             runner = self.runner(host) => runner?,
-            () = &mut interrupted => {
-                return self.summary(RunEnd::Interrupted, false, resume.counts, Duration::ZERO).await;
+            () = commands.stopped() => {
+                return self.summary(RunEnd::Stopped, resume.counts, Duration::ZERO).await;
             }
         };
         if !mends.is_empty() {
@@ -315,32 +330,31 @@ impl Session {
             resume.score_again =
                 to_score.map(|mend| (mend.group_index, mend.again.score.into_iter().collect())).collect();
         }
-        let (experiment, plan) = (Arc::clone(&self.experiment), Arc::clone(&self.plan));
+        let source = self.tasks.source(taken, &self.progress)?;
         let world = Arc::new(EngineWorld::new(
-            experiment,
-            plan,
+            Arc::clone(&self.experiment),
+            self.tasks.clone(),
             plugins,
             runner,
             (opened, versions),
             self.progress.clone(),
         ));
-        let open_tasks = (0..target).filter(|index| !resume.closed.contains(index));
-        let tasks: BTreeSet<String> = (open_tasks.filter_map(|index| self.plan.slot(index)))
-            .map(|slot| slot.task.id.as_str().to_owned())
-            .take(TASKS_LOOKED_AT)
-            .collect();
+        let open_tasks = (0..target).filter(|index| !resume.closed.contains(index)).take(TASKS_LOOKED_AT);
+        let tasks: BTreeSet<_> =
+            open_tasks.map(|index| self.tasks.known(index).map(|task| task.id.clone())).collect();
+        // A task that nobody knows yet is another one.
+        let tasks = if tasks.contains(&None) { TASKS_MIN } else { tasks.len() as u64 };
         let schedule = Schedule {
             groups,
-            available: self.plan.available(),
             wanted,
             resume,
             seed: self.experiment.file.seed ^ now_ms(),
             drain: self.options.drain,
-            tasks: tasks.len() as u64,
+            tasks,
         };
-        let stop = self.options.stop.clone();
         let sandboxes = world.sandboxes();
-        let run = Box::pin(scheduler::run(world, schedule, stop, lease.lost(), self.progress.clone()));
+        let progress = self.progress.clone();
+        let run = Box::pin(scheduler::run(world, schedule, source, commands, lease.lost(), progress));
         let outcome = run.await;
         if let Some(sandboxes) = sandboxes {
             sandboxes.service.close().await;
@@ -349,26 +363,26 @@ impl Session {
             Fatal::Hopeless(hopeless) => self.explain(hopeless),
             other => other.into(),
         })?;
-        let end = if outcome.finished { RunEnd::Finished } else { RunEnd::Interrupted };
-        let whole = outcome.finished && wanted >= self.plan.wanted();
-        self.summary(end, whole, outcome.counts, outcome.lag.quantile(0.99)).await
+        let closed = outcome.counts.groups_closed.values().sum();
+        let end = if outcome.finished { end_of(closed) } else { RunEnd::Stopped };
+        self.summary(end, outcome.counts, outcome.lag.quantile(0.99)).await
     }
 
     async fn summary(
         &self,
         state: RunEnd,
-        whole: bool,
         counts: Counts,
         scheduler_lag_p99: Duration,
     ) -> Result<RunSummary, EngineError> {
+        let ((tasks, tasks_read), (tasks_rejected, rejected)) = (self.tasks.counts(), self.tasks.rejected());
         Ok(RunSummary {
             run_id: self.run.run_id().to_owned(),
             name: self.experiment.file.name.clone(),
             state,
-            whole,
-            tasks: self.plan.tasks(),
-            tasks_read: self.plan.tasks_read(),
-            rejected: self.plan.rejected.clone(),
+            tasks,
+            tasks_read,
+            tasks_rejected,
+            rejected,
             counts,
             plugins_changed: self.progress.borrow().plugins_changed.clone(),
             elapsed: self.began.elapsed(),
@@ -383,8 +397,12 @@ impl Session {
         let mut opened = BTreeMap::new();
         let mut groups = Vec::new();
         let mut versions = BTreeMap::new();
+        let mut taken = HashMap::new();
         for group in self.run.progress().await? {
             let index = group.opened.group_index;
+            if self.tasks.available().is_none() {
+                taken.insert(group.opened.task_id.clone(), group.opened.task_hash.clone());
+            }
             versions.clone_from(&group.opened.plugins);
             if let Some(status) = group.status {
                 resume.closed.insert(index);
@@ -435,7 +453,7 @@ impl Session {
         counts.resumed_rollouts = counts.ended();
         counts.resumed_tokens = counts.tokens.sampled;
         counts.attempts = counts.ended() + row.rollouts.attempts_abandoned;
-        Ok(Earlier { resume, opened, groups, versions })
+        Ok(Earlier { resume, opened, groups, versions, taken })
     }
 
     /// Why the run cannot go on, in the words of the experiment.
@@ -465,133 +483,7 @@ impl Session {
     }
 }
 
-/// Reads, parses and orders the tasks, off the runtime: a set may be large.
-async fn read_plan(experiment: &Experiment, options: &RunOptions) -> Result<Plan, EngineError> {
-    let file = &experiment.file;
-    let Some(path) = experiment.task_file() else {
-        let problem = "`tasks` names no source".to_owned();
-        return Err(experiment.refuse("tasks", problem, "add `source = \"tasks.jsonl\"`").into());
-    };
-    let (tasks, limits, seed, skip_bad) =
-        (file.tasks.clone(), file.limits.clone(), file.seed, options.skip_bad_tasks);
-    off_runtime("the tasks", move || Plan::read(&path, &tasks, &limits, seed, skip_bad)).await?
-}
-
-fn wanted(plan: &Plan, options: &RunOptions) -> u64 {
-    options.limit.unwrap_or(u64::MAX).min(plan.wanted())
-}
-
-/// Why a run cannot start or go on.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// Sandboxes cannot be made here, or not so.
-    #[error(transparent)]
-    Sandbox(#[from] espalier_sandbox::error::SandboxError),
-    /// The experiment file is wrong, or names what is not there; it says where.
-    #[error(transparent)]
-    Experiment(#[from] ExperimentError),
-    /// The task file cannot be read, or holds no task.
-    #[error("{}: {problem}", path.display())]
-    Tasks {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: &'static str,
-        /// What the system said.
-        #[source]
-        source: Option<std::io::Error>,
-    },
-    /// Lines of the task file are no tasks, and the user did not ask to skip them.
-    #[error("{}: {} of {lines} lines are no tasks; the first: line {}: {}", path.display(), rejected.len(), rejected[0].line, rejected[0].reason)]
-    BadTasks {
-        /// The file.
-        path: PathBuf,
-        /// Lines that are not empty.
-        lines: u64,
-        /// The bad ones; at least one.
-        rejected: Vec<RejectedTask>,
-    },
-    /// The store refuses, or failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A plugin cannot be used.
-    #[error(transparent)]
-    Plugin(#[from] PluginError),
-    /// A model cannot be reached or used.
-    #[error("models.{name} cannot be used")]
-    Model {
-        /// The experiment's name of it.
-        name: String,
-        /// What is wrong.
-        #[source]
-        source: Box<OpenError>,
-        /// What to do.
-        hint: String,
-    },
-    /// A model went away in the middle of the run. What was finished is kept, the rest is open.
-    #[error("models.{name} went away: {problem}")]
-    Gone {
-        /// The experiment's name of it.
-        name: String,
-        /// What its server did last.
-        problem: String,
-        /// Whether it will not come back by itself.
-        for_good: bool,
-    },
-    /// A plugin failed again and again in the same way. What was finished is kept, the rest is open.
-    #[error("stopped: {0}")]
-    PluginFails(Box<Tripped>),
-    /// It was told to stop before there was a run.
-    #[error("stopped before the run began")]
-    StoppedEarly,
-    /// Another engine has taken the run over; this one wrote nothing more.
-    #[error("another engine has taken this run over: {0}")]
-    Fenced(String),
-    /// A task of the engine panicked or did not end. Nothing durable is lost.
-    #[error("{0}")]
-    Engine(String),
-}
-
-impl From<Fatal> for EngineError {
-    fn from(fatal: Fatal) -> Self {
-        match fatal {
-            Fatal::Fenced(reason) => EngineError::Fenced(reason),
-            Fatal::Store(error) => EngineError::Store(error),
-            Fatal::Opening(error) => *error,
-            Fatal::Hopeless(hopeless) => EngineError::Engine(format!("{hopeless:?}")),
-            Fatal::PluginFails(tripped) => EngineError::PluginFails(tripped),
-            Fatal::Engine(text) => EngineError::Engine(text),
-        }
-    }
-}
-
-impl EngineError {
-    /// What the user may do, if anything.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            EngineError::BadTasks { .. } => {
-                Some("mend the lines; `espalier run --skip-bad-tasks` goes on without them".to_owned())
-            }
-            EngineError::Store(error) => error.hint(),
-            EngineError::Model { hint, .. } => Some(hint.clone()),
-            EngineError::Gone { for_good: false, .. } => {
-                Some("what was finished is kept; the same command goes on when the server is back".to_owned())
-            }
-            EngineError::Gone { for_good: true, .. } => {
-                Some("what was finished is kept; mend this, and the same command goes on".to_owned())
-            }
-            EngineError::PluginFails(tripped) => Some(format!(
-                "mend {} `{}`, and the same command goes on: what it failed is done again, and what is finished is kept \
-                 (groups.plugin_failures_max = 0 never stops)",
-                tripped.failure.world, tripped.failure.plugin
-            )),
-            EngineError::Engine(_) => Some("the same command resumes the run".to_owned()),
-            EngineError::Experiment(_)
-            | EngineError::Tasks { .. }
-            | EngineError::Plugin(_)
-            | EngineError::StoppedEarly
-            | EngineError::Sandbox(_)
-            | EngineError::Fenced(_) => None,
-        }
-    }
+/// Groups that this command asks for; `None`: as many as tasks come.
+fn wanted(tasks: &Tasks, options: &RunOptions) -> Option<u64> {
+    tasks.planned().into_iter().chain(options.limit).min()
 }

@@ -26,6 +26,9 @@ use std::sync::Arc;
 /// The name of the model whose tokens train, where an experiment has one.
 pub const POLICY: &str = "policy";
 
+/// The `tasks.source` that means standard input.
+pub const STANDARD_INPUT: &str = "-";
+
 /// A whole experiment, read and checked.
 #[derive(Clone, Debug)]
 pub struct Experiment {
@@ -83,7 +86,7 @@ pub struct ExperimentFile {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TasksConfig {
-    /// Task file (JSON Lines), relative to the experiment file.
+    /// Task file (JSON Lines), relative to the experiment file. `-` is standard input; that, and a named pipe, is read as it comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<PathBuf>,
     /// Reserved for task generators.
@@ -265,9 +268,10 @@ impl Experiment {
         self.source.text()
     }
 
-    /// The task file. `None` where the tasks come from elsewhere.
+    /// The task file, or [`STANDARD_INPUT`]. `None` where the tasks come from elsewhere.
     pub fn task_file(&self) -> Option<PathBuf> {
-        self.file.tasks.source.as_deref().map(|source| self.resolve(source))
+        let source = self.file.tasks.source.as_deref()?;
+        Some(if source == Path::new(STANDARD_INPUT) { source.to_path_buf() } else { self.resolve(source) })
     }
 }
 

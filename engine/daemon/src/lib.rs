@@ -4,9 +4,10 @@
 //! Everything that has a second implementation lives below, in `espalier-core` and the capability crates; this crate
 //! wires them and owns every task that is spawned.
 //!
-//! Reading order: [`experiment`] -> [`engine`] -> [`scheduler`] -> [`progress`], [`shutdown`] -> [`cli`] -> [`output`].
+//! Reading order: [`experiment`] -> [`engine`] -> [`scheduler`] -> [`progress`], [`control`] -> [`cli`] -> [`output`].
 
 pub mod cli;
+pub mod control;
 pub mod doctor;
 pub mod engine;
 pub mod experiment;
@@ -16,5 +17,4 @@ pub mod runner;
 pub mod sandboxes;
 pub mod scheduler;
 pub mod sdist;
-pub mod shutdown;
 pub mod task_schema;

@@ -7,7 +7,7 @@ use espalier_core::samples::{GroupStatus, TokenSums};
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 
-/// What a run is doing. A run goes through the stages in this order; `Draining` only when it is told to stop.
+/// What a run is doing. A run goes through the stages in this order; through `Paused` and `Draining` only when it is told to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Reads the tasks.
@@ -21,6 +21,8 @@ pub enum Stage {
     Models,
     /// Rolls out.
     Rollouts,
+    /// Admits nothing until it is resumed.
+    Paused,
     /// Admits nothing more and waits for what runs.
     Draining,
     /// Is over.
@@ -36,8 +38,10 @@ pub struct Progress {
     pub tasks: u64,
     /// Lines of the task file that were rejected.
     pub tasks_rejected: u64,
-    /// Groups that are wanted in all; grows where filtered ones are replenished.
-    pub groups_wanted: u64,
+    /// Groups that are wanted in all; grows where filtered ones are replenished. `None`: as many as tasks come.
+    pub groups_wanted: Option<u64>,
+    /// Rollouts could begin, and the task of the next group is not there yet.
+    pub waits_for_task: bool,
     /// The counters.
     pub counts: Counts,
     /// Plugins that groups of this session opened with another component than the group before, in order.

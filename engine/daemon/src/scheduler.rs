@@ -9,6 +9,9 @@
 //! it, and a group closes when the records of all its rollouts are. A kill at any point therefore loses no finished
 //! rollout and doubles none.
 //!
+//! Tasks come from a [`TaskSource`], one at a time, and only when a group may open. What the run is told on the way
+//! ([`crate::control`]) is answered by the loop itself.
+//!
 //! Bounds: permits bound running attempts; groups open only while rollouts that wait, run or back off are fewer than the
 //! permits; the inbox holds as many events as there are permits, and a runner waits when it is full.
 
@@ -16,21 +19,25 @@ mod admission;
 mod lag;
 #[cfg(test)]
 mod simulation;
+mod source;
 mod timers;
 mod world;
 
 pub use lag::LagMeter;
+pub use source::{SourceFailed, TaskSource};
 pub use world::{AttemptEnded, AttemptStart, Fatal, Hopeless, Lack, Outbox, RolloutKey, World, Written};
 
+use crate::control::{CANCEL_GRACE, Commands};
 use crate::progress::{Counts, Progress, ProgressSender, Stage};
-use crate::shutdown::{CANCEL_GRACE, Stop, StopSignal};
 use espalier_core::breaker::{Breaker, PluginReport, Tripped};
+use espalier_core::control::{ControlEvent, RunPhase, StopMode};
 use espalier_core::ending::StopReason;
 use espalier_core::group::{GroupEffect, GroupEvent, GroupState, GroupsConfig, MemberEnd};
 use espalier_core::plugin_failure;
 use espalier_core::rollout::{AttemptKey, AttemptOutcome, Effect, Event, Phase, RetryPolicy, Rollout};
 use espalier_core::samples::GroupStatus;
 use espalier_plugin::CancelToken;
+use futures::FutureExt;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -51,9 +58,7 @@ const OPEN_DEADLINE: Duration = Duration::from_secs(600);
 pub struct Schedule {
     /// `[groups]`.
     pub groups: GroupsConfig,
-    /// Groups there are in all.
-    pub available: u64,
-    /// Groups that are wanted; the rest is the reserve of `replenish`.
+    /// Groups that are wanted, as far as there are tasks; further tasks are the reserve of `replenish`.
     pub wanted: u64,
     /// What earlier sessions left.
     pub resume: Resume,
@@ -96,59 +101,48 @@ pub struct Outcome {
 /// again when it is resumed.
 ///
 /// So does one whose circuit breaker has tripped, except that attempts go on as after a first stop where only a reward fails:
-/// what they sample is scored when the reward is mended.
+/// what they sample is scored when the reward is mended. One whose source of tasks fails ends what it has begun, then fails.
 pub async fn run<W: World>(
     world: Arc<W>,
     schedule: Schedule,
-    mut stop: StopSignal,
+    mut source: Box<dyn TaskSource<Task = W::Task>>,
+    mut commands: Commands,
     mut fenced: tokio::sync::watch::Receiver<Option<String>>,
     progress: ProgressSender,
 ) -> Result<Outcome, Fatal> {
-    let mut scheduler = Scheduler::new(world, schedule, progress);
-    let mut told = Stop::Never;
+    let mut scheduler = Scheduler::new(world, schedule, source.groups(), progress);
     let mut deadline: Option<Instant> = None;
-    scheduler.advance();
+    let mut entered = RunPhase::Admitting;
     loop {
-        if scheduler.hopeless.is_some() && told == Stop::Never {
-            told = Stop::Drain;
-            deadline = Some(Instant::now());
-            scheduler.begin_drain();
+        if let Some(mode) = scheduler.blocked() {
+            commands.on(ControlEvent::Blocked(mode));
         }
-        if let Some(tripped) = scheduler.tripped.as_ref().filter(|_| told == Stop::Never) {
-            told = Stop::Drain;
-            let of_reward = tripped.failure.world == plugin_failure::REWARD;
-            deadline = Some(Instant::now() + if of_reward { scheduler.drain } else { Duration::ZERO });
-            scheduler.begin_drain();
+        let phase = commands.phase();
+        if phase != entered {
+            entered = phase;
+            scheduler.enter(phase);
+            deadline = match phase {
+                RunPhase::Draining => Some(Instant::now() + scheduler.drain),
+                RunPhase::Cancelling => Some(Instant::now() + CANCEL_GRACE),
+                RunPhase::Admitting | RunPhase::Paused | RunPhase::Aborted => None,
+            };
         }
-        if scheduler.is_over(told) {
+        scheduler.advance(&mut *source);
+        if phase == RunPhase::Aborted || scheduler.is_over() {
             return scheduler.outcome();
         }
+        let wanted = scheduler.pulling;
         tokio::select! {
             biased;
             reason = lost(&mut fenced) => return Err(Fatal::Fenced(reason)),
-            stop = stop.harder_than(told) => {
-                told = stop;
-                match stop {
-                    Stop::Now => return scheduler.outcome(),
-                    _ => {
-                        deadline = Some(Instant::now() + scheduler.drain);
-                        scheduler.begin_drain();
-                    }
-                }
-            }
-            () = until(deadline) => {
-                if scheduler.cancel.is_cancelled() {
-                    return scheduler.outcome();
-                }
-                scheduler.cancel.cancel();
-                deadline = Some(Instant::now() + CANCEL_GRACE);
-            }
+            request = commands.next() => commands.answer(request, scheduler.permits_used),
+            () = until(deadline) => drop(commands.on(ControlEvent::GraceOver)),
+            task = source::next(&mut *source, wanted) => scheduler.pulled(task),
             Some(ended) = scheduler.inbox.recv() => scheduler.attempt_ended(ended),
             Some(done) = scheduler.operations.join_next() => scheduler.operation_done(done)?,
             Some(left) = scheduler.attempts.join_next_with_id() => scheduler.attempt_left(left),
             timer = scheduler.timers.next() => scheduler.timer(timer),
         }
-        scheduler.advance();
     }
 }
 
@@ -170,9 +164,18 @@ struct Scheduler<W: World> {
     world: Arc<W>,
     config: GroupsConfig,
     policy: RetryPolicy,
-    available: u64,
+    /// Groups that there are tasks for, where that is known.
+    available: Option<u64>,
     wanted: u64,
     next_group: u64,
+    /// Places that groups of an earlier session have left out.
+    gaps: BTreeSet<u64>,
+    /// The group that waits for its task.
+    pulling: Option<u64>,
+    /// No more tasks come.
+    source_ended: bool,
+    /// Why, where that is a failure.
+    source_failed: Option<SourceFailed>,
     drain: Duration,
     rng: SmallRng,
     last_token: u64,
@@ -194,7 +197,7 @@ struct Scheduler<W: World> {
     /// Groups being opened, records being written, groups being closed. Owner: this; aborted when it is dropped.
     operations: JoinSet<Result<Done<W>, Fatal>>,
     cancel: CancelToken,
-    draining: bool,
+    phase: RunPhase,
     /// Set once, by the attempt that found out.
     hopeless: Option<Hopeless>,
     breaker: Breaker,
@@ -221,22 +224,25 @@ enum Done<W: World> {
 }
 
 impl<W: World> Scheduler<W> {
-    fn new(world: Arc<W>, schedule: Schedule, progress: ProgressSender) -> Self {
+    fn new(world: Arc<W>, schedule: Schedule, available: Option<u64>, progress: ProgressSender) -> Self {
         let permits = schedule.groups.concurrent_rollouts as usize;
         let (sender, inbox) = mpsc::channel(permits.max(1));
-        let Resume { closed, open: mut reopen, score_again, counts } = schedule.resume;
+        let Resume { closed, open: reopen, score_again, counts } = schedule.resume;
         let next_group = closed.last().max(reopen.keys().last()).map_or(0, |last| last + 1);
         // Groups open at the same time, so a kill may leave one out that comes before one that is there.
-        for missing in (0..next_group).filter(|index| !closed.contains(index)) {
-            reopen.entry(missing).or_default();
-        }
+        let is_gap = |index: &u64| !closed.contains(index) && !reopen.contains_key(index);
+        let gaps = (0..next_group).filter(is_gap).collect();
         Scheduler {
             world,
             policy: schedule.groups.retry_policy(),
             config: schedule.groups.clone(),
-            available: schedule.available,
+            available,
             wanted: schedule.wanted,
             next_group,
+            gaps,
+            pulling: None,
+            source_ended: false,
+            source_failed: None,
             drain: schedule.drain,
             rng: SmallRng::seed_from_u64(schedule.seed),
             last_token: 0,
@@ -254,7 +260,7 @@ impl<W: World> Scheduler<W> {
             handles: HashMap::new(),
             operations: JoinSet::new(),
             cancel: CancelToken::new(),
-            draining: false,
+            phase: RunPhase::Admitting,
             hopeless: None,
             breaker: Breaker::new(schedule.groups.plugin_failures_max, schedule.tasks),
             tripped: None,
@@ -265,25 +271,55 @@ impl<W: World> Scheduler<W> {
         }
     }
 
-    /// Whether nothing is left to do, given what the run was told.
-    fn is_over(&self, told: Stop) -> bool {
+    /// Whether nothing is under way, and nothing is left to do or the run stops.
+    fn is_over(&self) -> bool {
         let quiet = self.permits_used == 0 && self.operations.is_empty();
-        let nothing_left = self.groups.is_empty()
+        quiet && (self.phase.stops() || self.nothing_left())
+    }
+
+    /// Whether every group that is wanted is closed.
+    fn nothing_left(&self) -> bool {
+        self.groups.is_empty()
             && self.reopen.is_empty()
+            && self.gaps.is_empty()
             && self.opening.is_empty()
-            && self.next_group >= self.target();
-        quiet && (nothing_left || told != Stop::Never)
+            && self.next_group >= self.target()
     }
 
-    fn begin_drain(&mut self) {
-        self.draining = true;
-        self.timers.clear_backoffs();
+    /// How the run stops by itself, where no attempt can come to anything.
+    fn blocked(&self) -> Option<StopMode> {
+        let of_reward = |tripped: &Tripped| tripped.failure.world == plugin_failure::REWARD;
+        match (&self.hopeless, &self.tripped) {
+            (Some(_), _) => Some(StopMode::Cancel),
+            (None, Some(tripped)) if of_reward(tripped) => Some(StopMode::Drain),
+            (None, Some(_)) => Some(StopMode::Cancel),
+            (None, None) => None,
+        }
     }
 
-    /// Admits what permits allow and opens groups while rollouts are fewer than permits; then publishes the counters.
-    fn advance(&mut self) {
-        if !self.draining {
+    /// The run is in another phase from now on.
+    fn enter(&mut self, phase: RunPhase) {
+        self.phase = phase;
+        if phase.stops() {
+            self.timers.clear_backoffs();
+        }
+        if phase == RunPhase::Cancelling {
+            self.cancel.cancel();
+        }
+    }
+
+    /// Opens groups while rollouts are fewer than permits, as far as their tasks are there, and admits what permits allow; then
+    /// publishes the counters.
+    fn advance(&mut self, source: &mut dyn TaskSource<Task = W::Task>) {
+        self.pulling = None;
+        if self.phase == RunPhase::Admitting {
             self.open_groups();
+            while let Some(task) =
+                self.pulling.and_then(|group_index| source.next(group_index).now_or_never())
+            {
+                self.pulled(task);
+                self.open_groups();
+            }
             self.admit();
         }
         self.publish();
@@ -318,7 +354,7 @@ impl<W: World> Scheduler<W> {
                 }
                 Effect::Wait { attempt, delay } => {
                     self.backing_off += 1;
-                    if !self.draining {
+                    if !self.phase.stops() {
                         self.timers.add(Instant::now() + delay, Timer::Backoff { rollout, attempt });
                     }
                 }
@@ -540,16 +576,13 @@ impl<W: World> Scheduler<W> {
     }
 
     fn outcome(&mut self) -> Result<Outcome, Fatal> {
-        let finished = self.groups.is_empty()
-            && self.reopen.is_empty()
-            && self.opening.is_empty()
-            && self.next_group >= self.target();
-        self.publish();
+        let finished = self.nothing_left();
         if let Some(tripped) = self.tripped.take() {
             return Err(Fatal::PluginFails(Box::new(tripped)));
         }
-        match self.hopeless.take() {
-            Some(hopeless) if !finished => Err(Fatal::Hopeless(hopeless)),
+        match (self.hopeless.take(), self.source_failed.take()) {
+            (Some(hopeless), _) if !finished => Err(Fatal::Hopeless(hopeless)),
+            (_, Some(failed)) => Err(Fatal::Tasks(failed)),
             _ => Ok(Outcome { finished, counts: self.counts.clone(), lag: std::mem::take(&mut self.lag) }),
         }
     }
@@ -559,11 +592,17 @@ impl<W: World> Scheduler<W> {
         self.counts.queued = self.queue.len() as u64;
         self.counts.running = u64::from(self.permits_used);
         self.counts.backing_off = self.backing_off;
-        let stage = if self.draining { Stage::Draining } else { Stage::Rollouts };
-        let (groups_wanted, counts) = (self.target(), &self.counts);
+        let stage = match self.phase {
+            RunPhase::Admitting => Stage::Rollouts,
+            RunPhase::Paused => Stage::Paused,
+            RunPhase::Draining | RunPhase::Cancelling | RunPhase::Aborted => Stage::Draining,
+        };
+        let (groups_wanted, counts) = (self.known_target(), &self.counts);
+        let waits_for_task = self.pulling.is_some();
         self.progress.send_modify(|progress: &mut Progress| {
             progress.stage = stage;
             progress.groups_wanted = groups_wanted;
+            progress.waits_for_task = waits_for_task;
             progress.counts.clone_from(counts);
         });
     }

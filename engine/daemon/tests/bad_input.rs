@@ -250,7 +250,7 @@ fn a_part_that_the_harness_needs() {
     let reference = "harness={plugin=\"reference\", grants=[\"private-task\"]}";
     assert_message!(desk, desk.refused(&["run", "craft.toml", "--set", reference]));
     let listed: serde_json::Value = serde_json::from_str(&desk.run(&["list", "--json"]).stdout).unwrap();
-    assert_eq!((&listed[0]["state"], &listed[0]["rollouts"]), (&"failed".into(), &0.into()));
+    assert_eq!((&listed[0]["state"], &listed[0]["rollouts"]), (&"blocked".into(), &0.into()));
     // Mended, the same command does what was meant.
     desk.write("craft.toml", EXPERIMENT);
     assert_eq!(desk.run(&["run", "craft.toml", "--set", reference]).code, 0);

@@ -34,11 +34,11 @@ pub struct Check {
 pub enum Damage {
     /// SQLite's own words about its file.
     Database(String),
-    /// A blob that an attempt names.
+    /// A blob that an attempt or a group names.
     Blob {
         /// Its hash.
         hash: String,
-        /// The first attempt, in order of ids, that names it.
+        /// The first attempt, in order of ids, that names it; else the first group.
         attempt: String,
         /// What is wrong with it.
         what: String,
@@ -83,21 +83,21 @@ impl Store {
         check.attempts = attempts.unsigned_abs();
 
         let mut seen: HashSet<[u8; 32]> = HashSet::new();
-        let mut after = String::new();
-        loop {
-            let rows = sqlx::query(
-                "SELECT traj_id, record FROM attempts WHERE record IS NOT NULL AND traj_id > $1 ORDER BY traj_id LIMIT $2",
-            )
-            .bind(&after)
-            .bind(PAGE)
-            .fetch_all(readers)
-            .await?;
-            for row in &rows {
-                after = row.try_get(0)?;
-                self.check_blob(row.try_get(1)?, &after, &mut seen, &mut check).await?;
-            }
-            if (rows.len() as i64) < PAGE {
-                break;
+        let records = "SELECT traj_id, record FROM attempts \
+            WHERE record IS NOT NULL AND traj_id > $1 ORDER BY traj_id LIMIT $2";
+        let tasks = "SELECT group_id, task_text FROM groups \
+            WHERE task_text IS NOT NULL AND group_id > $1 ORDER BY group_id LIMIT $2";
+        for statement in [records, tasks] {
+            let mut after = String::new();
+            loop {
+                let rows = sqlx::query(statement).bind(&after).bind(PAGE).fetch_all(readers).await?;
+                for row in &rows {
+                    after = row.try_get(0)?;
+                    self.check_blob(row.try_get(1)?, &after, &mut seen, &mut check).await?;
+                }
+                if (rows.len() as i64) < PAGE {
+                    break;
+                }
             }
         }
         let (mut after, mut after_hash) = (String::new(), String::new());

@@ -42,6 +42,8 @@ pub struct Claim {
     pub run: RunWriter,
     /// `None`: it was made just now. Else where it stood.
     pub resumed: Option<RunState>,
+    /// Whether it is paused: it admits nothing until it is resumed.
+    pub paused: bool,
     /// The dead or silent engine it was taken from.
     pub taken_from: Option<Holder>,
     /// Attempts that ended with that engine. They leave no record and count against no bound.
@@ -161,12 +163,13 @@ impl Store {
         .await?;
         let state = RunState::parse(row.try_get("state")?)?;
         let claim = self.claimed(&run_id, fence, Some(state));
-        Ok(Claim { taken_from, attempts_cut: cut.rows_affected(), ..claim })
+        let paused = row.try_get::<i64, _>("paused")? > 0;
+        Ok(Claim { paused, taken_from, attempts_cut: cut.rows_affected(), ..claim })
     }
 
     fn claimed(&self, run_id: &str, fence: u64, resumed: Option<RunState>) -> Claim {
         let run = RunWriter::new(self.clone(), run_id, fence);
-        Claim { run, resumed, taken_from: None, attempts_cut: 0 }
+        Claim { run, resumed, paused: false, taken_from: None, attempts_cut: 0 }
     }
 }
 
@@ -178,7 +181,7 @@ struct Latest {
 }
 
 async fn latest_runs(connection: &mut AnyConnection, name: &str, hash: &str) -> Result<Latest, StoreError> {
-    let columns = "SELECT run_id, serial, state, meaning FROM runs WHERE name = $1";
+    let columns = "SELECT run_id, serial, state, paused, meaning FROM runs WHERE name = $1";
     let any = sqlx::query(sqlx::AssertSqlSafe(format!("{columns} ORDER BY serial DESC LIMIT 1")))
         .bind(name)
         .fetch_optional(&mut *connection)

@@ -31,6 +31,14 @@ pub enum StoreError {
         /// Milliseconds.
         lease_left_ms: u64,
     },
+    /// No engine works on the run, so none can be asked.
+    #[error("run {run_id} is not running: it is {state}")]
+    NotRunning {
+        /// The run.
+        run_id: String,
+        /// The word for its state.
+        state: &'static str,
+    },
     /// A run of this name exists, and means something else.
     #[error("run {run_id} has the name `{name}` and another meaning:{}", differences_text(.differences))]
     ChangedMeaning {
@@ -146,8 +154,12 @@ impl StoreError {
     pub fn hint(&self) -> Option<String> {
         match self {
             StoreError::Held { .. } => {
-                Some("wait for it, or stop it; a dead engine is taken over by itself".into())
+                Some("wait for it, or stop it with `espalier stop`; a dead engine is taken over by itself".into())
             }
+            StoreError::NotRunning { state: "finished", .. } => {
+                Some("nothing is left to do; `espalier run FILE --new` runs it again".into())
+            }
+            StoreError::NotRunning { .. } => Some("continue it with `espalier run FILE`".into()),
             StoreError::ChangedMeaning { .. } => {
                 Some("undo the change, give the experiment another `name`, or start afresh with --new".into())
             }

@@ -9,13 +9,14 @@
 //! transaction. This crate never decides what happens to a rollout or a group: it keeps what the scheduler says, and
 //! refuses what contradicts itself. Only this crate names sqlx.
 //!
-//! Reading order: [`StoreUrl`] -> [`Store`] (what it says of itself: `marker`) -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume` -> `query` ->
+//! Reading order: [`StoreUrl`] -> [`Store`] (what it says of itself: `marker`) -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume`, `commands` -> `query` ->
 //! [`export`].
 
 mod alias;
 mod blobs;
 mod check;
 mod claim;
+mod commands;
 mod database;
 mod error;
 pub mod export;
@@ -37,6 +38,7 @@ mod write;
 pub use blobs::{BlobFolder, IssuedBlob, READ_BYTES_MAX, RolloutBlobs};
 pub use check::{Check, Damage};
 pub use claim::{Claim, RunSpec, Start};
+pub use commands::{COMMANDS_EVERY_MS, CommandId, CommandRow, CommandState};
 pub use error::StoreError;
 pub use keys::{ApiKey, Quotas};
 pub use lock::{Holder, LEASE_MS, RENEW_EVERY_MS};

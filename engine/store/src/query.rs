@@ -42,6 +42,8 @@ pub struct RunRow {
     pub serial: u64,
     /// Where it stands, by the word of the engine that worked on it last.
     pub state: RunState,
+    /// Whether it admits nothing until it is resumed.
+    pub paused: bool,
     /// Who holds its lock.
     pub lock: Option<LockRow>,
     /// Version of the engine that worked on it last.
@@ -63,13 +65,25 @@ pub struct RunRow {
 }
 
 impl RunRow {
-    /// The word for people: a run that says it is running while nobody holds its lock is `interrupted`.
-    pub fn state_word(&self, now_ms: u64, here: &Holder) -> &'static str {
+    /// Whether an engine works on it, as far as can be seen from `here`.
+    pub fn is_worked_on(&self, now_ms: u64, here: &Holder) -> bool {
         let alive = |lock: &LockRow| lock.lease_until_ms > now_ms && !lock.holder.provably_dead(here);
-        match self.state {
-            RunState::Running if !self.lock.as_ref().is_some_and(alive) => "interrupted",
-            state => state.as_str(),
+        self.lock.as_ref().is_some_and(alive)
+    }
+
+    /// The word for people: a run that says it is running is `paused` where it admits nothing, and `interrupted` where no engine
+    /// works on it.
+    pub fn state_word(&self, now_ms: u64, here: &Holder) -> &'static str {
+        match (self.state, self.is_worked_on(now_ms, here)) {
+            (RunState::Running, false) => "interrupted",
+            (RunState::Running, true) if self.paused => "paused",
+            (state, _) => state.as_str(),
         }
+    }
+
+    /// The word for its state, and that it is paused where the word does not say so.
+    pub fn state_text(&self, word: &str) -> String {
+        if self.paused && word != "paused" { format!("{word}, paused") } else { word.to_owned() }
     }
 }
 
@@ -176,7 +190,7 @@ impl Store {
     pub async fn run(&self, run_id: &str) -> Result<RunRow, StoreError> {
         let readers = self.database().readers();
         let row = sqlx::query(
-            "SELECT r.run_id, r.name, r.serial, r.state, r.engine, r.groups_planned, r.created_ms, r.changed_ms, \
+            "SELECT r.run_id, r.name, r.serial, r.state, r.paused, r.engine, r.groups_planned, r.created_ms, r.changed_ms, \
              l.held, l.host, l.boot_id, l.pid_namespace, l.pid, l.pid_start, l.lease_until_ms \
              FROM runs r JOIN locks l ON l.run_id = r.run_id WHERE r.run_id = $1",
         )
@@ -217,6 +231,7 @@ impl Store {
             name: row.try_get("name")?,
             serial: number(&row, "serial")?,
             state: RunState::parse(row.try_get("state")?)?,
+            paused: number(&row, "paused")? > 0,
             lock,
             engine: row.try_get("engine")?,
             groups_planned: optional_number(&row, "groups_planned")?,
@@ -379,7 +394,7 @@ impl Store {
         }
     }
 
-    fn not_found(&self, what: &'static str, id: &str) -> StoreError {
+    pub(crate) fn not_found(&self, what: &'static str, id: &str) -> StoreError {
         StoreError::NotFound { what, id: id.to_owned(), place: self.url().to_string() }
     }
 }

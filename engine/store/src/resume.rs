@@ -143,6 +143,7 @@ pub(crate) fn opened(row: &AnyRow) -> Result<GroupOpened, StoreError> {
             .map(|(traj_id, turn)| GroupParent { traj_id, turn: turn as u32 }),
         task_id: row.try_get("task_id")?,
         task_hash: row.try_get("task_hash")?,
+        task_text: row.try_get("task_text")?,
         repeat: row.try_get::<i64, _>("task_repeat")? as u32,
         environment: row.try_get("environment")?,
         n_requested: row.try_get::<i64, _>("n_requested")? as u32,

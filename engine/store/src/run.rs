@@ -18,27 +18,37 @@ use std::sync::Arc;
 pub enum RunState {
     /// Worked on; or interrupted, when nobody holds its lock.
     Running,
-    /// Stopped by its user before the end; the same command resumes it.
+    /// Stopped by its user, by a signal or a command.
     Stopped,
+    /// All that the last command asked for is done (`--limit`), and more is left.
+    Open,
+    /// It cannot go on before something outside of the engine is mended: a model's server, a plugin, the source of tasks, the
+    /// experiment.
+    Blocked,
     /// Nothing is left to do.
     Finished,
-    /// Given up: it will not be resumed by itself.
-    Cancelled,
-    /// The engine met an error that ended the run.
+    /// The engine or its store failed.
     Failed,
 }
 
 impl RunState {
-    const ALL: [RunState; 5] =
-        [RunState::Running, RunState::Stopped, RunState::Finished, RunState::Cancelled, RunState::Failed];
+    const ALL: [RunState; 6] = [
+        RunState::Running,
+        RunState::Stopped,
+        RunState::Open,
+        RunState::Blocked,
+        RunState::Finished,
+        RunState::Failed,
+    ];
 
     /// The word used in tables and the store.
     pub fn as_str(self) -> &'static str {
         match self {
             RunState::Running => "running",
             RunState::Stopped => "stopped",
+            RunState::Open => "open",
+            RunState::Blocked => "blocked",
             RunState::Finished => "finished",
-            RunState::Cancelled => "cancelled",
             RunState::Failed => "failed",
         }
     }
@@ -66,6 +76,8 @@ pub struct GroupOpened {
     pub task_id: String,
     /// blake3 of the task, hex.
     pub task_hash: String,
+    /// Hash of the blob with the task as it was read; `None`: the run's task file has it.
+    pub task_text: Option<String>,
     /// Which pass over the task set, from 0.
     pub repeat: u32,
     /// The task's environment, or the plugin's name.
@@ -262,7 +274,7 @@ impl RunWriter {
         if groups > 0 {
             return Ok(false);
         }
-        for table in ["locks", "runs"] {
+        for table in ["run_commands", "locks", "runs"] {
             sqlx::query(sqlx::AssertSqlSafe(format!("DELETE FROM {table} WHERE run_id = $1")))
                 .bind(self.run_id())
                 .execute(&mut *transaction)
@@ -282,7 +294,7 @@ impl RunWriter {
         Arc::new(RolloutBlobs::with(self.store.blobs().clone(), meter, issued))
     }
 
-    async fn write(&self, write: Write) -> Result<(), StoreError> {
+    pub(crate) async fn write(&self, write: Write) -> Result<(), StoreError> {
         self.store.write(Arc::clone(&self.run_id), self.fence, write).await
     }
 }

@@ -37,6 +37,7 @@ pub(crate) enum Write {
     DoAgain(Box<DoAgain>),
     AttemptScored(Box<Ended>),
     AbandonResult { group_index: u64, rollout_index: u32 },
+    AnswerCommand { command_id: i64, answer: String, paused: Option<bool> },
 }
 
 /// The columns of an attempt that is over.

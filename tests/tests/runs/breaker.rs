@@ -5,7 +5,6 @@ use crate::setting::{BOUND, Left, Parts, Setting, plain_tasks};
 use espalier_core::samples::{GroupStatus, TokenSums, check};
 use espalier_daemon::engine::{EngineError, RunEnd};
 use espalier_daemon::output::problem::Problem;
-use espalier_daemon::shutdown::StopSignal;
 use espalier_scripted::{Options, Scripted, by_text};
 use espalier_tests::place::{espalier, plugin_folder};
 use std::collections::BTreeSet;
@@ -44,7 +43,7 @@ fn mend(setting: &Setting, file: &str) {
 }
 
 async fn stopped(setting: &Setting) -> EngineError {
-    let error = setting.run_with(setting.options(StopSignal::never())).await.unwrap_err();
+    let error = setting.run_with(setting.options()).await.unwrap_err();
     assert!(matches!(error, EngineError::PluginFails(_)), "{error}");
     error
 }

@@ -2,10 +2,11 @@
 //! `out-of-memory` is of sandboxes, and in their tests.)
 
 use crate::setting::{Left, Parts, Setting, plain_tasks};
+use espalier_core::control::{Command, RunPhase, StopMode};
 use espalier_core::ending::{Status, StopReason};
 use espalier_core::samples::GroupStatus;
+use espalier_daemon::control;
 use espalier_daemon::engine::RunEnd;
-use espalier_daemon::shutdown::{StopSignal, stop_channel};
 use espalier_scripted::{Fault, Faults, Options, Scripted, by_text};
 use std::time::Duration;
 
@@ -131,19 +132,20 @@ async fn a_drained_rollout_is_cancelled_and_runs_again() {
     let harness = fault("complete", 8);
     let parts = Parts { url: server.url(), harness: &harness, world: WORLD, groups: GROUPS, limits: "" };
     let setting = Setting::new(&plain_tasks(1), &parts);
-    let (stop, signal) = stop_channel();
-    let mut options = setting.options(signal);
+    let (commander, commands) = control::channel();
+    let mut options = setting.options();
     options.drain = Duration::from_millis(100);
-    let run = setting.run_with(options);
+    let run = setting.run_told(options, commands);
     let teller = async {
         // In the middle of the answers, however long the start took.
         while server.counts().requests < 3 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        stop.escalate();
+        commander.ask(Command::Stop(StopMode::Drain)).await.unwrap()
     };
-    let (summary, ()) = tokio::join!(run, teller);
-    assert_eq!(summary.unwrap().state, RunEnd::Interrupted);
+    let (summary, answer) = tokio::join!(run, teller);
+    assert_eq!((answer.phase, answer.running), (RunPhase::Draining, 2));
+    assert_eq!(summary.unwrap().state, RunEnd::Stopped);
     let left = setting.left().await;
     assert_eq!((left.finals().count(), left.abandoned().count(), &left.groups[..]), (0, 2, &[None][..]));
     for (_, record) in left.abandoned() {
@@ -151,7 +153,7 @@ async fn a_drained_rollout_is_cancelled_and_runs_again() {
         let sums = record.trajectory.token_sums();
         assert_eq!((sums.dropped, sums.trained), (sums.sampled, 0), "{sums:?}");
     }
-    let summary = setting.run_with(setting.options(StopSignal::never())).await.unwrap();
+    let summary = setting.run_with(setting.options()).await.unwrap();
     assert_eq!(summary.state, RunEnd::Finished);
     let left = setting.left().await;
     check(&left, StopReason::Submitted, Some(0.0));

@@ -5,7 +5,6 @@ use espalier_core::ending::StopReason;
 use espalier_core::samples::GroupStatus;
 use espalier_core::trajectory::Record;
 use espalier_daemon::engine::{EngineError, RunEnd};
-use espalier_daemon::shutdown::StopSignal;
 use espalier_scripted::{Fault, Faults, Options, Rules, Scripted};
 use std::time::Duration;
 
@@ -80,7 +79,7 @@ async fn a_server_that_goes_away_stops_the_run_which_goes_on_when_it_is_back() {
     let first = server(Faults::none()).await;
     let port = first.url().rsplit(':').next().unwrap().parse().unwrap();
     let setting = setting(&first, 6);
-    let run = setting.run_with(setting.options(StopSignal::never()));
+    let run = setting.run_with(setting.options());
     let leaver = async {
         while first.counts().answered < 20 {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -130,7 +129,7 @@ async fn a_refusal_that_is_no_matter_of_one_prompt_ends_the_run_at_once() {
     for status in [401, 404] {
         let server = server(Faults::always(Fault::Status(status))).await;
         let setting = setting(&server, 6);
-        let error = setting.run_with(setting.options(StopSignal::never())).await.unwrap_err();
+        let error = setting.run_with(setting.options()).await.unwrap_err();
         assert!(matches!(&error, EngineError::Gone { for_good: true, .. }), "{status}: {error}");
         assert!(error.to_string().contains(&status.to_string()), "{error}");
         assert!(server.counts().requests <= 32, "{status}: {} requests", server.counts().requests);
@@ -147,7 +146,7 @@ async fn a_server_that_is_not_there_is_told_before_the_first_rollout() {
     let setting = setting(&server, 1);
     server.go_away();
     drop(server);
-    let error = setting.run_with(setting.options(StopSignal::never())).await.unwrap_err();
+    let error = setting.run_with(setting.options()).await.unwrap_err();
     assert!(matches!(&error, EngineError::Model { name, .. } if name == "policy"), "{error}");
     assert!(error.hint().is_some());
     assert_eq!(setting.store().await.runs().await.unwrap(), [], "a run of no rollout is none");

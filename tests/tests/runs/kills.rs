@@ -20,22 +20,22 @@ const KILLS: usize = 25;
 /// Until a process must have done what it was started for.
 const BOUND: Duration = Duration::from_secs(120);
 
-fn engine(setting: &Setting) -> Command {
+pub(crate) fn engine(setting: &Setting) -> Command {
     let mut command = espalier(&setting.store_folder());
     command.arg("run").arg(setting.file());
     command
 }
 
-async fn end(child: Child) -> Output {
+pub(crate) async fn end(child: Child) -> Output {
     tokio::time::timeout(BOUND, child.wait_with_output()).await.expect("the engine ends").unwrap()
 }
 
-async fn slow_server() -> Scripted {
+pub(crate) async fn slow_server() -> Scripted {
     let latency = Duration::from_millis(40);
     Scripted::start(Options { latency, ..Options::new(by_text(|_| "well".to_owned())) }).await.unwrap()
 }
 
-fn setting(server: &Scripted, tasks: usize) -> Setting {
+pub(crate) fn setting(server: &Scripted, tasks: usize) -> Setting {
     let parts = Parts { url: server.url(), harness: HARNESS, world: WORLD, groups: GROUPS, limits: "" };
     Setting::new(&plain_tasks(tasks), &parts)
 }
@@ -82,7 +82,7 @@ async fn killed_at_random_points_it_loses_nothing_and_doubles_nothing() {
 }
 
 /// Waits until the engine has stored a first result.
-async fn first_result(setting: &Setting) {
+pub(crate) async fn first_result(setting: &Setting) {
     for _ in 0..600 {
         if !results(&setting.store_folder()).await.is_empty() {
             return;

@@ -9,3 +9,4 @@ mod faults;
 mod kills;
 mod names;
 mod setting;
+mod told;

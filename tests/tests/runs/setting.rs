@@ -3,10 +3,10 @@
 use espalier_core::ending::StopReason;
 use espalier_core::samples::GroupStatus;
 use espalier_core::trajectory::Record;
+use espalier_daemon::control::{Commands, DRAIN};
 use espalier_daemon::engine::{self, EngineError, RunOptions, RunSummary};
 use espalier_daemon::experiment::Experiment;
 use espalier_daemon::progress;
-use espalier_daemon::shutdown::{DRAIN, StopSignal};
 use espalier_plugin::Compiler;
 use espalier_store::{AttemptRow, AttemptState, Store, StoreUrl};
 use espalier_tests::place::{binary, plugin_cache, plugin_folder};
@@ -73,7 +73,7 @@ impl Setting {
         self.folder.path().join("store")
     }
 
-    pub(crate) fn options(&self, stop: StopSignal) -> RunOptions {
+    pub(crate) fn options(&self) -> RunOptions {
         RunOptions {
             store: self.store_folder().display().to_string(),
             sandboxes: self.store_folder().display().to_string(),
@@ -83,19 +83,26 @@ impl Setting {
             limit: None,
             new: false,
             skip_bad_tasks: false,
-            stop,
             drain: DRAIN,
         }
     }
 
     pub(crate) async fn run_with(&self, options: RunOptions) -> Result<RunSummary, EngineError> {
+        self.run_told(options, Commands::unasked()).await
+    }
+
+    pub(crate) async fn run_told(
+        &self,
+        options: RunOptions,
+        commands: Commands,
+    ) -> Result<RunSummary, EngineError> {
         let experiment = Experiment::read(&self.file(), &[]).unwrap_or_else(|error| panic!("{error:?}"));
-        let run = engine::run(experiment, options, progress::channel().0);
+        let run = engine::run(experiment, options, commands, progress::channel().0);
         tokio::time::timeout(BOUND, run).await.expect("a run waits without bound")
     }
 
     pub(crate) async fn run(&self) -> RunSummary {
-        self.run_with(self.options(StopSignal::never())).await.unwrap_or_else(|error| panic!("{error}"))
+        self.run_with(self.options()).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
     pub(crate) async fn store(&self) -> Store {

@@ -3,12 +3,13 @@
 use super::signals::{LET_GO, Signals};
 use super::{Context, plugin_cache};
 use crate::cli::exit::Exit;
+use crate::control::{self, DRAIN};
 use crate::engine::{self, RunOptions, RunSummary};
 use crate::experiment::Experiment;
 use crate::output::problem::Problem;
 use crate::output::progress_line::ProgressLine;
 use crate::progress;
-use crate::shutdown::{DRAIN, Stop, stop_channel};
+use espalier_core::control::{Command, StopMode};
 use espalier_plugin::Compiler;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -35,7 +36,7 @@ pub(super) async fn carry_out(
     aside: Aside<'_>,
 ) -> Result<RunSummary, Problem> {
     let mut signals = Signals::new(&context.listeners)?;
-    let (stop_sender, stop) = stop_channel();
+    let (commander, commands) = control::channel();
     let options = RunOptions {
         store: aside.store,
         sandboxes: context.common.store.clone(),
@@ -45,7 +46,6 @@ pub(super) async fn carry_out(
         limit: aside.limit,
         new: true,
         skip_bad_tasks: false,
-        stop,
         drain: DRAIN,
     };
     let (sender, receiver) = progress::channel();
@@ -53,13 +53,13 @@ pub(super) async fn carry_out(
     let screen = context.screen.clone();
     let mut ticks = interval(screen.period());
     let started = Instant::now();
-    let mut run = pin!(engine::run(experiment, options, sender));
+    let mut run = pin!(engine::run(experiment, options, commands, sender));
     let summary = loop {
         tokio::select! {
             result = &mut run => break result?,
             () = signals.next() => {
                 screen.clear();
-                while stop_sender.escalate() != Stop::Now {}
+                commander.tell(Command::Stop(StopMode::Abort));
                 let _ = timeout(LET_GO, &mut run).await;
                 return Err(Problem::new(Exit::Interrupted, "stopped; nothing of it is kept"));
             }

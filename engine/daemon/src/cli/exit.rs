@@ -15,7 +15,7 @@ pub enum Exit {
     Unavailable,
     /// A defect of the engine.
     Internal,
-    /// Stopped by a signal after saving what was finished.
+    /// Stopped by a signal or a command after saving what was finished.
     Interrupted,
     /// Of a command in a sandbox: its own.
     Command(u8),
@@ -42,10 +42,10 @@ pub const TABLE: &str = "Exit codes:
     0  done
     1  carried out, and the answer is no: groups failed, a check found something
     2  bad input: the command line, an experiment, a task file or a plugin
-    3  conflict: the run means something else now, or another engine works on it
+    3  conflict: the run means something else now, another engine works on it, or none does that could be asked
     4  unavailable: a model or the store cannot be used now
     5  a defect of the engine
-  130  stopped by a signal; what was finished is kept, the same command resumes";
+  130  stopped by a signal or `espalier stop`; what was finished is kept, the same command resumes";
 
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {

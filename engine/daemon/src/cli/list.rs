@@ -39,7 +39,7 @@ pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
         let state = run.state_word(now_ms, &here);
         let style = match state {
             "finished" => styles::GOOD,
-            "failed" | "cancelled" => styles::BAD,
+            "failed" | "blocked" => styles::BAD,
             _ => styles::WARN,
         };
         let closed: u64 = run.groups.values().sum();
@@ -49,7 +49,7 @@ pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
         };
         table.row(vec![
             Cell::styled(run.run_id.as_str(), styles::STRONG),
-            Cell::styled(state, style),
+            Cell::styled(run.state_text(state), style),
             groups.into(),
             count(run.rollouts.ended).into(),
             share(run.rollouts.solved, run.rollouts.rewarded).into(),
@@ -74,6 +74,7 @@ pub(super) fn run_json(run: &RunRow, state: &str) -> Value {
         "name": run.name,
         "serial": run.serial,
         "state": state,
+        "paused": run.paused,
         "engine": run.engine,
         "groups_planned": run.groups_planned,
         "groups_open": run.groups_open,
@@ -101,9 +102,10 @@ pub(super) async fn open_existing(url: &str) -> Result<Store, Problem> {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
         let exit = match &error {
-            StoreError::Fenced { .. } | StoreError::Held { .. } | StoreError::ChangedMeaning { .. } => {
-                Exit::Conflict
-            }
+            StoreError::Fenced { .. }
+            | StoreError::Held { .. }
+            | StoreError::NotRunning { .. }
+            | StoreError::ChangedMeaning { .. } => Exit::Conflict,
             StoreError::NotFound { .. }
             | StoreError::Ambiguous { .. }
             | StoreError::Url { .. }

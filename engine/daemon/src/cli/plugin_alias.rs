@@ -148,7 +148,7 @@ async fn other_world(
 async fn breaks(store: &Store, alias: &str, plugin: Option<&Plugin>) -> Result<Vec<String>, Problem> {
     let mut found = Vec::new();
     for run in store.runs().await? {
-        if matches!(run.state, RunState::Finished | RunState::Cancelled) {
+        if run.state == RunState::Finished {
             continue;
         }
         let (_, meaning) = store.run_experiment(&run.run_id).await?;

@@ -4,8 +4,9 @@ use super::signals::{LET_GO, Signals};
 use super::{Context, RunArgs, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
 use crate::cli::logging::Screen;
+use crate::control::{self, DRAIN, Escalation};
 use crate::engine::{self, RunEnd, RunOptions, RunSummary};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, STANDARD_INPUT};
 use crate::output::causes_view;
 use crate::output::problem::Problem;
 use crate::output::progress_line::ProgressLine;
@@ -14,17 +15,22 @@ use crate::output::text::{count, counted, duration};
 use crate::output::versions::{change_json, change_line};
 use crate::output::{Look, styles};
 use crate::progress::{self, Counts, PluginChange, Stage};
-use crate::shutdown::{DRAIN, Stop, stop_channel};
+use espalier_core::control::StopMode;
 use espalier_core::samples::GroupStatus;
 use espalier_plugin::Compiler;
+use espalier_store::RunState;
 use serde_json::json;
+use std::path::Path;
 use std::pin::pin;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Problem> {
-    let experiment = Experiment::read(&args.file, &args.set)?;
-    let mut line = ProgressLine::new(experiment.file.groups.size);
-    let (stop_sender, stop) = stop_channel();
+    let mut set = args.set.clone();
+    set.extend(args.tasks.as_deref().map(tasks_from).transpose()?);
+    let experiment = Experiment::read(&args.file, &set)?;
+    let (name, mut line) = (experiment.file.name.clone(), ProgressLine::new(experiment.file.groups.size));
+    let (commander, commands) = control::channel();
+    let mut escalation = Escalation::new(commander);
     let options = RunOptions {
         store: context.common.store.clone(),
         sandboxes: context.common.store.clone(),
@@ -34,7 +40,6 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
         limit: args.limit,
         new: args.new,
         skip_bad_tasks: args.skip_bad_tasks,
-        stop,
         drain: DRAIN,
     };
     let (sender, receiver) = progress::channel();
@@ -43,14 +48,14 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
     let mut ticks = interval(screen.period());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let started = Instant::now();
-    let mut run = pin!(engine::run(experiment, options, sender));
+    let mut run = pin!(engine::run(experiment, options, commands, sender));
     let mut stage = None;
     let mut told = Told::default();
     let result = loop {
         tokio::select! {
             result = &mut run => break Some(result),
-            () = signals.next() => match stop_sender.escalate() {
-                Stop::Now => {
+            () = signals.next() => match escalation.signal() {
+                StopMode::Abort => {
                     screen.say("stopping at once");
                     break timeout(LET_GO, &mut run).await.ok();
                 }
@@ -65,6 +70,10 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
                 told.tell(&screen, &progress.plugins_changed);
                 // A pipe is told of the quick stages only when they turn out to be slow.
                 let quick = progress.stage < Stage::Rollouts && stage != Some(progress.stage);
+                if progress.stage == Stage::Paused && stage != Some(Stage::Paused) {
+                    let hint = screen.look.paint(styles::HINT, "hint:");
+                    screen.say(&format!("{hint} the run is paused: continue it with `espalier resume {name}`"));
+                }
                 stage = Some(progress.stage);
                 if screen.look.terminal || !quick {
                     screen.show(&line.line(&progress, at, &screen.look));
@@ -81,6 +90,17 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
     told.tell(&screen, &receiver.borrow().plugins_changed);
     let summary = result?;
     report(context, &summary)
+}
+
+/// What `--tasks` overrides: a path of the command line is relative to this process's folder.
+fn tasks_from(path: &Path) -> Result<String, Problem> {
+    let refuse = |why: &str| Problem::new(Exit::Input, format!("`--tasks {}` {why}", path.display()));
+    if path == Path::new(STANDARD_INPUT) {
+        return Ok(format!("tasks.source=\"{STANDARD_INPUT}\""));
+    }
+    let path = std::path::absolute(path).map_err(|error| refuse(&format!("names no file: {error}")))?;
+    let text = path.to_str().ok_or_else(|| refuse("is not UTF-8"))?;
+    Ok(format!("tasks.source={}", serde_json::Value::from(text)))
 }
 
 /// How many changes of plugins were said already.
@@ -128,12 +148,14 @@ fn report(context: &mut Context, summary: &RunSummary) -> Result<Exit, Problem> 
         };
         say(format!("{scored} scored again without sampling{sampled}"));
     }
-    if summary.state == RunEnd::Interrupted {
+    if summary.state == RunEnd::Stopped {
         say(format!("{} the same command resumes the run", look.paint(styles::HINT, "hint:")));
         return Ok(Exit::Interrupted);
     }
     // Only a run that is over: one that `--limit` has stopped goes on with what there is now.
-    if summary.whole && summary.plugins_changed.iter().any(|change| change.from_group.is_none()) {
+    if summary.state == RunEnd::Finished
+        && summary.plugins_changed.iter().any(|change| change.from_group.is_none())
+    {
         let hint = look.paint(styles::HINT, "hint:");
         say(format!(
             "{hint} the run is finished, and this is its table; --new runs it with the plugins as they are now"
@@ -157,16 +179,10 @@ fn figures(summary: &RunSummary) -> RunFigures {
     RunFigures {
         run_id: summary.run_id.clone(),
         name: summary.name.clone(),
-        state: match summary.state {
-            RunEnd::Finished if summary.whole => "finished",
-            // As `list` says: `--limit` left something for later.
-            RunEnd::Finished => "stopped",
-            RunEnd::Interrupted => "interrupted",
-        }
-        .to_owned(),
+        state: RunState::from(summary.state).as_str().to_owned(),
         tasks: Some(summary.tasks),
         tasks_read: summary.tasks_read,
-        tasks_rejected: summary.rejected.len() as u64,
+        tasks_rejected: summary.tasks_rejected,
         groups: counts.groups_closed.clone(),
         groups_open: counts.groups_open,
         endings: counts.endings.clone(),

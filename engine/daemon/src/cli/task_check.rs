@@ -104,6 +104,10 @@ struct Scored {
 
 async fn check_experiment(context: &mut Context, args: &TaskCheckArgs) -> Result<Exit, Problem> {
     let experiment = Experiment::read(&args.file, &args.set)?;
+    if experiment.task_file().is_some_and(|path| engine::is_stream(&path)) {
+        let problem = "a check runs every task twice, and `tasks.source` can be read but once";
+        return Err(experiment.refuse("tasks.source", problem, "write the tasks to a file").into());
+    }
     if experiment.file.rewards.is_empty() {
         return Err(experiment
             .refuse(

@@ -191,6 +191,7 @@ mod tests {
             parent: None,
             task_id: "t".into(),
             task_hash: "00".into(),
+            task_text: None,
             repeat: 0,
             environment: String::new(),
             n_requested: 2,

@@ -71,7 +71,7 @@ impl Session {
     /// are made again.
     pub(super) async fn sandboxes(&self) -> Result<Option<Arc<RunSandboxes>>, EngineError> {
         let file = &self.experiment.file;
-        if file.sandbox.is_none() && !self.plan.speaks_of_sandboxes() {
+        if file.sandbox.is_none() && !self.tasks.speaks_of_sandboxes() {
             return Ok(None);
         }
         let config = file.sandbox.clone().unwrap_or_default();

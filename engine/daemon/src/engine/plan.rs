@@ -1,8 +1,11 @@
-//! Which task each group of a run is about: the task file, its order, its passes.
+//! Tasks of a file: which task each group of a run is about, by its order and its passes.
 
-use super::{EngineError, RejectedTask};
+use super::EngineError;
+use super::tasks::{BYTE_ORDER_MARK, RejectedTask, Slot, line_text, read_task};
 use crate::experiment::{TaskOrder, TasksConfig};
-use espalier_core::limits::{Limits, LimitsFile};
+use crate::scheduler::{SourceFailed, TaskSource};
+use async_trait::async_trait;
+use espalier_core::limits::LimitsFile;
 use espalier_core::task::{Task, TaskId};
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,12 +28,20 @@ pub(crate) struct Plan {
     pub(crate) rejected: Vec<RejectedTask>,
 }
 
-/// What one group is about.
-#[derive(Clone, Debug)]
-pub(crate) struct Slot {
-    pub(crate) task: Arc<Task>,
-    /// Which pass, from 0.
-    pub(crate) repeat: u32,
+/// Gives the tasks of a plan, each at its place.
+pub(super) struct PlannedTasks(pub(super) Arc<Plan>);
+
+#[async_trait]
+impl TaskSource for PlannedTasks {
+    type Task = Slot;
+
+    async fn next(&mut self, group_index: u64) -> Result<Option<Slot>, SourceFailed> {
+        Ok(self.0.slot(group_index))
+    }
+
+    fn groups(&self) -> Option<u64> {
+        Some(self.0.available())
+    }
 }
 
 impl Plan {
@@ -90,7 +101,7 @@ impl Plan {
             (0, group_index - self.wanted() + self.taken)
         };
         let task = *self.passes.get(repeat as usize)?.get(place as usize)?;
-        Some(Slot { task: Arc::clone(&self.tasks[task as usize]), repeat: repeat as u32 })
+        Some(Slot { task: Arc::clone(&self.tasks[task as usize]), repeat: repeat as u32, text: None })
     }
 }
 
@@ -101,7 +112,7 @@ fn parse(bytes: &[u8], limits: &LimitsFile) -> (Vec<Arc<Task>>, Vec<RejectedTask
     let mut seen: HashMap<TaskId, u64> = HashMap::new();
     for (number, line) in task_lines(bytes) {
         lines += 1;
-        match task(line, limits) {
+        match line.map_err(|error| (error, None)).and_then(|line| read_task(line, limits)) {
             Ok(task) => match seen.get(&task.id) {
                 Some(first) => {
                     let reason = format!("id {:?} was given in line {first} already", task.id.as_str());
@@ -121,21 +132,11 @@ fn parse(bytes: &[u8], limits: &LimitsFile) -> (Vec<Arc<Task>>, Vec<RejectedTask
 /// The lines of a task file that are not empty, by their numbers from 1. A mark that says "UTF-8" is no part of the first;
 /// a line that is none spoils itself alone.
 pub(crate) fn task_lines(bytes: &[u8]) -> impl Iterator<Item = (u64, Result<&str, String>)> {
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
-    (1u64..).zip(bytes.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.trim_ascii().is_empty()).map(
-        |(number, line)| {
-            let text = std::str::from_utf8(line);
-            (number, text.map_err(|error| format!("no UTF-8 behind byte {}", error.valid_up_to())))
-        },
-    )
-}
-
-/// The task of a line; else why it is none, and in which column.
-fn task(line: Result<&str, String>, limits: &LimitsFile) -> Result<Task, (String, Option<usize>)> {
-    let line = line.map_err(|error| (error, None))?;
-    let task = Task::parse(line).map_err(|error| (error.to_string(), error.column()))?;
-    Limits::resolve(limits, &task.limits).map_err(|error| (error.to_string(), None))?;
-    Ok(task)
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+    (1u64..)
+        .zip(bytes.split(|byte| *byte == b'\n'))
+        .filter(|(_, line)| !line.trim_ascii().is_empty())
+        .map(|(number, line)| (number, line_text(line)))
 }
 
 /// The places of the tasks in one pass. A shuffle sorts by a hash of seed, pass and id, so it does not depend on the

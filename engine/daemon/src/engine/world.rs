@@ -1,8 +1,8 @@
 //! What the scheduler stands on in the engine: the store, the plugins and the runner.
 
 use super::EngineError;
-use super::plan::Plan;
 use super::plugins::Plugins;
+use super::tasks::{Slot, Tasks};
 use crate::experiment::Experiment;
 use crate::progress::{ProgressSender, VersionLog};
 use crate::runner::sandboxes::RunSandboxes;
@@ -27,7 +27,7 @@ const UNCOUNTED: Duration = Duration::from_secs(120);
 
 pub(super) struct EngineWorld {
     experiment: Arc<Experiment>,
-    plan: Arc<Plan>,
+    tasks: Tasks,
     plugins: Plugins,
     runner: Runner,
     /// Groups that were open when the session began, as they were opened.
@@ -39,14 +39,14 @@ pub(super) struct EngineWorld {
 impl EngineWorld {
     pub(super) fn new(
         experiment: Arc<Experiment>,
-        plan: Arc<Plan>,
+        tasks: Tasks,
         plugins: Plugins,
         runner: Runner,
         (opened, versions): (BTreeMap<u64, GroupOpened>, BTreeMap<String, String>),
         progress: ProgressSender,
     ) -> Self {
         let versions = Mutex::new(VersionLog::after(versions));
-        EngineWorld { experiment, plan, plugins, runner, opened, versions, progress }
+        EngineWorld { experiment, tasks, plugins, runner, opened, versions, progress }
     }
 
     fn versions(&self) -> MutexGuard<'_, VersionLog> {
@@ -99,11 +99,15 @@ impl EngineWorld {
             .await;
     }
 
-    async fn open(&self, group_index: u64) -> Result<GroupContext, EngineError> {
+    async fn open(&self, group_index: u64, slot: Option<Slot>) -> Result<GroupContext, EngineError> {
         let before = self.opened.get(&group_index);
-        let slot = self.plan.slot(group_index).ok_or_else(|| {
-            EngineError::Engine(format!("group {group_index} has no task; the store knows of more groups"))
-        })?;
+        let slot = match (slot, before) {
+            (Some(slot), _) => slot,
+            (None, Some(opened)) => self.tasks.again(opened, self.runner.run.store()).await?,
+            (None, None) => {
+                return Err(EngineError::Engine(format!("group {group_index} opens without a task")));
+            }
+        };
         let plugins = self.plugins.load(&self.experiment, before.map(|opened| &opened.plugins)).await?;
         let file = &self.experiment.file;
         let limits = Limits::resolve(&file.limits, &slot.task.limits)
@@ -113,6 +117,10 @@ impl EngineWorld {
             Some(opened) => opened.opened_ms,
             None => {
                 self.plugins.keep(&plugins).await?;
+                let task_text = match slot.text {
+                    Some(text) => Some(self.runner.run.store().blobs().put(text.into_bytes()).await?),
+                    None => None,
+                };
                 let opened_ms = now_ms();
                 let own = plugins.environment.as_ref().map(|loaded| loaded.alias.clone());
                 let version =
@@ -126,6 +134,7 @@ impl EngineWorld {
                     parent: None,
                     task_id: slot.task.id.as_str().to_owned(),
                     task_hash: slot.task.hash(),
+                    task_text,
                     repeat: slot.repeat,
                     environment: slot.task.environment.clone().or(own).unwrap_or_default(),
                     n_requested: file.groups.size,
@@ -156,14 +165,15 @@ impl EngineWorld {
 #[async_trait]
 impl World for EngineWorld {
     type Group = GroupContext;
+    type Task = Slot;
     type Record = Box<Finished>;
 
     fn opening(&self, group_index: u64) {
         self.versions().begin(group_index);
     }
 
-    async fn open_group(&self, group_index: u64) -> Result<GroupContext, Fatal> {
-        let opened = self.open(group_index).await;
+    async fn open_group(&self, group_index: u64, task: Option<Slot>) -> Result<GroupContext, Fatal> {
+        let opened = self.open(group_index, task).await;
         let new = opened.as_ref().ok().filter(|_| !self.opened.contains_key(&group_index));
         self.note_versions(group_index, new.map(|group| group.digests.clone()));
         opened.map_err(|error| match error {

@@ -20,15 +20,19 @@ const GROUPS_PACE: [&str; 4] =
 const SANDBOX_PACE: [&str; 5] = ["warm", "lease", "require", "images_max", "keep_patch"];
 
 impl Experiment {
-    /// The meaning as one object. `task_file_hash` is the hash of the task file's bytes; files of templates and
-    /// tokenizers count by their content, and as `null` where they cannot be read.
-    pub fn meaning(&self, task_file_hash: &str) -> Value {
+    /// The meaning as one object. `task_file_hash` is the hash of the task file's bytes; `None`: tasks are read as they come,
+    /// and which ones that are is no part of it. Files of templates and tokenizers count by their content, and as `null` where
+    /// they cannot be read.
+    pub fn meaning(&self, task_file_hash: Option<&str>) -> Value {
         let mut value = serde_json::to_value(&self.file).expect("a file that was read can be written");
         let file = value.as_object_mut().expect("an experiment is an object");
         file.remove("check");
         if let Some(tasks) = file.get_mut("tasks").and_then(Value::as_object_mut) {
             tasks.remove("source");
-            tasks.insert("hash".to_owned(), json!(task_file_hash));
+            match task_file_hash {
+                Some(hash) => tasks.insert("hash".to_owned(), json!(hash)),
+                None => tasks.insert("stream".to_owned(), json!(true)),
+            };
         }
         if let Some(groups) = file.get_mut("groups").and_then(Value::as_object_mut) {
             groups.retain(|key, _| !GROUPS_PACE.contains(&key.as_str()));

@@ -217,6 +217,7 @@ impl From<EngineError> for Problem {
             EngineError::Fenced(_) => Problem::of(Exit::Conflict, &error),
             EngineError::Model { .. } | EngineError::Gone { .. } => Problem::of(Exit::Unavailable, &error),
             EngineError::PluginFails(_) => Problem::of(Exit::Input, &error),
+            EngineError::TasksFailed(_) => Problem::of(Exit::Unavailable, &error),
             EngineError::StoppedEarly => Problem::of(Exit::Interrupted, &error),
             EngineError::Engine(_) => Problem::of(Exit::Internal, &error),
         };

@@ -33,7 +33,7 @@ impl ProgressLine {
                 format!("plugins   loading, {} tasks read", count(progress.tasks))
             }
             Stage::Models => "models    starting and probing".to_owned(),
-            Stage::Rollouts | Stage::Draining => {
+            Stage::Rollouts | Stage::Paused | Stage::Draining => {
                 let since = *self.rollouts_since.get_or_insert(at);
                 self.pace.see(at.saturating_sub(since), counts.ended(), counts.tokens.sampled);
                 self.rollouts(progress, look)
@@ -44,13 +44,19 @@ impl ProgressLine {
 
     fn rollouts(&self, progress: &Progress, look: &Look) -> String {
         let counts = &progress.counts;
-        let wanted = progress.groups_wanted * u64::from(self.group_size) + counts.replacements;
+        let of_groups = |groups: u64| groups * u64::from(self.group_size) + counts.replacements;
+        let wanted = progress.groups_wanted.map(of_groups);
         let ended = counts.ended();
-        let draining = progress.stage == Stage::Draining;
-        let mut line = if draining {
-            format!("draining  {} still running, {} ended", count(counts.running), count(ended))
-        } else {
-            format!("rollouts  {}/{}", count(ended), count(wanted))
+        let admits = progress.stage == Stage::Rollouts;
+        let mut line = match (progress.stage, wanted) {
+            (Stage::Draining, _) => {
+                format!("draining  {} still running, {} ended", count(counts.running), count(ended))
+            }
+            (Stage::Paused, _) => {
+                format!("paused    {} still running, {} ended", count(counts.running), count(ended))
+            }
+            (_, Some(wanted)) => format!("rollouts  {}/{}", count(ended), count(wanted)),
+            (_, None) => format!("rollouts  {}", count(ended)),
         };
         let mut parts = Vec::new();
         if let Some(rates) = self.pace.rates() {
@@ -66,20 +72,24 @@ impl ProgressLine {
         if counts.scored > 0 {
             parts.push(format!("reward {}", score(counts.mean_reward())));
         }
-        if !draining {
+        if admits {
             if counts.backing_off > 0 {
                 parts.push(format!("{} retrying", count(counts.backing_off)));
             }
-            match self.pace.time_left(wanted.saturating_sub(ended)) {
+            match wanted.and_then(|wanted| self.pace.time_left(wanted.saturating_sub(ended))) {
                 Some(left) => parts.push(format!("{} left", duration(left))),
                 None => parts.push(format!("{} running", count(counts.running))),
+            }
+            if progress.waits_for_task && progress.groups_wanted.is_none() {
+                parts.push("waiting for tasks".to_owned());
             }
         }
         for part in &parts {
             line.push_str("  ");
             line.push_str(part);
         }
-        if look.terminal && !draining && width(&line) + BAR + 2 < look.width {
+        let bar_of = wanted.filter(|_| look.terminal && admits && width(&line) + BAR + 2 < look.width);
+        if let Some(wanted) = bar_of {
             let bar = bar(ended, wanted, look);
             line = line.replacen("rollouts  ", &format!("rollouts  {bar} "), 1);
             return line;
@@ -106,7 +116,7 @@ mod tests {
         Progress {
             stage: Stage::Rollouts,
             tasks: 48,
-            groups_wanted: 48,
+            groups_wanted: Some(48),
             counts: Counts {
                 endings: [(StopReason::Submitted, ended)].into(),
                 running: 12,
@@ -134,5 +144,23 @@ mod tests {
         assert!(text.contains('\u{2501}'), "{text}");
         let narrow = Look { width: 40, ..terminal };
         assert!(width(&line.line(&snapshot(53, 13_000), Duration::from_secs(22), &narrow)) < 40);
+    }
+
+    #[test]
+    fn the_line_of_a_run_that_waits() {
+        let look = Look { colour: false, width: 80, terminal: true };
+        let line = |change: &dyn Fn(&mut Progress)| {
+            let mut progress = snapshot(50, 12_345);
+            change(&mut progress);
+            ProgressLine::new(4).line(&progress, Duration::ZERO, &look)
+        };
+        let endless = |progress: &mut Progress| progress.groups_wanted = None;
+        assert_eq!(line(&endless), "rollouts  50  reward 0.2  12 running");
+        let late = |progress: &mut Progress| (progress.groups_wanted, progress.waits_for_task) = (None, true);
+        assert_eq!(line(&late), "rollouts  50  reward 0.2  12 running  waiting for tasks");
+        let paused = |progress: &mut Progress| progress.stage = Stage::Paused;
+        assert_eq!(line(&paused), "paused    12 still running, 50 ended  reward 0.2");
+        let draining = |progress: &mut Progress| progress.stage = Stage::Draining;
+        assert_eq!(line(&draining), "draining  12 still running, 50 ended  reward 0.2");
     }
 }

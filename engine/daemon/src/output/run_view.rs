@@ -129,7 +129,7 @@ impl RunView {
         RunFigures {
             run_id: self.run.run_id.clone(),
             name: self.run.name.clone(),
-            state: self.state.clone(),
+            state: self.run.state_text(&self.state),
             groups: self.run.groups.clone(),
             groups_open: self.run.groups_open,
             endings: self.totals.endings.clone(),

@@ -3,6 +3,7 @@
 //! While a plugin is suspected ([`espalier_core::breaker`]), rollouts of the groups in which it failed stay in the queue, and
 //! others are admitted before them, further groups included.
 
+use super::source::SourceFailed;
 use super::{Done, OPEN_DEADLINE, OpenGroup, RolloutKey, Scheduler, World};
 use espalier_core::group::{GroupState, MemberEnd};
 use espalier_core::rollout::{Effect, Event, Phase, Rollout};
@@ -12,11 +13,17 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl<W: World> Scheduler<W> {
-    /// Groups to be opened in all: filtered ones are made up for, where that is asked.
+    /// Groups to be opened in all, as far as tasks come: filtered ones are made up for, where that is asked.
     pub(super) fn target(&self) -> u64 {
         let filtered = self.counts.groups_closed.get(&GroupStatus::Filtered).copied().unwrap_or(0);
         let replenished = if self.config.replenish { filtered } else { 0 };
-        self.available.min(self.wanted + replenished)
+        let there = if self.source_ended { Some(self.next_group) } else { self.available };
+        there.unwrap_or(u64::MAX).min(self.wanted.saturating_add(replenished))
+    }
+
+    /// The same; `None` where only the source will tell.
+    pub(super) fn known_target(&self) -> Option<u64> {
+        Some(self.target()).filter(|target| *target < u64::MAX)
     }
 
     /// Rollouts that are not over, and those of groups being opened.
@@ -25,27 +32,49 @@ impl<W: World> Scheduler<W> {
         self.queue.len() as u64 + u64::from(self.permits_used) + self.backing_off + opening
     }
 
+    /// Opens groups again that earlier sessions opened, then asks for the task of the next one.
     pub(super) fn open_groups(&mut self) {
-        let permits = u64::from(self.permits());
-        while self.live() - self.held() < permits {
-            let group_index = match self.reopen.first_key_value() {
-                Some((group_index, _)) if !self.opening.contains(group_index) => *group_index,
-                _ => match self.reopen.keys().find(|index| !self.opening.contains(index)) {
-                    Some(group_index) => *group_index,
-                    None if self.next_group < self.target() => {
-                        self.next_group += 1;
-                        self.next_group - 1
-                    }
-                    None => return,
-                },
-            };
-            self.opening.insert(group_index);
-            self.world.opening(group_index);
-            let world = Arc::clone(&self.world);
-            self.operate(OPEN_DEADLINE, format!("opening group {group_index}"), async move {
-                world.open_group(group_index).await.map(|group| Done::Opened { group_index, group })
-            });
+        while self.live() - self.held() < u64::from(self.permits()) {
+            let again = self.reopen.keys().find(|index| !self.opening.contains(index)).copied();
+            match (again, self.gaps.first().copied()) {
+                (Some(group_index), gap) if gap.is_none_or(|gap| group_index < gap) => {
+                    self.open_group(group_index, None);
+                }
+                (_, gap) => {
+                    self.pulling =
+                        gap.or_else(|| (self.next_group < self.target()).then_some(self.next_group));
+                    return;
+                }
+            }
         }
+    }
+
+    /// The task that was asked for. Where none comes any more, the places that are left stay empty.
+    pub(super) fn pulled(&mut self, task: Result<Option<W::Task>, SourceFailed>) {
+        let Some(group_index) = self.pulling.take() else { return };
+        let task = task.unwrap_or_else(|failed| {
+            tracing::warn!(%failed, "no more tasks come");
+            self.source_failed = Some(failed);
+            None
+        });
+        let Some(task) = task else {
+            self.source_ended = true;
+            self.gaps.clear();
+            return;
+        };
+        if !self.gaps.remove(&group_index) {
+            self.next_group = group_index + 1;
+        }
+        self.open_group(group_index, Some(task));
+    }
+
+    fn open_group(&mut self, group_index: u64, task: Option<W::Task>) {
+        self.opening.insert(group_index);
+        self.world.opening(group_index);
+        let world = Arc::clone(&self.world);
+        self.operate(OPEN_DEADLINE, format!("opening group {group_index}"), async move {
+            world.open_group(group_index, task).await.map(|group| Done::Opened { group_index, group })
+        });
     }
 
     pub(super) fn admit(&mut self) {

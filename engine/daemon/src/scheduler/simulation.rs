@@ -1,10 +1,14 @@
 //! The scheduler against a world with seeded faults: words that come late, twice or never, runners that panic or hang,
-//! attempts that infrastructure ends, kills at every write. Time is paused; every seed is printed where it fails.
+//! attempts that infrastructure ends, kills at every write; told to pause, resume and stop, and with tasks that are late
+//! (`told`). Time is paused; every seed is printed where it fails.
+
+mod told;
 
 use super::*;
+use crate::control::{self, DRAIN};
 use crate::progress;
-use crate::shutdown::{DRAIN, stop_channel};
 use async_trait::async_trait;
+use espalier_core::control::Command;
 use espalier_core::ending::Retried;
 use espalier_core::group::{Filter, Verdict};
 use espalier_core::rollout::Fate;
@@ -40,6 +44,8 @@ struct Simulation {
     killed: Arc<Notify>,
     /// Groups below this one have a reward that panics.
     broken_below: u64,
+    /// Attempts that ever started.
+    started: Arc<AtomicU32>,
     running: Arc<AtomicU32>,
     running_most: Arc<AtomicU32>,
 }
@@ -64,6 +70,7 @@ impl Simulation {
             kill: None,
             killed: Arc::default(),
             broken_below: 0,
+            started: Arc::default(),
             running: Arc::default(),
             running_most: Arc::default(),
         }
@@ -107,12 +114,64 @@ impl Simulation {
     }
 }
 
+/// Gives each group its place as its task.
+struct Numbers {
+    /// Groups there are.
+    end: u64,
+    /// Whether that is known from the start.
+    known: bool,
+    /// Draws how long each task takes to come.
+    late: Option<SmallRng>,
+    /// When the next one is there.
+    next_at: Option<Instant>,
+    /// Whether it fails at the end.
+    fails: bool,
+}
+
+impl Numbers {
+    fn known() -> Box<Numbers> {
+        Box::new(Numbers { end: 100, known: true, late: None, next_at: None, fails: false })
+    }
+
+    fn late(seed: u64, end: u64) -> Box<Numbers> {
+        let late = Some(SmallRng::seed_from_u64(seed));
+        Box::new(Numbers { end, known: false, late, ..*Numbers::known() })
+    }
+}
+
+#[async_trait]
+impl TaskSource for Numbers {
+    type Task = u64;
+
+    async fn next(&mut self, group_index: u64) -> Result<Option<u64>, SourceFailed> {
+        if let Some(rng) = &mut self.late {
+            let at = *self
+                .next_at
+                .get_or_insert_with(|| Instant::now() + Duration::from_millis(rng.random_range(0..30_000)));
+            tokio::time::sleep_until(at).await;
+            self.next_at = None;
+        }
+        match group_index < self.end {
+            true => Ok(Some(group_index)),
+            false if self.fails => Err(SourceFailed("the writer is gone".to_owned())),
+            false => Ok(None),
+        }
+    }
+
+    fn groups(&self) -> Option<u64> {
+        self.known.then_some(self.end)
+    }
+}
+
 #[async_trait]
 impl World for Simulation {
     type Group = u64;
+    type Task = u64;
     type Record = ();
 
-    async fn open_group(&self, group_index: u64) -> Result<u64, Fatal> {
+    async fn open_group(&self, group_index: u64, task: Option<u64>) -> Result<u64, Fatal> {
+        let known = self.disk.lock().unwrap().groups.contains_key(&group_index);
+        assert_eq!(task, (!known).then_some(group_index), "a group keeps the task that it was opened with");
         self.write(|disk| {
             let group = disk.groups.entry(group_index).or_default();
             assert_eq!(group.verdict, None, "a closed group is not opened again");
@@ -123,6 +182,7 @@ impl World for Simulation {
 
     async fn run_attempt(&self, group: Arc<u64>, start: AttemptStart, outbox: Outbox<()>) {
         assert_eq!(*group, start.rollout.group_index);
+        self.started.fetch_add(1, Ordering::SeqCst);
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.running_most.fetch_max(running, Ordering::SeqCst);
         let _at_work = AtWork(Arc::clone(&self.running));
@@ -237,15 +297,15 @@ fn schedule(config: &GroupsConfig, wanted: u64, disk: &Mutex<Disk>) -> Schedule 
         }
     }
     let drain = DRAIN;
-    Schedule { groups: config.clone(), available: 100, wanted, resume, seed: 1, drain, tasks: wanted }
+    Schedule { groups: config.clone(), wanted, resume, seed: 1, drain, tasks: wanted }
 }
 
 /// Runs to the end or to the kill.
 async fn play(world: Simulation, schedule: Schedule) -> Option<Outcome> {
     let killed = Arc::clone(&world.killed);
     let (_keep, fenced) = watch::channel(None);
-    let (_stop, signal) = stop_channel();
-    let run = run(Arc::new(world), schedule, signal, fenced, progress::channel().0);
+    let commands = Commands::unasked();
+    let run = run(Arc::new(world), schedule, Numbers::known(), commands, fenced, progress::channel().0);
     tokio::select! {
         outcome = run => Some(outcome.expect("nothing in the simulation is fatal")),
         () = killed.notified() => None,
@@ -343,14 +403,15 @@ async fn a_drain_lets_runners_end_then_cancels_and_the_rest_is_resumed() {
         for after_s in [0, 5, 15, 60] {
             println!("seed {seed}, drained after {after_s} s");
             let disk = Arc::default();
-            let (stop, signal) = stop_channel();
+            let (commander, commands) = control::channel();
             let (_keep, fenced) = watch::channel(None);
             let started = Instant::now();
             let world = Arc::new(Simulation::new(seed, &disk));
-            let run = run(world, schedule(&config(), 8, &disk), signal, fenced, progress::channel().0);
+            let (schedule_of, progress) = (schedule(&config(), 8, &disk), progress::channel().0);
+            let run = run(world, schedule_of, Numbers::known(), commands, fenced, progress);
             let teller = async {
                 tokio::time::sleep(Duration::from_secs(after_s)).await;
-                stop.escalate();
+                commander.ask(Command::Stop(StopMode::Drain)).await.unwrap();
                 std::future::pending::<()>().await;
             };
             let outcome = tokio::select! { outcome = run => outcome.unwrap(), () = teller => unreachable!() };
@@ -368,19 +429,20 @@ async fn a_drain_lets_runners_end_then_cancels_and_the_rest_is_resumed() {
 #[tokio::test(start_paused = true)]
 async fn a_second_signal_ends_at_once_and_a_lost_lock_writes_nothing_more() {
     let disk: Arc<Mutex<Disk>> = Arc::default();
-    let (stop, signal) = stop_channel();
+    let (commander, commands) = control::channel();
     let (fence, fenced) = watch::channel(None);
-    stop.escalate();
-    stop.escalate();
+    let mut signals = control::Escalation::new(commander);
+    assert_eq!([signals.signal(), signals.signal()], [StopMode::Drain, StopMode::Abort]);
     let started = Instant::now();
     let world = Arc::new(Simulation::new(1, &disk));
-    let outcome =
-        run(Arc::clone(&world), schedule(&config(), 8, &disk), signal, fenced.clone(), progress::channel().0)
-            .await;
-    assert!(!outcome.unwrap().finished);
+    let begin = |commands| {
+        let (schedule, progress) = (schedule(&config(), 8, &disk), progress::channel().0);
+        run(Arc::clone(&world), schedule, Numbers::known(), commands, fenced.clone(), progress)
+    };
+    assert!(!begin(commands).await.unwrap().finished);
     assert_eq!(started.elapsed(), Duration::ZERO);
 
-    let run = run(world, schedule(&config(), 8, &disk), StopSignal::never(), fenced, progress::channel().0);
+    let run = begin(Commands::unasked());
     let taker = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         let writes = disk.lock().unwrap().writes;
@@ -400,7 +462,14 @@ async fn few_groups_are_open_and_filtered_ones_are_made_up_for() {
     let (sender, mut receiver) = progress::channel();
     let (_keep, fenced) = watch::channel(None);
     let world = Simulation { faults: false, ..Simulation::new(1, &disk) };
-    let run = run(Arc::new(world), schedule(&config, 6, &disk), StopSignal::never(), fenced, sender);
+    let run = run(
+        Arc::new(world),
+        schedule(&config, 6, &disk),
+        Numbers::known(),
+        Commands::unasked(),
+        fenced,
+        sender,
+    );
     let watcher = async {
         let mut most = 0;
         while receiver.changed().await.is_ok() {
@@ -429,7 +498,8 @@ async fn a_plugin_that_always_fails_stops_the_run_and_what_was_finished_is_durab
         let (sender, receiver) = progress::channel();
         let world = Simulation { faults: false, broken_below: u64::MAX, ..Simulation::new(1, &disk) };
         let schedule = schedule(&config, tasks, &disk);
-        let outcome = run(Arc::new(world), schedule, StopSignal::never(), fenced, sender).await;
+        let outcome =
+            run(Arc::new(world), schedule, Numbers::known(), Commands::unasked(), fenced, sender).await;
         let Err(Fatal::PluginFails(tripped)) = outcome else { panic!("{outcome:?}") };
         assert_eq!((tripped.failures, tripped.tasks >= tasks.min(4)), (tripped.failures.max(16), true));
         let ended = receiver.borrow().counts.ended();

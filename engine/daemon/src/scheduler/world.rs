@@ -2,6 +2,7 @@
 //!
 //! The runner and the store are behind [`World`] in the engine, a simulation with seeded faults in the tests.
 
+use super::source::SourceFailed;
 use crate::engine::EngineError;
 use async_trait::async_trait;
 use espalier_core::breaker::{PluginReport, Tripped};
@@ -133,13 +134,16 @@ pub struct Written {
 pub trait World: Send + Sync + 'static {
     /// An open group, with all that its rollouts share (task, plugin versions).
     type Group: Send + Sync + 'static;
+    /// What a group is about, as its source gives it.
+    type Task: Send + 'static;
     /// What an attempt leaves.
     type Record: Send + 'static;
 
     /// The group at this place is about to be opened; groups are told of in the order in which they begin.
     fn opening(&self, _group_index: u64) {}
-    /// Opens the group at this place, durably; one that is open in the store keeps what it was opened with.
-    async fn open_group(&self, group_index: u64) -> Result<Self::Group, Fatal>;
+    /// Opens the group at this place for a task, durably. `None`: an earlier session has opened it, and it keeps what it was
+    /// opened with.
+    async fn open_group(&self, group_index: u64, task: Option<Self::Task>) -> Result<Self::Group, Fatal>;
     /// Runs one attempt and sends exactly one [`AttemptEnded`], also when it is cancelled.
     async fn run_attempt(&self, group: Arc<Self::Group>, start: AttemptStart, outbox: Outbox<Self::Record>);
     /// The longest an attempt may take, scoring included, until it is given up.
@@ -175,6 +179,9 @@ pub enum Fatal {
     /// A plugin fails again and again in the same way.
     #[error("{0}")]
     PluginFails(Box<Tripped>),
+    /// The source of tasks failed; what had begun has ended.
+    #[error(transparent)]
+    Tasks(SourceFailed),
     /// A task of the engine panicked or did not end.
     #[error("{0}")]
     Engine(String),

@@ -5,8 +5,8 @@ use super::{Ended, Write};
 use crate::database::Dialect;
 use crate::error::StoreError;
 use crate::ids;
-use crate::run::{AttemptStarted, DoAgain, GroupClosed, GroupOpened};
-use sqlx::{AnyConnection, Row};
+use crate::run::{AttemptStarted, DoAgain, GroupClosed, GroupOpened, RunState};
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 /// The fence that counts, with the lock's row held until the transaction is over.
 pub(super) async fn fence(
@@ -34,12 +34,16 @@ pub(super) async fn apply(
             Ok(())
         }
         Write::Release { state, now_ms } => {
-            sqlx::query("UPDATE runs SET state = $2, changed_ms = $3 WHERE run_id = $1")
-                .bind(run_id)
-                .bind(state.as_str())
-                .bind(*now_ms as i64)
-                .execute(&mut *connection)
-                .await?;
+            // Nothing is left that could wait for being resumed.
+            let lift = if *state == RunState::Finished { ", paused = 0" } else { "" };
+            sqlx::query(AssertSqlSafe(format!(
+                "UPDATE runs SET state = $2, changed_ms = $3{lift} WHERE run_id = $1"
+            )))
+            .bind(run_id)
+            .bind(state.as_str())
+            .bind(*now_ms as i64)
+            .execute(&mut *connection)
+            .await?;
             sqlx::query("UPDATE locks SET held = 0 WHERE run_id = $1")
                 .bind(run_id)
                 .execute(connection)
@@ -55,6 +59,25 @@ pub(super) async fn apply(
         Write::AbandonResult { group_index, rollout_index } => {
             abandon_result(connection, run_id, *group_index, *rollout_index).await
         }
+        Write::AnswerCommand { command_id, answer, paused } => {
+            sqlx::query(
+                "UPDATE run_commands SET answer = $4 WHERE run_id = $1 AND command_id = $2 AND fence = $3",
+            )
+            .bind(run_id)
+            .bind(*command_id)
+            .bind(fence as i64)
+            .bind(answer.as_str())
+            .execute(&mut *connection)
+            .await?;
+            if let Some(paused) = paused {
+                sqlx::query("UPDATE runs SET paused = $2 WHERE run_id = $1")
+                    .bind(run_id)
+                    .bind(i64::from(*paused))
+                    .execute(connection)
+                    .await?;
+            }
+            Ok(())
+        }
     }
 }
 
@@ -67,8 +90,8 @@ async fn open_group(
     let plugins = serde_json::to_string(&group.plugins).expect("a map of strings can be written");
     let inserted = sqlx::query(
         "INSERT INTO groups (run_id, group_index, group_id, kind, model, parent_traj, parent_turn, task_id, \
-         task_hash, task_repeat, environment, n_requested, dispatch_version, deadline_ms, plugins, opened_ms) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ON CONFLICT DO NOTHING",
+         task_hash, task_repeat, environment, n_requested, dispatch_version, deadline_ms, plugins, opened_ms, task_text) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING",
     )
     .bind(run_id)
     .bind(group.group_index as i64)
@@ -86,6 +109,7 @@ async fn open_group(
     .bind(group.deadline_ms.map(|ms| ms as i64))
     .bind(plugins.as_str())
     .bind(group.opened_ms as i64)
+    .bind(group.task_text.as_deref())
     .execute(&mut *connection)
     .await?;
     if inserted.rows_affected() == 1 {

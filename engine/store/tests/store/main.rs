@@ -5,6 +5,7 @@
 mod backend;
 mod blobs;
 mod check;
+mod commands;
 mod export;
 mod kill;
 mod lock;

@@ -32,6 +32,7 @@ pub(crate) fn opened(group_index: u64) -> GroupOpened {
         parent: None,
         task_id: format!("task-{group_index}"),
         task_hash: "ab".repeat(32),
+        task_text: None,
         repeat: 0,
         environment: "textcraft".into(),
         n_requested: 2,

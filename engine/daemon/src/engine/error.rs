@@ -1,0 +1,150 @@
+//! Why a run cannot start or go on, by what the user can do.
+
+use super::tasks::RejectedTask;
+use crate::experiment::ExperimentError;
+use crate::scheduler::Fatal;
+use espalier_core::breaker::Tripped;
+use espalier_inference::models::OpenError;
+use espalier_plugin::PluginError;
+use espalier_store::{RunState, StoreError};
+use std::path::PathBuf;
+
+/// Why a run cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// Sandboxes cannot be made here, or not so.
+    #[error(transparent)]
+    Sandbox(#[from] espalier_sandbox::error::SandboxError),
+    /// The experiment file is wrong, or names what is not there; it says where.
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
+    /// The task file cannot be read, or holds no task.
+    #[error("{}: {problem}", path.display())]
+    Tasks {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: &'static str,
+        /// What the system said.
+        #[source]
+        source: Option<std::io::Error>,
+    },
+    /// Lines of the task file are no tasks, and the user did not ask to skip them.
+    #[error("{}: {} of {lines} lines are no tasks; the first: line {}: {}", path.display(), rejected.len(), rejected[0].line, rejected[0].reason)]
+    BadTasks {
+        /// The file.
+        path: PathBuf,
+        /// Lines that are not empty.
+        lines: u64,
+        /// The bad ones; at least one.
+        rejected: Vec<RejectedTask>,
+    },
+    /// The store refuses, or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A plugin cannot be used.
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
+    /// A model cannot be reached or used.
+    #[error("models.{name} cannot be used")]
+    Model {
+        /// The experiment's name of it.
+        name: String,
+        /// What is wrong.
+        #[source]
+        source: Box<OpenError>,
+        /// What to do.
+        hint: String,
+    },
+    /// A model went away in the middle of the run. What was finished is kept, the rest is open.
+    #[error("models.{name} went away: {problem}")]
+    Gone {
+        /// The experiment's name of it.
+        name: String,
+        /// What its server did last.
+        problem: String,
+        /// Whether it will not come back by itself.
+        for_good: bool,
+    },
+    /// A plugin failed again and again in the same way. What was finished is kept, the rest is open.
+    #[error("stopped: {0}")]
+    PluginFails(Box<Tripped>),
+    /// The source of tasks failed in the middle of the run. What had begun has ended, and further tasks are open.
+    #[error("no more tasks come: {0}")]
+    TasksFailed(String),
+    /// It was told to stop before there was a run.
+    #[error("stopped before the run began")]
+    StoppedEarly,
+    /// Another engine has taken the run over; this one wrote nothing more.
+    #[error("another engine has taken this run over: {0}")]
+    Fenced(String),
+    /// A task of the engine panicked or did not end. Nothing durable is lost.
+    #[error("{0}")]
+    Engine(String),
+}
+
+impl From<Fatal> for EngineError {
+    fn from(fatal: Fatal) -> Self {
+        match fatal {
+            Fatal::Fenced(reason) => EngineError::Fenced(reason),
+            Fatal::Store(error) => EngineError::Store(error),
+            Fatal::Opening(error) => *error,
+            Fatal::Hopeless(hopeless) => EngineError::Engine(format!("{hopeless:?}")),
+            Fatal::PluginFails(tripped) => EngineError::PluginFails(tripped),
+            Fatal::Tasks(failed) => EngineError::TasksFailed(failed.to_string()),
+            Fatal::Engine(text) => EngineError::Engine(text),
+        }
+    }
+}
+
+impl EngineError {
+    /// Where it leaves the run; `None`: the run is another engine's.
+    pub(super) fn leaves(&self) -> Option<RunState> {
+        match self {
+            EngineError::Store(StoreError::Fenced { .. }) | EngineError::Fenced(_) => None,
+            EngineError::StoppedEarly => Some(RunState::Stopped),
+            EngineError::Store(_) | EngineError::Engine(_) => Some(RunState::Failed),
+            EngineError::Sandbox(_)
+            | EngineError::Experiment(_)
+            | EngineError::Tasks { .. }
+            | EngineError::BadTasks { .. }
+            | EngineError::Plugin(_)
+            | EngineError::Model { .. }
+            | EngineError::Gone { .. }
+            | EngineError::PluginFails(_)
+            | EngineError::TasksFailed(_) => Some(RunState::Blocked),
+        }
+    }
+
+    /// What the user may do, if anything.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            EngineError::BadTasks { .. } => {
+                Some("mend the lines; `espalier run --skip-bad-tasks` goes on without them".to_owned())
+            }
+            EngineError::Store(error) => error.hint(),
+            EngineError::Model { hint, .. } => Some(hint.clone()),
+            EngineError::Gone { for_good: false, .. } => {
+                Some("what was finished is kept; the same command goes on when the server is back".to_owned())
+            }
+            EngineError::Gone { for_good: true, .. } => {
+                Some("what was finished is kept; mend this, and the same command goes on".to_owned())
+            }
+            EngineError::PluginFails(tripped) => Some(format!(
+                "mend {} `{}`, and the same command goes on: what it failed is done again, and what is finished is kept \
+                 (groups.plugin_failures_max = 0 never stops)",
+                tripped.failure.world, tripped.failure.plugin
+            )),
+            EngineError::TasksFailed(_) => {
+                Some("what was finished is kept; the same command goes on with what comes then".to_owned())
+            }
+            EngineError::Engine(_) => Some("the same command resumes the run".to_owned()),
+            EngineError::Experiment(_)
+            | EngineError::Tasks { .. }
+            | EngineError::Plugin(_)
+            | EngineError::StoppedEarly
+            | EngineError::Sandbox(_)
+            | EngineError::Fenced(_) => None,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The tasks of a run: a file that is read before it begins (`plan`), or a stream that is read as it comes (`stream`).
+
+use super::EngineError;
+use super::plan::{Plan, PlannedTasks};
+use super::stream::{self, Stream, Tally, TaskStream};
+use crate::experiment::{Experiment, STANDARD_INPUT, TaskOrder};
+use crate::progress::ProgressSender;
+use crate::scheduler::TaskSource;
+use espalier_core::limits::{Limits, LimitsFile};
+use espalier_core::task::Task;
+use espalier_store::{GroupOpened, Store};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What one group is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) task: Arc<Task>,
+    /// Which pass, from 0.
+    pub(crate) repeat: u32,
+    /// The line, where nobody else has it: it is kept with the group.
+    pub(crate) text: Option<String>,
+}
+
+/// A line that is no task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RejectedTask {
+    /// From 1.
+    pub line: u64,
+    /// The character of the line, from 1, where the fault is in one place.
+    pub column: Option<usize>,
+    /// Why.
+    pub reason: String,
+}
+
+/// What `[tasks]` names.
+#[derive(Clone, Debug)]
+pub(super) enum Tasks {
+    /// A file.
+    Planned(Arc<Plan>),
+    /// Standard input, or a file that is none of the regular kind: a named pipe.
+    Streamed(Arc<Stream>),
+}
+
+impl Tasks {
+    /// Reads, parses and orders the tasks of a file: a set may be large, so not on the runtime. A stream is not read yet.
+    pub(super) fn open(experiment: &Experiment, skip_bad: bool) -> Result<Tasks, EngineError> {
+        let file = &experiment.file;
+        let Some(path) = experiment.task_file() else {
+            let problem = "`tasks` names no source".to_owned();
+            return Err(experiment.refuse("tasks", problem, "add `source = \"tasks.jsonl\"`").into());
+        };
+        if !is_stream(&path) {
+            let plan = Plan::read(&path, &file.tasks, &file.limits, file.seed, skip_bad)?;
+            return Ok(Tasks::Planned(Arc::new(plan)));
+        }
+        let of_file = "is of a task file: a stream is read once, as it comes";
+        if file.tasks.repeat > 1 {
+            let problem = format!("`tasks.repeat` {of_file}");
+            return Err(experiment.refuse("tasks.repeat", problem, "write the tasks to a file").into());
+        }
+        if file.tasks.order != TaskOrder::File {
+            let problem = format!("`tasks.order` {of_file}");
+            return Err(experiment.refuse("tasks.order", problem, "write the tasks to a file").into());
+        }
+        Ok(Tasks::Streamed(Arc::new(Stream {
+            path,
+            limit: file.tasks.limit,
+            limits: file.limits.clone(),
+            sandboxes: file.sandbox.is_some(),
+            tally: Tally::default(),
+        })))
+    }
+
+    /// The content as it counts for what the run is; a stream has none.
+    pub(super) fn file_hash(&self) -> Option<&str> {
+        match self {
+            Tasks::Planned(plan) => Some(&plan.file_hash),
+            Tasks::Streamed(_) => None,
+        }
+    }
+
+    /// Groups of the whole run, where that is known: all passes, without the reserve of `replenish`.
+    pub(super) fn planned(&self) -> Option<u64> {
+        match self {
+            Tasks::Planned(plan) => Some(plan.wanted()),
+            Tasks::Streamed(stream) => stream.limit,
+        }
+    }
+
+    /// Groups that there are tasks for, where that is known.
+    pub(super) fn available(&self) -> Option<u64> {
+        match self {
+            Tasks::Planned(plan) => Some(plan.available()),
+            Tasks::Streamed(_) => None,
+        }
+    }
+
+    /// Tasks that the run takes, and those that were read; of a stream, those that came until now.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        match self {
+            Tasks::Planned(plan) => (plan.tasks(), plan.tasks_read()),
+            Tasks::Streamed(stream) => (stream.tally.tasks(), stream.tally.tasks()),
+        }
+    }
+
+    /// Lines that were rejected until now: how many, and the first of them.
+    pub(super) fn rejected(&self) -> (u64, Vec<RejectedTask>) {
+        match self {
+            Tasks::Planned(plan) => (plan.rejected.len() as u64, plan.rejected.clone()),
+            Tasks::Streamed(stream) => stream.tally.rejected(),
+        }
+    }
+
+    /// Whether any task may name a sandbox. Of a stream only such are taken as the experiment has sandboxes for.
+    pub(super) fn speaks_of_sandboxes(&self) -> bool {
+        match self {
+            Tasks::Planned(plan) => plan.speaks_of_sandboxes(),
+            Tasks::Streamed(stream) => stream.sandboxes,
+        }
+    }
+
+    /// The id of the task at this place, where it is known before the group opens.
+    pub(super) fn known(&self, group_index: u64) -> Option<Arc<Task>> {
+        match self {
+            Tasks::Planned(plan) => plan.slot(group_index).map(|slot| slot.task),
+            Tasks::Streamed(_) => None,
+        }
+    }
+
+    /// What gives tasks to new groups. `taken`: hashes by id of the tasks that groups of the run have.
+    pub(super) fn source(
+        &self,
+        taken: HashMap<String, String>,
+        progress: &ProgressSender,
+    ) -> Result<Box<dyn TaskSource<Task = Slot>>, EngineError> {
+        Ok(match self {
+            Tasks::Planned(plan) => Box::new(PlannedTasks(Arc::clone(plan))),
+            Tasks::Streamed(stream) => {
+                let refuse = |error| EngineError::Tasks {
+                    path: stream.path.clone(),
+                    problem: "cannot be read",
+                    source: Some(error),
+                };
+                let lines = stream::read(&stream.path).map_err(refuse)?;
+                Box::new(TaskStream::new(Arc::clone(stream), lines, taken, progress.clone()))
+            }
+        })
+    }
+
+    /// What a group is about that an earlier session opened.
+    pub(super) async fn again(&self, opened: &GroupOpened, store: &Store) -> Result<Slot, EngineError> {
+        let group_index = opened.group_index;
+        let lost = |why: String| EngineError::Engine(format!("the task of group {group_index}: {why}"));
+        match (self, &opened.task_text) {
+            (Tasks::Planned(plan), _) => plan.slot(group_index).ok_or_else(|| {
+                EngineError::Engine(format!(
+                    "group {group_index} has no task; the store knows of more groups"
+                ))
+            }),
+            (Tasks::Streamed(_), None) => Err(lost("the store has not kept it".to_owned())),
+            (Tasks::Streamed(stream), Some(hash)) => {
+                let bytes = store.blobs().read_whole(hash).await?;
+                let text = line_text(&bytes).map_err(&lost)?;
+                let task = read_task(text, &stream.limits).map_err(|(why, _)| lost(why))?;
+                Ok(Slot { task: Arc::new(task), repeat: opened.repeat, text: None })
+            }
+        }
+    }
+}
+
+/// Whether tasks are read as they come: standard input, and whatever is there and is no regular file.
+pub(crate) fn is_stream(path: &Path) -> bool {
+    let is_other = |path: &Path| {
+        let kind = std::fs::metadata(path).map(|metadata| metadata.file_type());
+        kind.is_ok_and(|kind| !kind.is_file() && !kind.is_dir())
+    };
+    path == Path::new(STANDARD_INPUT) || is_other(path)
+}
+
+/// What stands before UTF-8 where somebody wants to say so.
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// A line as text.
+pub(super) fn line_text(line: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(line).map_err(|error| format!("no UTF-8 behind byte {}", error.valid_up_to()))
+}
+
+/// The task of a line; else why it is none, and in which column.
+pub(super) fn read_task(line: &str, limits: &LimitsFile) -> Result<Task, (String, Option<usize>)> {
+    let task = Task::parse(line).map_err(|error| (error.to_string(), error.column()))?;
+    Limits::resolve(limits, &task.limits).map_err(|error| (error.to_string(), None))?;
+    Ok(task)
+}

@@ -1,0 +1,36 @@
+//! Where the tasks of new groups come from.
+
+use async_trait::async_trait;
+
+/// Gives tasks as they come. Owner: the run's loop, which asks for one at a time, and only when a group may open.
+///
+/// A source may be late (the next task is not there yet), endless, and longer than anybody knows. Which task a group got is
+/// durable with the group; a source is never asked for that of a group that an earlier session opened.
+#[async_trait]
+pub trait TaskSource: Send {
+    /// What a group is about.
+    type Task: Send + 'static;
+
+    /// The task of the group at this place, waiting for it as long as it takes; `None`: there is no further one. Cancel-safe:
+    /// a task that was not returned is returned by the next call.
+    async fn next(&mut self, group_index: u64) -> Result<Option<Self::Task>, SourceFailed>;
+
+    /// Groups that there are tasks for in all, where that is known.
+    fn groups(&self) -> Option<u64>;
+}
+
+/// Why no more tasks come, though there may be some. What has begun goes on to its end, and the run stays open.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SourceFailed(pub String);
+
+/// The next task, where one is wanted.
+pub(super) async fn next<T: Send + 'static>(
+    source: &mut dyn TaskSource<Task = T>,
+    wanted: Option<u64>,
+) -> Result<Option<T>, SourceFailed> {
+    match wanted {
+        Some(group_index) => source.next(group_index).await,
+        None => std::future::pending().await,
+    }
+}
