@@ -182,6 +182,7 @@ async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&st
             meter,
             seed: 1,
             start_ms: 0,
+            record_calls: false,
             cancel: CancelToken::new(),
         })
         .await;

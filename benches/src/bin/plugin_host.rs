@@ -298,6 +298,7 @@ fn harness(plugin: &Arc<Plugin>, settings: &Value, asked: &Arc<AtomicU32>) -> Ha
         meter: Arc::new(Meter::new(limits)),
         seed: 7,
         start_ms: 0,
+        record_calls: false,
         cancel: CancelToken::new(),
     }
 }

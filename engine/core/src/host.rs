@@ -38,6 +38,8 @@ pub trait Models: Send + Sync {
         messages: Vec<Message>,
         tools: Vec<Tool>,
     ) -> Result<Box<dyn Conversation>, Failure>;
+    /// A call that was made here, or on a conversation opened here, was cut by `limits.import_wall` a moment ago.
+    fn cut_by_import_wall(&self) {}
 }
 
 /// One branch of a conversation. The host holds the transcript and the token ledger; the guest holds a handle.

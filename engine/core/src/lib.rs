@@ -4,7 +4,7 @@
 //! parameter. The capabilities of a plugin (model, environment, blobs) are traits in [`host`]; the other engine
 //! crates implement them and never know one another.
 //!
-//! Reading order: [`task`] -> [`limits`], [`seed`] -> [`host`] with [`chat`] and [`failure`] -> [`meter`] -> [`ending`] ->
+//! Reading order: [`task`] -> [`limits`], [`seed`] -> [`host`] with [`chat`] and [`failure`] -> [`journal`] -> [`meter`] -> [`ending`] ->
 //! [`rollout`] -> [`group`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`]; [`plugin_failure`] -> [`breaker`]; [`control`].
 
 pub mod breaker;
@@ -17,6 +17,7 @@ pub mod escalation;
 pub mod failure;
 pub mod group;
 pub mod host;
+pub mod journal;
 pub mod ledger;
 pub mod limits;
 pub mod meter;

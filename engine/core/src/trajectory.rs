@@ -2,6 +2,7 @@
 
 use crate::chat::{Message, Tool, ToolCall, Usage};
 use crate::ending::Report;
+use crate::journal::{Digest, Payload, Verdict};
 use crate::plugin_failure::PluginFailure;
 use crate::samples::{Call, Excluded, Segment, Trajectory};
 use crate::task::TaskView;
@@ -125,8 +126,8 @@ pub struct Step {
     pub info: String,
 }
 
-/// One import of a guest, as the record keeps it: without the bytes that were passed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// One call of a guest to the host, as the record keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostCall {
     /// Number of the call in its instance, from 0; logs are not counted.
     pub number: u64,
@@ -136,15 +137,30 @@ pub struct HostCall {
     pub start_us: u64,
     /// Microseconds it took; 0 for one that is answered on the spot (clock, random numbers, settings, counters).
     pub duration_us: u64,
-    /// Bytes from the guest.
+    /// Bytes of the texts, byte strings and numbers from the guest.
     pub bytes_in: u64,
-    /// Bytes to the guest.
+    /// Bytes of the texts, byte strings and numbers to the guest.
     pub bytes_out: u64,
     /// The failure it returned.
     pub failure: Option<String>,
+    /// What the guest's clock says from here to its next call, ms since 1970; 0 in records of engines before.
+    #[serde(default)]
+    pub clock_ms: u64,
+    /// Of the arguments ([`crate::journal::Call`]); none in records of engines before.
+    #[serde(default)]
+    pub asked: Option<Digest>,
+    /// Of what the guest was told ([`crate::journal::Reply`]); none in records of engines before.
+    #[serde(default)]
+    pub told: Option<Digest>,
+    /// Whether it was let through. A call that cannot fail (`clock.now-ms`) is answered all the same.
+    #[serde(default, skip_serializing_if = "Verdict::is_passed")]
+    pub verdict: Verdict,
     /// What was asked and what came of it, in short, where the numbers do not say it: a command and how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<Box<str>>,
+    /// Arguments and reply, where `record_calls` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Box<Payload>>,
 }
 
 /// One line of a plugin's log.

@@ -209,6 +209,9 @@ pub struct ShowArgs {
     /// Of a rollout: every call of the harness to the host, with its time and bytes.
     #[arg(long)]
     pub calls: bool,
+    /// With --calls: their arguments and replies too, where the experiment says `record_calls = true`.
+    #[arg(long, requires = "calls")]
+    pub full: bool,
     /// Of a rollout: what its plugins logged, all of it.
     #[arg(long)]
     pub logs: bool,

@@ -77,6 +77,10 @@ pub struct ExperimentFile {
     /// Bounds of one rollout.
     #[serde(default)]
     pub limits: LimitsFile,
+    /// Whether what each call of the harness to the host passed and returned is kept with its rollout, up to 64 KiB of each and
+    /// 16 MiB in all. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub record_calls: bool,
     /// What `espalier task check` expects.
     #[serde(default)]
     pub check: CheckConfig,

@@ -3,6 +3,7 @@
 //! Standard output carries results alone; progress, messages and logs go to standard error. A reader that closes the
 //! pipe ends the output quietly.
 
+pub(crate) mod calls_view;
 pub mod causes_view;
 pub mod compare_view;
 pub mod pace;

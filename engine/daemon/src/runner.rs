@@ -91,6 +91,8 @@ pub struct Runner {
     pub groups: GroupsConfig,
     /// `[[rewards]]`.
     pub rewards: Vec<RewardConfig>,
+    /// Whether arguments and replies of the harness's calls are kept.
+    pub record_calls: bool,
     /// Whether the harness sees the private part of the task.
     pub private_task: bool,
     /// Makes sandboxes, where experiment or tasks speak of any.
@@ -195,6 +197,7 @@ impl Runner {
             meter,
             seed: self.scope(group, start).seed(Purpose::Harness, 0),
             start_ms: now_ms(),
+            record_calls: self.record_calls,
             cancel: start.cancel.clone(),
         };
         run.capabilities.environments.get_or_insert_with(|| Arc::clone(&absent) as Arc<dyn Environments>);

@@ -136,6 +136,8 @@ pub(crate) struct Record {
     pub(crate) transcript: Transcript,
     pub(crate) model_time: Duration,
     pub(crate) lost: Option<String>,
+    /// The last call was dropped while the policy's server owed it an answer.
+    pub(crate) unanswered: bool,
     /// A model that was asked for and is not there.
     missing: Option<String>,
     /// Answers of the policy.
@@ -245,6 +247,15 @@ impl Models for RolloutModels {
         };
         let talk = Talk::open(self.shared.clone(), found.clone(), messages, tools).await?;
         Ok(Box::new(talk))
+    }
+
+    /// Where it waited for the policy's server, the policy is lost: nobody else has kept the harness waiting.
+    fn cut_by_import_wall(&self) {
+        let wall = self.shared.context.meter.limits().import_wall;
+        let mut record = self.shared.record();
+        if std::mem::take(&mut record.unanswered) {
+            record.lost = Some(format!("no answer within {} s", wall.as_secs()));
+        }
     }
 }
 

@@ -13,7 +13,6 @@ pub(crate) mod harness {
             "espalier:base/settings": trappable,
             "espalier:base/clock": trappable,
             "espalier:base/random": trappable,
-            "espalier:model/conversations.[method]conversation.usage": trappable,
             "espalier:model/conversations.[drop]conversation": trappable,
             "espalier:environment/environments.[drop]environment": trappable,
             "espalier:sandbox/sandboxes.[drop]sandbox": trappable,

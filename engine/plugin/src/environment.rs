@@ -134,6 +134,7 @@ impl EnvironmentHost {
             start_ms: run.start_ms,
             frozen: true,
             closed: None,
+            record_calls: false,
         });
         let kill = gate.kill_switch();
         let cpu = Arc::clone(&gate.cpu);

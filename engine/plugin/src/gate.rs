@@ -10,6 +10,9 @@ use crate::cpu::CpuClock;
 use crate::logs::Logs;
 use crate::trap::Stop;
 use espalier_core::failure::{BudgetKind, Failure};
+use espalier_core::journal::{
+    Call, Limit, Measured, PAYLOAD_BYTES_MAX, PAYLOADS_BYTES_MAX, Payload, Reply, Verdict, measure,
+};
 use espalier_core::limits::{DurationText, GRACE, GRACE_CALLS};
 use espalier_core::meter::Meter;
 use espalier_core::trajectory::HostCall;
@@ -39,6 +42,8 @@ pub(crate) struct GateSetup {
     pub(crate) frozen: bool,
     /// Why imports are refused altogether, while a plugin describes its settings.
     pub(crate) closed: Option<&'static str>,
+    /// Whether arguments and replies are kept with the record, within their bounds.
+    pub(crate) record_calls: bool,
 }
 
 /// The choke point of one instance.
@@ -65,7 +70,11 @@ pub(crate) struct Gate {
     kill: Arc<AtomicBool>,
     calls: Vec<HostCall>,
     total: u64,
-    last: &'static str,
+    last: Cow<'static, str>,
+    /// Of the last call.
+    verdict: Verdict,
+    /// Bytes of arguments and replies that may still be kept; `None`: none are.
+    payload_bytes_left: Option<u64>,
 }
 
 /// What is left to a guest after its first budget error.
@@ -75,12 +84,29 @@ struct Grace {
     until: Instant,
 }
 
+/// A call as the guest makes it.
+pub(crate) struct Asked {
+    name: Cow<'static, str>,
+    measured: Measured,
+    /// Kept for the record.
+    call: Option<Call<'static>>,
+}
+
 /// A call under way.
 pub(crate) struct Entered {
-    name: &'static str,
+    asked: Asked,
     at: Instant,
-    bytes_in: u64,
     refusal: Option<Failure>,
+}
+
+impl Entered {
+    /// What became of a call that was refused.
+    fn refused(refusal: &Failure) -> Verdict {
+        match refusal {
+            Failure::Cancelled => Verdict::Cancelled,
+            _ => Verdict::Refused,
+        }
+    }
 }
 
 impl Gate {
@@ -107,26 +133,63 @@ impl Gate {
             kill: Arc::new(AtomicBool::new(false)),
             calls: Vec::new(),
             total: 0,
-            last: "none",
+            last: Cow::Borrowed("none"),
+            verdict: Verdict::Passed,
+            payload_bytes_left: setup.record_calls.then_some(PAYLOADS_BYTES_MAX),
         }
+    }
+
+    /// A call as it will be recorded.
+    #[inline]
+    pub(crate) fn asked(&mut self, call: Call<'_>) -> Asked {
+        let (name, measured) = (call.name(), measure(&call));
+        let call = self.keeps(measured).then(|| call.into_owned());
+        Asked { name, measured, call }
+    }
+
+    /// The same, where the arguments may be none for this function.
+    pub(crate) fn checked<A>(
+        &mut self,
+        name: &'static str,
+        arguments: &Result<A, Failure>,
+        call: impl FnOnce(&A) -> Call<'_>,
+    ) -> Asked {
+        let call = match arguments {
+            Ok(arguments) => call(arguments),
+            Err(failure) => Call::Invalid { import: Cow::Borrowed(name), failure: Cow::Borrowed(failure) },
+        };
+        self.asked(call)
+    }
+
+    /// Whether something of this size is kept, counting it.
+    #[inline]
+    fn keeps(&mut self, measured: Measured) -> bool {
+        let Some(left) = &mut self.payload_bytes_left else { return false };
+        if measured.bytes > PAYLOAD_BYTES_MAX.min(*left) {
+            return false;
+        }
+        *left -= measured.bytes;
+        true
     }
 
     /// An import that takes no time: random numbers, what a conversation is told. The clock is read once, at its start.
     #[inline]
     pub(crate) fn pass_now<T>(
         &mut self,
-        name: &'static str,
-        bytes_in: u64,
+        asked: Asked,
         work: impl FnOnce(&Gate) -> Result<T, Failure>,
-        bytes_out: impl FnOnce(&T) -> u64,
+        reply: impl FnOnce(&T) -> Reply<'_>,
     ) -> wasmtime::Result<Result<T, Failure>> {
-        let mut entered = self.enter(name, bytes_in)?;
-        let result = match entered.refusal.take() {
-            Some(refusal) => Err(refusal),
-            None => work(self),
+        let mut entered = self.enter(asked)?;
+        let (result, verdict) = match entered.refusal.take() {
+            Some(refusal) => {
+                let verdict = Entered::refused(&refusal);
+                (Err(refusal), verdict)
+            }
+            None => (work(self), Verdict::Passed),
         };
-        let bytes = result.as_ref().map_or(0, bytes_out);
-        self.leave(&entered, entered.at, bytes, result.as_ref().err(), None);
+        let now = entered.at;
+        self.leave(entered, now, told(&result, reply), result.as_ref().err(), verdict, None);
         Ok(result)
     }
 
@@ -134,14 +197,16 @@ impl Gate {
     #[inline]
     pub(crate) fn pass_always<T>(
         &mut self,
-        name: &'static str,
+        asked: Asked,
         work: impl FnOnce(&Gate) -> T,
-        bytes_out: impl FnOnce(&T) -> u64,
+        reply: impl FnOnce(&T) -> Reply<'_>,
     ) -> wasmtime::Result<T> {
-        let mut entered = self.enter(name, 0)?;
+        let mut entered = self.enter(asked)?;
         let refusal = entered.refusal.take();
         let result = work(self);
-        self.leave(&entered, entered.at, bytes_out(&result), refusal.as_ref(), None);
+        let verdict = refusal.as_ref().map_or(Verdict::Passed, Entered::refused);
+        let now = entered.at;
+        self.leave(entered, now, reply(&result), refusal.as_ref(), verdict, None);
         Ok(result)
     }
 
@@ -149,32 +214,36 @@ impl Gate {
     /// grace is out of time, or the run is cancelled; then it is dropped.
     pub(crate) async fn pass<T: Send + 'static>(
         &mut self,
-        name: &'static str,
-        bytes_in: u64,
+        asked: Asked,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-        bytes_out: impl FnOnce(&T) -> u64,
+        reply: impl FnOnce(&T) -> Reply<'_>,
     ) -> wasmtime::Result<Result<T, Failure>> {
-        self.pass_noted(name, bytes_in, work, bytes_out, |_| None).await
+        self.pass_noted(asked, work, Ok, reply, |_| None).await
     }
 
-    /// The same, with a note for people in the record: what was asked and, where there is a result, what came of it.
-    pub(crate) async fn pass_noted<T: Send + 'static>(
+    /// The same, with what is made of the result before the guest is told, and a note for people in the record: what was asked
+    /// and, where there is a result, what came of it.
+    pub(crate) async fn pass_noted<T: Send + 'static, U>(
         &mut self,
-        name: &'static str,
-        bytes_in: u64,
+        asked: Asked,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-        bytes_out: impl FnOnce(&T) -> u64,
-        note: impl FnOnce(Option<&T>) -> Option<Box<str>>,
-    ) -> wasmtime::Result<Result<T, Failure>> {
-        let mut entered = self.enter(name, bytes_in)?;
-        let result = match entered.refusal.take() {
-            Some(refusal) => Err(refusal),
-            None => self.wait(entered.at, name, work).await,
+        take: impl FnOnce(T) -> Result<U, Failure>,
+        reply: impl FnOnce(&U) -> Reply<'_>,
+        note: impl FnOnce(Option<&U>) -> Option<Box<str>>,
+    ) -> wasmtime::Result<Result<U, Failure>> {
+        let mut entered = self.enter(asked)?;
+        let (result, verdict) = match entered.refusal.take() {
+            Some(refusal) => {
+                let verdict = Entered::refused(&refusal);
+                (Err(refusal), verdict)
+            }
+            None => self.wait(entered.at, &entered.asked.name, work).await,
         };
-        let bytes = result.as_ref().map_or(0, bytes_out);
+        let result = result.and_then(take);
         let now = Instant::now();
         self.move_clock(now);
-        self.leave(&entered, now, bytes, result.as_ref().err(), note(result.as_ref().ok()));
+        let note = note(result.as_ref().ok());
+        self.leave(entered, now, told(&result, reply), result.as_ref().err(), verdict, note);
         Ok(result)
     }
 
@@ -200,51 +269,67 @@ impl Gate {
     async fn wait<T: Send + 'static>(
         &mut self,
         at: Instant,
-        name: &'static str,
+        name: &str,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> (Result<T, Failure>, Verdict) {
         let import_wall = self.meter.limits().import_wall;
-        let (mut until, mut out_of_time) = (
-            at + import_wall,
-            Failure::Unavailable(format!(
-                "{name} did not end within limits.import_wall = {}",
-                DurationText(import_wall)
-            )),
-        );
+        let mut until = at + import_wall;
+        let mut limit = Limit::Import;
         if let Some(deadline) = self.deadline.filter(|deadline| *deadline < until) {
-            (until, out_of_time) = (deadline, Failure::Budget(BudgetKind::Wall));
+            (until, limit) = (deadline, Limit::Wall);
         }
         if let Some(turn) = self.turn_until.filter(|turn| *turn < until) {
-            (until, out_of_time) = (turn, turn_budget());
+            (until, limit) = (turn, Limit::Turn);
         }
         if let Some(grace) = self.grace.as_ref().filter(|grace| grace.until < until) {
-            (until, out_of_time) = (grace.until, grace.cause.clone());
+            (until, limit) = (grace.until, Limit::Grace);
         }
         let cancel = self.cancel.clone();
         // Owned by this call, which aborts it when it is dropped itself; a panic in it is reported as `unavailable`.
         let task = AbortOnDrop(self.io.spawn(async move {
             tokio::select! {
                 biased;
-                result = work => result,
-                () = cancel.cancelled() => Err(Failure::Cancelled),
-                () = tokio::time::sleep_until(until.into()) => Err(out_of_time),
+                result = work => Ok(result),
+                () = cancel.cancelled() => Err(Verdict::Cancelled),
+                () = tokio::time::sleep_until(until.into()) => Err(Verdict::Cut(limit)),
             }
         }));
-        task.await.unwrap_or_else(|error| {
-            Err(Failure::Unavailable(if error.is_panic() {
-                format!("{name}: the host's own code panicked")
-            } else {
-                format!("{name}: the engine is shutting down")
-            }))
-        })
+        match task.await {
+            Ok(Ok(result)) => (result, Verdict::Passed),
+            Ok(Err(verdict)) => (Err(self.cut(name, verdict)), verdict),
+            Err(error) => {
+                let why = if error.is_panic() {
+                    format!("{name}: the host's own code panicked")
+                } else {
+                    format!("{name}: the engine is shutting down")
+                };
+                (Err(Failure::Unavailable(why)), Verdict::Passed)
+            }
+        }
+    }
+
+    /// What the guest is told of a call that was cut.
+    fn cut(&self, name: &str, verdict: Verdict) -> Failure {
+        match verdict {
+            Verdict::Cut(Limit::Import) => Failure::Unavailable(format!(
+                "{name} did not end within limits.import_wall = {}",
+                DurationText(self.meter.limits().import_wall)
+            )),
+            Verdict::Cut(Limit::Turn) => turn_budget(),
+            Verdict::Cut(Limit::Grace) => {
+                self.grace.as_ref().map_or(Failure::Cancelled, |grace| grace.cause.clone())
+            }
+            Verdict::Cut(Limit::Wall) => Failure::Budget(BudgetKind::Wall),
+            Verdict::Cancelled | Verdict::Passed | Verdict::Refused => Failure::Cancelled,
+        }
     }
 
     /// Admits, refuses or stops.
     #[inline]
-    fn enter(&mut self, name: &'static str, bytes_in: u64) -> wasmtime::Result<Entered> {
+    fn enter(&mut self, asked: Asked) -> wasmtime::Result<Entered> {
         let at = Instant::now();
         if let Some(reason) = self.closed {
-            return Err(Stop::Closed { import: name, reason }.into());
+            return Err(Stop::Closed { import: asked.name, reason }.into());
         }
         if let Some(grace) = &mut self.grace {
             if grace.calls_left == 0 || at > grace.until {
@@ -253,7 +338,7 @@ impl Gate {
             grace.calls_left -= 1;
         }
         self.total += 1;
-        self.last = name;
+        self.last.clone_from(&asked.name);
         self.move_clock(at);
         self.logs.went_on(self.total);
         let refusal = if self.cancel.is_cancelled() {
@@ -265,35 +350,48 @@ impl Gate {
         } else {
             self.meter.take_host_call().err()
         };
-        Ok(Entered { name, at, bytes_in, refusal })
+        Ok(Entered { asked, at, refusal })
     }
 
     /// Records the result and starts the grace where it is the first budget error.
     #[inline]
     fn leave(
         &mut self,
-        entered: &Entered,
+        entered: Entered,
         now: Instant,
-        bytes_out: u64,
+        reply: Reply<'_>,
         failure: Option<&Failure>,
+        verdict: Verdict,
         note: Option<Box<str>>,
     ) {
         self.cpu.note_call();
+        self.verdict = verdict;
         if let Some(failure) = failure {
             self.see_failure(now, failure);
         }
-        if self.calls.len() < RECORDED_MAX {
-            self.calls.push(HostCall {
-                number: self.calls.len() as u64,
-                name: Cow::Borrowed(entered.name),
-                start_us: micros(entered.at.saturating_duration_since(self.started)),
-                duration_us: micros(now.saturating_duration_since(entered.at)),
-                bytes_in: entered.bytes_in,
-                bytes_out,
-                failure: failure.map(ToString::to_string),
-                note,
-            });
+        if self.calls.len() >= RECORDED_MAX {
+            return;
         }
+        let Entered { asked, at, .. } = entered;
+        let told = measure(&reply);
+        let reply = self.keeps(told).then(|| reply.into_owned());
+        let payload = Payload { call: asked.call, reply };
+        let is_kept = payload.call.is_some() || payload.reply.is_some();
+        self.calls.push(HostCall {
+            number: self.calls.len() as u64,
+            name: asked.name,
+            start_us: micros(at.saturating_duration_since(self.started)),
+            duration_us: micros(now.saturating_duration_since(at)),
+            bytes_in: asked.measured.bytes,
+            bytes_out: told.bytes,
+            failure: failure.map(ToString::to_string),
+            clock_ms: self.now_ms,
+            asked: Some(asked.measured.digest),
+            told: Some(told.digest),
+            verdict,
+            note,
+            payload: is_kept.then(|| Box::new(payload)),
+        });
     }
 
     fn see_failure(&mut self, now: Instant, failure: &Failure) {
@@ -389,6 +487,11 @@ impl Gate {
         self.refused || self.wall || self.turn_wall || self.cancel.is_cancelled()
     }
 
+    /// Whether the last import was let through.
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
     /// Imports so far.
     pub(crate) fn total(&self) -> u64 {
         self.total
@@ -405,6 +508,14 @@ impl Gate {
     /// The record of all imports.
     pub(crate) fn take_calls(&mut self) -> Vec<HostCall> {
         std::mem::take(&mut self.calls)
+    }
+}
+
+/// What the guest is told, as it is recorded.
+fn told<'a, T>(result: &'a Result<T, Failure>, reply: impl FnOnce(&'a T) -> Reply<'a>) -> Reply<'a> {
+    match result {
+        Ok(value) => reply(value),
+        Err(failure) => Reply::Failed(Cow::Borrowed(failure)),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::gate::Gate;
 use crate::wasi::Wasi;
-use espalier_core::chat::Usage;
 use espalier_core::host::sandbox::{Process, Sandbox, Shell};
 use espalier_core::host::{Capabilities, Conversation, Environment};
 use rand_chacha::ChaCha12Rng;
@@ -20,8 +19,6 @@ const HANDLES_MAX: usize = 4_096;
 pub struct OpenConversation {
     /// Shared with the call under way, so that a call that is cut leaves the conversation here.
     pub(crate) inner: Arc<Mutex<Box<dyn Conversation>>>,
-    /// The last counters that were seen, for the moment in which a cut call still holds the lock.
-    pub(crate) usage: Usage,
 }
 
 /// A handle of `espalier:environment/environments.environment`.

@@ -39,6 +39,8 @@ pub struct HarnessRun {
     pub seed: u64,
     /// What `clock` says at the start, ms since 1970.
     pub start_ms: u64,
+    /// Whether arguments and replies of its calls are kept, within their bounds ([`espalier_core::journal`]).
+    pub record_calls: bool,
     /// Stops it: imports fail as `cancelled`, then it has the grace of a budget error.
     pub cancel: CancelToken,
 }
@@ -80,6 +82,7 @@ pub(crate) async fn run(host: &Inner, run: HarnessRun) -> HarnessOutcome {
         start_ms: run.start_ms,
         frozen: false,
         closed: None,
+        record_calls: run.record_calls,
     });
     let cpu = Arc::clone(&gate.cpu);
     let store = guest::store(

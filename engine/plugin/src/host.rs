@@ -362,6 +362,7 @@ impl Inner {
             start_ms: 0,
             frozen: true,
             closed: Some(why),
+            record_calls: false,
             meter: Arc::new(Meter::new(limits.clone())),
         });
         let setup = GuestSetup {

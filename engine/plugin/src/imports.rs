@@ -12,15 +12,18 @@ use crate::bindings::reward::espalier::plugin::scores;
 use crate::convert::{
     completion_out, failure_out, messages_in, observation_out, options_in, step_out, tools_in, usage_out,
 };
+use crate::gate::Asked;
 use crate::guest::{Guest, OpenConversation, OpenEnvironment};
-use espalier_core::chat::{Completion, Usage};
+use espalier_core::chat::Completion;
 use espalier_core::failure::Failure;
 use espalier_core::host::{Blobs, Conversation};
+use espalier_core::journal::{Bytes, Call, Handle, Limit, Reply, Verdict};
 use espalier_core::trajectory::LogSource;
 use rand_chacha::rand_core::Rng;
+use std::borrow::Cow;
 use std::sync::Arc;
 use tokio::sync::Mutex;
-use wasmtime::component::Resource;
+use wasmtime::component::{Resource, ResourceTable};
 
 /// Largest slice of a blob that one call reads.
 const READ_BYTES_MAX: u32 = 1 << 20;
@@ -35,6 +38,20 @@ const BRANCHES_MAX: u32 = 256;
 
 /// What an import gives back: a trap, or the WIT result.
 type Answer<T> = wasmtime::Result<Result<T, types::Failure>>;
+
+/// How a handle is named in the record.
+fn handle<T: 'static>(resource: &Resource<T>) -> Handle {
+    Handle(resource.rep())
+}
+
+/// What a guest is given to hold.
+fn hold<T: Send + 'static>(table: &mut ResourceTable, held: T) -> Result<Resource<T>, Failure> {
+    table.push(held).map_err(|_| Failure::Invalid("too many open handles; drop some".to_owned()))
+}
+
+fn opened<T: 'static>(resource: &Resource<T>) -> Reply<'_> {
+    Reply::Opened(handle(resource))
+}
 
 impl types::Host for Guest {}
 impl messages::Host for Guest {}
@@ -58,13 +75,15 @@ impl log::Host for Guest {
 impl settings::Host for Guest {
     fn get(&mut self) -> wasmtime::Result<String> {
         let settings = &self.settings;
-        self.gate.pass_always("settings.get", |_| settings.clone(), |json| json.len() as u64)
+        let asked = self.gate.asked(Call::SettingsGet {});
+        self.gate.pass_always(asked, |_| settings.clone(), |json| Reply::Text(Cow::Borrowed(json)))
     }
 }
 
 impl clock::Host for Guest {
     fn now_ms(&mut self) -> wasmtime::Result<u64> {
-        self.gate.pass_always("clock.now-ms", crate::gate::Gate::now_ms, |_| 8)
+        let asked = self.gate.asked(Call::ClockNow {});
+        self.gate.pass_always(asked, crate::gate::Gate::now_ms, |now| Reply::Number(*now))
     }
 }
 
@@ -81,7 +100,8 @@ impl random::Host for Guest {
             random.fill_bytes(&mut bytes);
             Ok(bytes)
         };
-        let drawn = self.gate.pass_now("random.bytes", 4, draw, |bytes| bytes.len() as u64)?;
+        let asked = self.gate.asked(Call::RandomBytes { length });
+        let drawn = self.gate.pass_now(asked, draw, |bytes| Reply::Bytes(bytes.into()))?;
         Ok(drawn.map_err(failure_out))
     }
 
@@ -100,7 +120,8 @@ impl random::Host for Guest {
                 }
             }
         };
-        Ok(self.gate.pass_now("random.below", 8, draw, |_| 8)?.map_err(failure_out))
+        let asked = self.gate.asked(Call::RandomBelow { bound });
+        Ok(self.gate.pass_now(asked, draw, |drawn| Reply::Number(*drawn))?.map_err(failure_out))
     }
 }
 
@@ -108,57 +129,58 @@ impl Guest {
     fn the_blobs(&self) -> Result<Arc<dyn Blobs>, Failure> {
         self.capabilities.blobs.clone().ok_or_else(|| Failure::Denied("espalier:base/blobs".to_owned()))
     }
+}
 
-    async fn read_blob(
-        &mut self,
-        name: &'static str,
-        blob: String,
-        offset: u64,
-        length: u32,
-    ) -> wasmtime::Result<Result<Vec<u8>, Failure>> {
-        let blobs = self.the_blobs();
-        let bytes_in = blob.len() as u64 + 12;
-        let work = async move {
-            if length > READ_BYTES_MAX {
-                return Err(Failure::Invalid(format!("length {length} is over {READ_BYTES_MAX}")));
-            }
-            blobs?.read(&blob, offset, length).await
-        };
-        self.gate.pass(name, bytes_in, work, |bytes| bytes.len() as u64).await
+/// A slice of a blob.
+async fn read_blob(
+    blobs: Result<Arc<dyn Blobs>, Failure>,
+    blob: String,
+    offset: u64,
+    length: u32,
+) -> Result<Vec<u8>, Failure> {
+    if length > READ_BYTES_MAX {
+        return Err(Failure::Invalid(format!("length {length} is over {READ_BYTES_MAX}")));
     }
+    blobs?.read(&blob, offset, length).await
 }
 
 impl blobs::Host for Guest {
     async fn stat(&mut self, blob: String) -> Answer<blobs::Info> {
         let blobs = self.the_blobs();
-        let bytes_in = blob.len() as u64;
+        let asked = self.gate.asked(Call::BlobStat { blob: Cow::Borrowed(&blob) });
         let work = async move { blobs?.stat(&blob).await };
-        let info =
-            self.gate.pass("blobs.stat", bytes_in, work, |info| 8 + info.media_type.len() as u64).await?;
+        let info = self.gate.pass(asked, work, |info| Reply::Blob(Cow::Borrowed(info))).await?;
         Ok(info
             .map(|info| blobs::Info { length: info.length, media_type: info.media_type, extra: None })
             .map_err(failure_out))
     }
 
     async fn read(&mut self, blob: String, offset: u64, length: u32) -> Answer<Vec<u8>> {
-        Ok(self.read_blob("blobs.read", blob, offset, length).await?.map_err(failure_out))
+        let asked = self.gate.asked(Call::BlobRead { blob: Cow::Borrowed(&blob), offset, length });
+        let work = read_blob(self.the_blobs(), blob, offset, length);
+        let read = self.gate.pass(asked, work, |bytes| Reply::Bytes(bytes.into())).await?;
+        Ok(read.map_err(failure_out))
     }
 
     async fn read_text(&mut self, blob: String, offset: u64, length: u32) -> Answer<String> {
-        let bytes = self.read_blob("blobs.read-text", blob, offset, length).await?;
-        Ok(bytes.map(|bytes| whole_characters(&bytes, offset > 0)).map_err(failure_out))
+        let asked = self.gate.asked(Call::BlobReadText { blob: Cow::Borrowed(&blob), offset, length });
+        let bytes = read_blob(self.the_blobs(), blob, offset, length);
+        let work = async move { Ok(whole_characters(&bytes.await?, offset > 0)) };
+        let read = self.gate.pass(asked, work, |text| Reply::Text(Cow::Borrowed(text))).await?;
+        Ok(read.map_err(failure_out))
     }
 
     async fn put(&mut self, bytes: Vec<u8>, media_type: String) -> Answer<String> {
         let blobs = self.the_blobs();
-        let bytes_in = (bytes.len() + media_type.len()) as u64;
+        let call = Call::BlobPut { bytes: Bytes::from(&bytes), media_type: Cow::Borrowed(&media_type) };
+        let asked = self.gate.asked(call);
         let work = async move {
             if bytes.len() > PUT_BYTES_MAX {
                 return Err(Failure::Invalid(format!("{} bytes are over {PUT_BYTES_MAX}", bytes.len())));
             }
             blobs?.put(bytes, &media_type).await
         };
-        let blob = self.gate.pass("blobs.put", bytes_in, work, |blob| blob.len() as u64).await?;
+        let blob = self.gate.pass(asked, work, |blob| Reply::Text(Cow::Borrowed(blob))).await?;
         Ok(blob.map_err(failure_out))
     }
 }
@@ -186,46 +208,43 @@ fn whole_characters(mut bytes: &[u8], cut_before: bool) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn bytes_of_messages(messages: &[messages::Message]) -> u64 {
-    let part_bytes = |part: &messages::Part| match part {
-        messages::Part::Text(text)
-        | messages::Part::TextBlob(text)
-        | messages::Part::Image(text)
-        | messages::Part::Other(text) => text.len(),
-        messages::Part::ToolCall(call) => call.id.len() + call.name.len() + call.arguments.len(),
-        messages::Part::ToolResult(result) => result.call_id.len() + result.text.len(),
-    };
-    messages.iter().flat_map(|message| &message.parts).map(part_bytes).sum::<usize>() as u64
-}
-
-fn bytes_of_completion(completion: &Completion) -> u64 {
-    let calls: usize =
-        completion.tool_calls.iter().map(|call| call.id.len() + call.name.len() + call.arguments.len()).sum();
-    (completion.message.joined_text().len() + calls) as u64
-}
-
 /// A conversation that calls can hold, one at a time.
 type Shared = Arc<Mutex<Box<dyn Conversation>>>;
 
 impl Guest {
+    /// A call that may wait for a model's server: where it waited too long, the models are told.
+    async fn ask_model<T: Send + 'static, U>(
+        &mut self,
+        asked: Asked,
+        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        take: impl FnOnce(&mut ResourceTable, T) -> Result<U, Failure>,
+        reply: impl FnOnce(&U) -> Reply<'_>,
+    ) -> wasmtime::Result<Result<U, Failure>> {
+        let table = &mut self.table;
+        let take = |value| take(table, value);
+        let answer = self.gate.pass_noted(asked, work, take, reply, |_| None).await?;
+        if let (Verdict::Cut(Limit::Import), Some(models)) = (self.gate.verdict(), &self.capabilities.models)
+        {
+            models.cut_by_import_wall();
+        }
+        Ok(answer)
+    }
+
     fn conversation(&self, handle: &Resource<OpenConversation>) -> wasmtime::Result<Shared> {
         Ok(Arc::clone(&self.table.get(handle)?.inner))
     }
+}
 
-    fn keep(
-        &mut self,
-        conversation: Box<dyn Conversation>,
-    ) -> Result<Resource<OpenConversation>, types::Failure> {
-        let usage = conversation.usage();
-        self.table
-            .push(OpenConversation { inner: Arc::new(Mutex::new(conversation)), usage })
-            .map_err(|_| types::Failure::Invalid("too many open handles; drop some".to_owned()))
-    }
+fn as_it_is<T>(_: &mut ResourceTable, value: T) -> Result<T, Failure> {
+    Ok(value)
+}
 
-    fn see_usage(&mut self, handle: &Resource<OpenConversation>, usage: &Usage) -> wasmtime::Result<()> {
-        self.table.get_mut(handle)?.usage = usage.clone();
-        Ok(())
-    }
+/// For the guest to hold.
+fn keep(
+    table: &mut ResourceTable,
+    conversation: Box<dyn Conversation>,
+) -> Result<Resource<OpenConversation>, Failure> {
+    hold(table, OpenConversation { inner: Arc::new(Mutex::new(conversation)) })
 }
 
 impl conversations::Host for Guest {
@@ -235,18 +254,18 @@ impl conversations::Host for Guest {
         messages: Vec<messages::Message>,
         tools: Vec<conversations::Tool>,
     ) -> Answer<Resource<OpenConversation>> {
-        let tool_bytes: usize =
-            tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.parameters.len()).sum();
-        let bytes_in = bytes_of_messages(&messages) + (model.len() + tool_bytes) as u64;
+        let (messages, tools) = (messages_in(messages), tools_in(tools));
+        let asked = self.gate.asked(Call::OpenConversation {
+            model: Cow::Borrowed(&model),
+            messages: Cow::Borrowed(&messages),
+            tools: Cow::Borrowed(&tools),
+        });
         let models = self.capabilities.models.clone();
         let work = async move {
             let models = models.ok_or_else(|| Failure::Denied("espalier:model/conversations".to_owned()))?;
-            models.open(&model, messages_in(messages), tools_in(tools)).await
+            models.open(&model, messages, tools).await
         };
-        match self.gate.pass("conversations.open", bytes_in, work, |_| 0).await? {
-            Ok(conversation) => Ok(self.keep(conversation)),
-            Err(failure) => Ok(Err(failure_out(failure))),
-        }
+        Ok(self.ask_model(asked, work, keep, opened).await?.map_err(failure_out))
     }
 }
 
@@ -257,9 +276,11 @@ impl conversations::HostConversation for Guest {
         messages: Vec<messages::Message>,
     ) -> Answer<()> {
         let inner = self.conversation(&this)?;
-        let bytes_in = bytes_of_messages(&messages);
-        let work = async move { inner.lock().await.append(messages_in(messages)).await };
-        Ok(self.gate.pass("conversation.append", bytes_in, work, |()| 0).await?.map_err(failure_out))
+        let messages = messages_in(messages);
+        let call = Call::Append { conversation: handle(&this), messages: Cow::Borrowed(&messages) };
+        let asked = self.gate.asked(call);
+        let work = async move { inner.lock().await.append(messages).await };
+        Ok(self.ask_model(asked, work, as_it_is, |()| Reply::Done).await?.map_err(failure_out))
     }
 
     async fn complete(
@@ -268,13 +289,13 @@ impl conversations::HostConversation for Guest {
         options: conversations::Options,
     ) -> Answer<conversations::Completion> {
         let inner = self.conversation(&this)?;
-        let work = async move { inner.lock().await.complete(options_in(options)).await };
+        let options = options_in(options);
+        let call = Call::Complete { conversation: handle(&this), options: Cow::Borrowed(&options) };
+        let asked = self.gate.asked(call);
+        let work = async move { inner.lock().await.complete(options).await };
         self.gate.begin_turn();
-        let result = self.gate.pass("conversation.complete", 0, work, bytes_of_completion).await?;
-        if let Ok(completion) = &result {
-            self.see_usage(&this, &completion.usage)?;
-        }
-        Ok(result.map(completion_out).map_err(failure_out))
+        let answer = self.ask_model(asked, work, as_it_is, |answer| Reply::Completion(Cow::Borrowed(answer)));
+        Ok(answer.await?.map(completion_out).map_err(failure_out))
     }
 
     async fn complete_many(
@@ -284,48 +305,47 @@ impl conversations::HostConversation for Guest {
         options: conversations::Options,
     ) -> Answer<Vec<conversations::Branch>> {
         let inner = self.conversation(&this)?;
+        let options = options_in(options);
+        let call = Call::CompleteMany { conversation: handle(&this), n, options: Cow::Borrowed(&options) };
+        let asked = self.gate.asked(call);
         let work = async move {
             if n == 0 || n > BRANCHES_MAX {
                 return Err(Failure::Invalid(format!("n = {n} is not within 1 and {BRANCHES_MAX}")));
             }
-            inner.lock().await.complete_many(n, options_in(options)).await
-        };
-        let bytes = |branches: &Vec<espalier_core::host::Branch>| {
-            branches.iter().map(|branch| bytes_of_completion(&branch.completion)).sum()
+            inner.lock().await.complete_many(n, options).await
         };
         self.gate.begin_turn();
-        match self.gate.pass("conversation.complete-many", 4, work, bytes).await? {
-            Ok(branches) => {
-                let mut out = Vec::with_capacity(branches.len());
-                for branch in branches {
-                    match self.keep(branch.conversation) {
-                        Ok(conversation) => out.push(conversations::Branch {
-                            conversation,
-                            completion: completion_out(branch.completion),
-                        }),
-                        Err(failure) => return Ok(Err(failure)),
-                    }
-                }
-                Ok(Ok(out))
-            }
-            Err(failure) => Ok(Err(failure_out(failure))),
-        }
+        let held = |table: &mut ResourceTable, branches: Vec<espalier_core::host::Branch>| {
+            branches
+                .into_iter()
+                .map(|branch| Ok((keep(table, branch.conversation)?, branch.completion)))
+                .collect::<Result<Vec<_>, Failure>>()
+        };
+        let branches = self.ask_model(asked, work, held, |branches| {
+            let answers = branches.iter();
+            Reply::Branches(answers.map(|(held, answer)| (handle(held), Cow::Borrowed(answer))).collect())
+        });
+        let branches: Result<Vec<(_, Completion)>, Failure> = branches.await?;
+        let branch_out = |(conversation, completion)| conversations::Branch {
+            conversation,
+            completion: completion_out(completion),
+        };
+        Ok(branches.map(|branches| branches.into_iter().map(branch_out).collect()).map_err(failure_out))
     }
 
     async fn discard(&mut self, this: Resource<OpenConversation>) -> wasmtime::Result<()> {
         let inner = self.conversation(&this)?;
+        let asked = self.gate.asked(Call::Discard { conversation: handle(&this) });
         // Held by nobody but a call that was cut and is being dropped.
         let mut conversation = inner.lock().await;
-        self.gate.pass_always("conversation.discard", |_| conversation.discard(), |()| 0)
+        self.gate.pass_always(asked, |_| conversation.discard(), |()| Reply::Done)
     }
 
     async fn fork(&mut self, this: Resource<OpenConversation>) -> Answer<Resource<OpenConversation>> {
         let inner = self.conversation(&this)?;
+        let asked = self.gate.asked(Call::Fork { conversation: handle(&this) });
         let work = async move { inner.lock().await.fork().await };
-        match self.gate.pass("conversation.fork", 0, work, |_| 0).await? {
-            Ok(conversation) => Ok(self.keep(conversation)),
-            Err(failure) => Ok(Err(failure_out(failure))),
-        }
+        Ok(self.ask_model(asked, work, keep, opened).await?.map_err(failure_out))
     }
 
     async fn rewrite(
@@ -334,15 +354,19 @@ impl conversations::HostConversation for Guest {
         messages: Vec<messages::Message>,
     ) -> Answer<()> {
         let inner = self.conversation(&this)?;
-        let bytes_in = bytes_of_messages(&messages);
-        let work = async move { inner.lock().await.rewrite(messages_in(messages)).await };
-        Ok(self.gate.pass("conversation.rewrite", bytes_in, work, |()| 0).await?.map_err(failure_out))
+        let messages = messages_in(messages);
+        let call = Call::Rewrite { conversation: handle(&this), messages: Cow::Borrowed(&messages) };
+        let asked = self.gate.asked(call);
+        let work = async move { inner.lock().await.rewrite(messages).await };
+        Ok(self.ask_model(asked, work, as_it_is, |()| Reply::Done).await?.map_err(failure_out))
     }
 
     async fn elide_images(&mut self, this: Resource<OpenConversation>, keep: u32) -> Answer<u32> {
         let inner = self.conversation(&this)?;
+        let asked = self.gate.asked(Call::ElideImages { conversation: handle(&this), keep });
         let work = async move { inner.lock().await.elide_images(keep).await };
-        Ok(self.gate.pass("conversation.elide-images", 4, work, |_| 4).await?.map_err(failure_out))
+        let elided = self.ask_model(asked, work, as_it_is, |count: &u32| Reply::Number((*count).into()));
+        Ok(elided.await?.map_err(failure_out))
     }
 
     async fn set_trainable(
@@ -352,18 +376,19 @@ impl conversations::HostConversation for Guest {
         trainable: bool,
     ) -> Answer<()> {
         let inner = self.conversation(&this)?;
+        let call = Call::SetTrainable { conversation: handle(&this), message, trainable };
+        let asked = self.gate.asked(call);
         let mut conversation = inner.lock().await;
         let set = |_: &_| conversation.set_trainable(message, trainable);
-        Ok(self.gate.pass_now("conversation.set-trainable", 5, set, |()| 0)?.map_err(failure_out))
+        Ok(self.gate.pass_now(asked, set, |()| Reply::Done)?.map_err(failure_out))
     }
 
-    fn usage(&mut self, this: Resource<OpenConversation>) -> wasmtime::Result<conversations::Usage> {
+    async fn usage(&mut self, this: Resource<OpenConversation>) -> wasmtime::Result<conversations::Usage> {
         let inner = self.conversation(&this)?;
-        if let Ok(conversation) = inner.try_lock() {
-            self.table.get_mut(&this)?.usage = conversation.usage();
-        }
-        let usage = &self.table.get(&this)?.usage;
-        self.gate.pass_always("conversation.usage", |_| usage_out(usage), |_| 40)
+        let asked = self.gate.asked(Call::Usage { conversation: handle(&this) });
+        let conversation = inner.lock().await;
+        let count = |_: &_| conversation.usage();
+        Ok(usage_out(&self.gate.pass_always(asked, count, |usage| Reply::Usage(Cow::Borrowed(usage)))?))
     }
 
     fn drop(&mut self, this: Resource<OpenConversation>) -> wasmtime::Result<()> {
@@ -380,13 +405,10 @@ impl environments::Host for Guest {
                 .ok_or_else(|| Failure::Invalid("the experiment names no environment".to_owned()))?;
             environments.open().await
         };
-        match self.gate.pass("environments.open", 0, work, |_| 0).await? {
-            Ok(environment) => Ok(self
-                .table
-                .push(OpenEnvironment { inner: Arc::new(Mutex::new(environment)) })
-                .map_err(|_| types::Failure::Invalid("too many open handles; drop some".to_owned()))),
-            Err(failure) => Ok(Err(failure_out(failure))),
-        }
+        let asked = self.gate.asked(Call::OpenEnvironment {});
+        let table = &mut self.table;
+        let held = |environment| hold(table, OpenEnvironment { inner: Arc::new(Mutex::new(environment)) });
+        Ok(self.gate.pass_noted(asked, work, held, opened, |_| None).await?.map_err(failure_out))
     }
 }
 
@@ -394,7 +416,8 @@ impl environments::HostEnvironment for Guest {
     async fn reset(&mut self, this: Resource<OpenEnvironment>) -> Answer<environment_types::Observation> {
         let inner = Arc::clone(&self.table.get(&this)?.inner);
         let work = async move { inner.lock().await.reset().await };
-        let seen = self.gate.pass("environment.reset", 0, work, |seen| seen.text.len() as u64).await?;
+        let asked = self.gate.asked(Call::Reset { environment: handle(&this) });
+        let seen = self.gate.pass(asked, work, |seen| Reply::Observation(Cow::Borrowed(seen))).await?;
         Ok(seen.map(observation_out).map_err(failure_out))
     }
 
@@ -404,22 +427,19 @@ impl environments::HostEnvironment for Guest {
         action: String,
     ) -> Answer<environment_types::StepResult> {
         let inner = Arc::clone(&self.table.get(&this)?.inner);
-        let bytes_in = action.len() as u64;
+        let call = Call::Step { environment: handle(&this), action: Cow::Borrowed(&action) };
+        let asked = self.gate.asked(call);
         let work = async move { inner.lock().await.step(action).await };
-        let step = self
-            .gate
-            .pass("environment.step", bytes_in, work, |step| {
-                (step.observation.text.len() + step.info.len()) as u64
-            })
-            .await?;
+        let step = self.gate.pass(asked, work, |step| Reply::Step(Cow::Borrowed(step))).await?;
         Ok(step.map(step_out).map_err(failure_out))
     }
 
     async fn actions(&mut self, this: Resource<OpenEnvironment>) -> Answer<Vec<String>> {
         let inner = Arc::clone(&self.table.get(&this)?.inner);
         let work = async move { inner.lock().await.actions().await };
-        let bytes = |actions: &Vec<String>| actions.iter().map(String::len).sum::<usize>() as u64;
-        Ok(self.gate.pass("environment.actions", 0, work, bytes).await?.map_err(failure_out))
+        let asked = self.gate.asked(Call::Actions { environment: handle(&this) });
+        let listed = self.gate.pass(asked, work, |actions| Reply::Texts(Cow::Borrowed(actions))).await?;
+        Ok(listed.map_err(failure_out))
     }
 
     fn drop(&mut self, this: Resource<OpenEnvironment>) -> wasmtime::Result<()> {

@@ -268,6 +268,7 @@ where
         start_ms: scoring.now_ms,
         frozen: true,
         closed: None,
+        record_calls: false,
     });
     let cpu = Arc::clone(&gate.cpu);
     let store = guest::store(

@@ -8,6 +8,8 @@ use async_trait::async_trait;
 use espalier_core::ending::{HarnessEnd, Outcome};
 use espalier_core::failure::Failure;
 use espalier_core::host::{Environment, Environments, Observation, StepResult};
+use espalier_core::journal::{Call, Reply, Verdict, measure};
+use espalier_core::trajectory::HostCall;
 use espalier_plugin::{PluginError, Registry, World, digest_of};
 use std::sync::{Arc, Mutex};
 use support::{Case, guest_path, host, new_host};
@@ -233,4 +235,30 @@ async fn a_component_built_against_0_1_0_loads_and_runs() {
             "environment.step"
         ]
     );
+}
+
+/// What a call passed and returned is kept where that is asked for; its digests always, and the same each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_recorded_with_digests_and_where_asked_for_with_what_they_passed() {
+    const KEPT: &[u8] = include_bytes!("kept/once-0.1.0.wasm");
+    let plugin = host().load_bytes("once-0.1.0.wasm".into(), KEPT.to_vec()).await.unwrap();
+    let mut runs = Vec::new();
+    for record_calls in [false, true] {
+        let environments: Option<Arc<dyn Environments>> = Some(Arc::new(Small::default()));
+        let case = Case { environments, record_calls, ..Case::new(serde_json::json!({})) };
+        runs.push(case.run(&host(), &plugin).await.host_calls);
+    }
+    let digests = |calls: &[HostCall]| -> Vec<_> {
+        calls.iter().map(|call| (call.asked.unwrap(), call.told.unwrap(), call.verdict)).collect()
+    };
+    assert_eq!(digests(&runs[0]), digests(&runs[1]));
+    assert!(runs[0].iter().all(|call| call.payload.is_none() && call.verdict == Verdict::Passed));
+    assert!(runs[0].iter().all(|call| call.clock_ms >= 1_700_000_000_000));
+    let step = runs[1].last().unwrap();
+    let payload = step.payload.as_deref().unwrap();
+    let Some(Call::Step { action, .. }) = &payload.call else { panic!("{payload:?}") };
+    assert_eq!(action, "an answer");
+    let Some(Reply::Step(told)) = &payload.reply else { panic!("{payload:?}") };
+    assert!(told.done);
+    assert_eq!(step.asked, Some(measure(payload.call.as_ref().unwrap()).digest));
 }

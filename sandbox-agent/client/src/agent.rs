@@ -113,6 +113,12 @@ impl Agent {
         self.shared.ids.allot()
     }
 
+    /// The id with this sequence, where the caller counts them itself: above all that were allotted or claimed before. It holds the
+    /// floor down as one of [`Agent::allot`] does.
+    pub fn claim(&self, sequence: u64) -> Id {
+        self.shared.ids.claim(sequence)
+    }
+
     /// An id that will never be used.
     pub fn settle(&self, id: &Id) {
         self.shared.ids.settle(id);

@@ -53,6 +53,14 @@ impl Ids {
         Id { client: self.client.clone(), epoch: self.epoch, sequence }
     }
 
+    /// The id with this sequence, which the caller chose above all before.
+    pub(crate) fn claim(&self, sequence: u64) -> Id {
+        let mut open = self.lock();
+        open.next = open.next.max(sequence.saturating_add(1));
+        open.unsent.insert(sequence);
+        Id { client: self.client.clone(), epoch: self.epoch, sequence }
+    }
+
     /// No new id will be sent at or below it.
     pub(crate) fn floor(&self) -> u64 {
         let open = self.lock();
@@ -87,5 +95,11 @@ mod tests {
         assert_eq!(ids.floor(), 7);
         ids.settle(&eight);
         assert_eq!(ids.floor(), 9);
+        let (hundred, next) = (ids.claim(100), ids.claim(101));
+        assert_eq!(ids.floor(), 99);
+        ids.settle(&hundred);
+        assert_eq!((ids.floor(), ids.allot().sequence), (100, 102));
+        ids.settle(&next);
+        assert_eq!(ids.floor(), 101);
     }
 }

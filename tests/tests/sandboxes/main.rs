@@ -96,6 +96,7 @@ impl Rollout {
             meter: Arc::new(Meter::new(self.limits.clone())),
             seed: 1,
             start_ms: 0,
+            record_calls: false,
             cancel: CancelToken::new(),
         };
         let outcome = self.host.run_harness(run).await;

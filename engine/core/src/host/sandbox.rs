@@ -5,6 +5,7 @@
 //! Failures that a plugin may tell apart are `Failure::Other` with the codes of `wit/deps/sandbox/sandbox.wit`.
 
 use crate::failure::Failure;
+use crate::journal::{octets, octets_option};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub trait Sandboxes: Send + Sync {
 /// One machine. Paths are bytes; relative ones start at its working folder.
 #[async_trait]
 pub trait Sandbox: Send + Sync {
+    /// The next method is called for the guest's call of this number, from 0: ids of what it changes follow from it.
+    fn begin(&self, call: u64);
     /// Runs a command to its end. Dropped before, the command is killed.
     async fn exec(&self, command: Command) -> Result<Outcome, Failure>;
     /// Starts a command, its input open.
@@ -68,6 +71,8 @@ pub trait Sandbox: Send + Sync {
 /// A command that was started. Dropping it leaves it running.
 #[async_trait]
 pub trait Process: Send + Sync {
+    /// As [`Sandbox::begin`].
+    fn begin(&self, call: u64);
     /// As the sandbox sees it.
     fn pid(&self) -> u32;
     /// What came of it; `None` while it runs.
@@ -95,6 +100,8 @@ pub trait Process: Send + Sync {
 /// A stateful shell. Dropping it leaves it open.
 #[async_trait]
 pub trait Shell: Send + Sync {
+    /// As [`Sandbox::begin`].
+    fn begin(&self, call: u64);
     /// Runs a text to its end; one after the other. Dropped before, what it started is killed.
     async fn run(&self, text: String, options: RunOptions) -> Result<Outcome, Failure>;
     /// Ends the shell and all that was started in it.
@@ -126,10 +133,12 @@ pub struct Command {
     /// What to run.
     pub program: Program,
     /// Where; `None`: the working folder.
+    #[serde(with = "octets_option")]
     pub cwd: Option<Vec<u8>>,
     /// Added to the sandbox's.
     pub env: Vec<(String, String)>,
     /// Its input, or the first bytes of it.
+    #[serde(with = "octets")]
     pub stdin: Vec<u8>,
     /// Who; `None`: the sandbox's user.
     pub user: Option<String>,
@@ -234,6 +243,7 @@ pub struct Piece {
     /// Of its first byte.
     pub offset: u64,
     /// The bytes.
+    #[serde(with = "octets")]
     pub bytes: Vec<u8>,
     /// Bytes printed so far.
     pub total: u64,
@@ -247,6 +257,7 @@ pub struct ShellOptions {
     /// `bash` or `sh`; `None`: bash where there is one.
     pub program: Option<String>,
     /// As in [`Command`].
+    #[serde(with = "octets_option")]
     pub cwd: Option<Vec<u8>>,
     /// As in [`Command`].
     pub env: Vec<(String, String)>,
@@ -260,6 +271,7 @@ pub struct RunOptions {
     /// When what it started is killed.
     pub timeout: Option<Duration>,
     /// Its input.
+    #[serde(with = "octets")]
     pub stdin: Vec<u8>,
     /// How outputs come back.
     pub show: Show,
@@ -305,6 +317,7 @@ pub struct FileStat {
     /// Last change of its content, ms since 1970; 0 before.
     pub modified_ms: u64,
     /// Where a link points.
+    #[serde(with = "octets_option")]
     pub target: Option<Vec<u8>>,
 }
 
@@ -312,6 +325,7 @@ pub struct FileStat {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// From the folder that was listed.
+    #[serde(with = "octets")]
     pub path: Vec<u8>,
     /// What it is.
     pub stat: FileStat,
@@ -336,6 +350,7 @@ pub struct WriteOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatchOptions {
     /// Folder that its paths start from; `None`: the working folder.
+    #[serde(with = "octets_option")]
     pub root: Option<Vec<u8>>,
     /// Leading parts of each path to drop.
     pub strip: Option<u32>,
@@ -369,8 +384,10 @@ pub enum PatchAction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatchedFile {
     /// Its path, from the patch's root.
+    #[serde(with = "octets")]
     pub path: Vec<u8>,
     /// Where it came from.
+    #[serde(with = "octets_option")]
     pub from: Option<Vec<u8>>,
     /// What was done.
     pub action: PatchAction,

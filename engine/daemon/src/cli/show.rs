@@ -103,7 +103,7 @@ async fn show_rollout(
         .into_iter()
         .filter(|other| other.rollout_index == attempt.rollout_index && other.attempt != attempt.attempt)
         .collect();
-    let parts = Parts { tokens: args.tokens, calls: args.calls, logs: args.logs };
+    let parts = Parts { tokens: args.tokens, calls: args.calls, full: args.full, logs: args.logs };
     if context.common.json {
         let mut value = serde_json::to_value(&record)
             .map_err(|error| Problem::new(Exit::Internal, format!("record of {traj_id}: {error}")))?;

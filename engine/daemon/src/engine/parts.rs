@@ -62,6 +62,7 @@ impl Session {
             seed: file.seed,
             groups: file.groups.clone(),
             rewards: file.rewards.clone(),
+            record_calls: file.record_calls,
             private_task: file.harness.sees_private_task(),
             sandboxes: self.sandboxes().await?,
         })

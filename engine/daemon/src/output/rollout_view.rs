@@ -1,5 +1,6 @@
 //! `show ROLLOUT`: how it ended, then turn by turn what was said, done and earned.
 
+use super::calls_view;
 use super::table::{Align, Cell, Table};
 use super::text::{bytes, count, counted, duration, harmless, score, wrap};
 use super::tokens_view::{self, SegmentText};
@@ -8,12 +9,10 @@ use anstyle::Style;
 use espalier_core::chat::{Message, Part, Role};
 use espalier_core::ending::Assembly;
 use espalier_core::limits::SizeText;
-use espalier_core::trajectory::{HostCall, LogLine, Record, Step, Turn};
+use espalier_core::trajectory::{LogLine, Record, Step, Turn};
 use espalier_store::{AttemptRow, GroupRow};
 use std::time::Duration;
 
-/// Host calls shown of each kind of row before the rest is counted.
-const CALLS_SHOWN: usize = 400;
 /// Log lines shown without `--logs`.
 const LOGS_SHOWN: usize = 8;
 
@@ -24,6 +23,8 @@ pub struct Parts {
     pub tokens: bool,
     /// Host calls, in the place of the turns.
     pub calls: bool,
+    /// Those with their arguments and replies.
+    pub full: bool,
     /// All log lines.
     pub logs: bool,
 }
@@ -51,7 +52,10 @@ impl RolloutView<'_> {
             return lines;
         }
         if parts.calls {
-            lines.extend(calls(&self.record.host_calls, look));
+            let calls = &self.record.host_calls;
+            let shown =
+                if parts.full { calls_view::full(calls, look) } else { calls_view::table(calls, look) };
+            lines.extend(shown);
             return lines;
         }
         lines.extend(self.turns(look));
@@ -245,7 +249,7 @@ fn heading(name: &str, facts: &str, look: &Look) -> String {
 }
 
 /// Text under a label, indented, broken at the width of the terminal.
-fn block(label: &str, text: &str, style: Style, look: &Look) -> Vec<String> {
+pub(super) fn block(label: &str, text: &str, style: Style, look: &Look) -> Vec<String> {
     let indent = 2;
     let columns = look.width.saturating_sub(indent);
     wrap(&harmless(&format!("{label}{}", text.trim_end())), columns)
@@ -297,51 +301,6 @@ fn step_lines(step: &Step, results: &[Message], look: &Look) -> Vec<String> {
                 .into_iter()
                 .map(|line| format!("  {line}").trim_end().to_owned()),
         );
-    }
-    lines
-}
-
-/// Its failure, or what was asked and what came of it.
-fn noted(call: &HostCall) -> Cell {
-    match (call.failure.as_deref(), call.note.as_deref()) {
-        (Some(failure), Some(note)) => Cell::styled(harmless(&format!("{note}: {failure}")), styles::BAD),
-        (Some(failure), None) => Cell::styled(harmless(failure), styles::BAD),
-        (None, note) => harmless(note.unwrap_or("")).into(),
-    }
-}
-
-fn calls(calls: &[HostCall], look: &Look) -> Vec<String> {
-    let mut table = Table::new(&[
-        ("call", Align::Right),
-        ("name", Align::Left),
-        ("at", Align::Right),
-        ("took", Align::Right),
-        ("in", Align::Right),
-        ("out", Align::Right),
-        ("", Align::Left),
-    ]);
-    let us = |us: u64| match us {
-        0..1_000 => format!("{us} us"),
-        1_000..100_000 => format!("{:.1} ms", us as f64 / 1_000.0),
-        _ => duration(Duration::from_micros(us)),
-    };
-    for call in calls.iter().take(CALLS_SHOWN) {
-        table.row(vec![
-            call.number.to_string().into(),
-            call.name.as_ref().into(),
-            us(call.start_us).into(),
-            us(call.duration_us).into(),
-            bytes(call.bytes_in).into(),
-            bytes(call.bytes_out).into(),
-            noted(call),
-        ]);
-    }
-    let mut lines = table.lines(look);
-    if calls.is_empty() {
-        lines = vec!["no calls to the host".to_owned()];
-    }
-    if let Some(more) = calls.len().checked_sub(CALLS_SHOWN).filter(|more| *more > 0) {
-        lines.push(look.paint(styles::FAINT, &format!("{} more: --json has them all", count(more as u64))));
     }
     lines
 }

@@ -44,19 +44,19 @@ struct Asked {
     tool_choice: Option<String>,
 }
 
-/// An import that waits for the model's server. Dropped before it is over, and after all the time that an import may
-/// take, the policy counts as lost: nobody but the server has kept the harness waiting.
+/// A call that waits for the model's server. Dropped before it is over, the server owed it an answer; why it was dropped only
+/// the gate knows ([`espalier_core::host::Models::cut_by_import_wall`]).
 pub(super) struct Waiting {
     rollout: Arc<Shared>,
     policy: bool,
-    started: Instant,
     over: bool,
 }
 
 impl Waiting {
     pub(super) fn start(talk: &Talk) -> Waiting {
         let rollout = talk.rollout.clone();
-        Waiting { rollout, policy: talk.is_policy(), started: Instant::now(), over: false }
+        rollout.record().unanswered = false;
+        Waiting { rollout, policy: talk.is_policy(), over: false }
     }
 
     pub(super) fn over(mut self) {
@@ -66,11 +66,8 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let elapsed = self.started.elapsed();
-        let most = self.rollout.context.meter.limits().import_wall;
-        // The guest's clock started a little before this one.
-        if !self.over && self.policy && elapsed >= most - most / 100 {
-            self.rollout.record().lost = Some(format!("no answer within {} s", most.as_secs()));
+        if !self.over {
+            self.rollout.record().unanswered = self.policy;
         }
     }
 }

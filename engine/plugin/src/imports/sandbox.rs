@@ -4,14 +4,16 @@
 mod machine;
 mod process;
 
-use super::Answer;
+use super::{Answer, handle, hold, opened};
 use crate::bindings::harness::espalier::sandbox::sandboxes as wit;
 use crate::bindings::reward::espalier::sandbox::scoring;
 use crate::convert::failure_out;
 use crate::convert::sandbox::outcome_out;
 use crate::guest::{Guest, OpenProcess, OpenSandbox, OpenShell};
 use espalier_core::failure::Failure;
-use espalier_core::host::sandbox::{Outcome, Output, Process, Sandbox, Sandboxes, Shell};
+use espalier_core::host::sandbox::{Outcome, Process, Sandbox, Sandboxes, Shell};
+use espalier_core::journal::{Call, Reply};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -70,26 +72,23 @@ fn outcome_text(asked: &str, outcome: &Outcome) -> String {
     format!("{asked} -> {}, {bytes} bytes{left}", outcome.ended)
 }
 
-fn outcome_bytes(outcome: &Outcome) -> u64 {
-    let bytes = |output: &Output| output.head.len() + output.tail.len();
-    (bytes(&outcome.stdout) + bytes(&outcome.stderr)) as u64
-}
-
-fn no_room<T>(_: T) -> wit::Failure {
-    wit::Failure::Invalid("too many open handles; drop some".to_owned())
-}
-
 impl Guest {
     fn sandbox(&self, this: &Resource<OpenSandbox>) -> wasmtime::Result<Arc<dyn Sandbox>> {
-        Ok(Arc::clone(&self.table.get(this)?.0))
+        let held = Arc::clone(&self.table.get(this)?.0);
+        held.begin(self.gate.total());
+        Ok(held)
     }
 
     fn process(&self, this: &Resource<OpenProcess>) -> wasmtime::Result<Arc<dyn Process>> {
-        Ok(Arc::clone(&self.table.get(this)?.0))
+        let held = Arc::clone(&self.table.get(this)?.0);
+        held.begin(self.gate.total());
+        Ok(held)
     }
 
     fn shell(&self, this: &Resource<OpenShell>) -> wasmtime::Result<Arc<dyn Shell>> {
-        Ok(Arc::clone(&self.table.get(this)?.0))
+        let held = Arc::clone(&self.table.get(this)?.0);
+        held.begin(self.gate.total());
+        Ok(held)
     }
 
     fn the_sandboxes(&self, name: &str) -> Result<Arc<dyn Sandboxes>, Failure> {
@@ -106,33 +105,58 @@ impl Guest {
         &mut self,
         name: &'static str,
         asked: Result<A, Failure>,
-        bytes_in: u64,
+        call: impl FnOnce(&A) -> Call<'_>,
         note: String,
         work: impl FnOnce(A) -> F,
+        reply: impl FnOnce(&T) -> Reply<'_>,
     ) -> wasmtime::Result<Result<T, Failure>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        self.in_sandbox_noted(name, asked, bytes_in, work, |_| 0, move |_| Some(note.into())).await
+        self.in_sandbox_noted(name, asked, call, work, reply, move |_| Some(note.into())).await
     }
 
     async fn in_sandbox_noted<A, T, F>(
         &mut self,
         name: &'static str,
         asked: Result<A, Failure>,
-        bytes_in: u64,
+        call: impl FnOnce(&A) -> Call<'_>,
         work: impl FnOnce(A) -> F,
-        bytes_out: impl FnOnce(&T) -> u64,
+        reply: impl FnOnce(&T) -> Reply<'_>,
         note: impl FnOnce(Option<&T>) -> Option<Box<str>>,
     ) -> wasmtime::Result<Result<T, Failure>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
+        let call = self.gate.checked(name, &asked, call);
         let work = asked.map(work);
         let work = async move { work?.await };
-        self.gate.pass_noted(name, bytes_in, work, bytes_out, note).await
+        self.gate.pass_noted(call, work, Ok, reply, note).await
+    }
+
+    /// An import that gives the guest something to hold.
+    async fn opened_in_sandbox<A, T, H, F>(
+        &mut self,
+        name: &'static str,
+        asked: Result<A, Failure>,
+        call: impl FnOnce(&A) -> Call<'_>,
+        note: String,
+        work: impl FnOnce(A) -> F,
+        held: impl FnOnce(T) -> H,
+    ) -> Answer<Resource<H>>
+    where
+        T: Send + 'static,
+        H: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let call = self.gate.checked(name, &asked, call);
+        let work = asked.map(work);
+        let work = async move { work?.await };
+        let table = &mut self.table;
+        let take = |value| hold(table, held(value));
+        Ok(self.gate.pass_noted(call, work, take, opened, |_| Some(note.into())).await?.map_err(failure_out))
     }
 
     /// An import that ends with a command's outcome.
@@ -140,7 +164,7 @@ impl Guest {
         &mut self,
         name: &'static str,
         asked: Result<A, Failure>,
-        bytes_in: u64,
+        call: impl FnOnce(&A) -> Call<'_>,
         note: String,
         work: impl FnOnce(A) -> F,
     ) -> Answer<wit::Outcome>
@@ -151,24 +175,37 @@ impl Guest {
             Some(outcome) => Some(outcome_text(&note, outcome).into()),
             None => Some(note.into()),
         };
-        let outcome = self.in_sandbox_noted(name, asked, bytes_in, work, outcome_bytes, noted).await?;
-        Ok(outcome.map(outcome_out).map_err(failure_out))
+        let outcome = self.in_sandbox_noted(
+            name,
+            asked,
+            call,
+            work,
+            |outcome| Reply::Outcome(Some(Cow::Borrowed(outcome))),
+            noted,
+        );
+        Ok(outcome.await?.map(outcome_out).map_err(failure_out))
     }
 
     /// An import that may find a command still running.
-    async fn outcome_if_ended<F>(&mut self, name: &'static str, work: F) -> Answer<Option<wit::Outcome>>
+    async fn outcome_if_ended<F>(&mut self, call: Call<'_>, work: F) -> Answer<Option<wit::Outcome>>
     where
         F: Future<Output = Result<Option<Outcome>, Failure>> + Send + 'static,
     {
-        let bytes = |outcome: &Option<Outcome>| outcome.as_ref().map_or(0, outcome_bytes);
+        let asked = self.gate.asked(call);
         let noted = |outcome: Option<&Option<Outcome>>| {
             Some(match outcome? {
                 Some(outcome) => outcome_text("", outcome).trim_start().into(),
                 None => "still runs".into(),
             })
         };
-        let outcome = self.gate.pass_noted(name, 0, work, bytes, noted).await?;
-        Ok(outcome.map(|outcome| outcome.map(outcome_out)).map_err(failure_out))
+        let outcome = self.gate.pass_noted(
+            asked,
+            work,
+            Ok,
+            |outcome: &Option<Outcome>| Reply::Outcome(outcome.as_ref().map(Cow::Borrowed)),
+            noted,
+        );
+        Ok(outcome.await?.map(|outcome| outcome.map(outcome_out)).map_err(failure_out))
     }
 
     /// What a guest asks to wait, bounded so that the import still answers.
@@ -185,13 +222,16 @@ impl Guest {
 
 impl wit::Host for Guest {
     async fn open(&mut self, name: String) -> Answer<Resource<OpenSandbox>> {
-        let sandboxes = self.the_sandboxes(&name);
-        let (bytes_in, note) = (name.len() as u64, name.clone());
-        let work = |sandboxes: Arc<dyn Sandboxes>| async move { sandboxes.open(&name).await };
-        match self.in_sandbox("sandboxes.open", sandboxes, bytes_in, note, work).await? {
-            Ok(sandbox) => Ok(self.table.push(OpenSandbox(sandbox)).map_err(no_room)),
-            Err(failure) => Ok(Err(failure_out(failure))),
-        }
+        let asked = self.the_sandboxes(&name).map(|sandboxes| (sandboxes, name.clone()));
+        self.opened_in_sandbox(
+            "sandboxes.open",
+            asked,
+            |(_, name)| Call::OpenSandbox { name: Cow::Borrowed(name) },
+            name,
+            |(sandboxes, name)| async move { sandboxes.open(&name).await },
+            OpenSandbox,
+        )
+        .await
     }
 
     async fn wait_any(
@@ -206,9 +246,17 @@ impl wit::Host for Guest {
             0 => Err(Failure::Invalid("no process to wait for".to_owned())),
             _ => Ok(waited),
         };
-        let note = format!("{} processes, up to {} ms", processes.len(), within.as_millis());
-        let work = |waited| wait_any(waited, within);
-        let first = self.in_sandbox("sandboxes.wait-any", asked, 0, note, work).await?;
+        let handles = processes.iter().map(handle).collect();
+        let first = self
+            .in_sandbox(
+                "sandboxes.wait-any",
+                asked,
+                |_| Call::WaitAny { processes: handles, timeout_ms },
+                format!("{} processes, up to {} ms", processes.len(), within.as_millis()),
+                |waited| wait_any(waited, within),
+                |place| Reply::Which(*place),
+            )
+            .await?;
         Ok(first.map_err(failure_out))
     }
 }
@@ -245,12 +293,16 @@ impl scoring::Host for Guest {
             _ => self.the_sandboxes(&name),
         };
         self.fresh += u32::from(sandboxes.is_ok());
-        let (bytes_in, note) = (name.len() as u64, name.clone());
-        let work = |sandboxes: Arc<dyn Sandboxes>| async move { sandboxes.open_fresh(&name).await };
-        match self.in_sandbox("scoring.open-fresh", sandboxes, bytes_in, note, work).await? {
-            Ok(sandbox) => Ok(self.table.push(OpenSandbox(sandbox)).map_err(no_room)),
-            Err(failure) => Ok(Err(failure_out(failure))),
-        }
+        let asked = sandboxes.map(|sandboxes| (sandboxes, name.clone()));
+        self.opened_in_sandbox(
+            "scoring.open-fresh",
+            asked,
+            |(_, name)| Call::OpenFresh { name: Cow::Borrowed(name) },
+            name,
+            |(sandboxes, name)| async move { sandboxes.open_fresh(&name).await },
+            OpenSandbox,
+        )
+        .await
     }
 }
 

@@ -216,6 +216,7 @@ pub struct Case {
     pub meter: Option<Arc<Meter>>,
     pub cancel: CancelToken,
     pub seed: u64,
+    pub record_calls: bool,
 }
 
 impl Case {
@@ -229,6 +230,7 @@ impl Case {
             meter: None,
             cancel: CancelToken::new(),
             seed: 7,
+            record_calls: false,
         }
     }
 
@@ -263,6 +265,7 @@ impl Case {
             meter,
             seed: self.seed,
             start_ms: 1_700_000_000_000,
+            record_calls: self.record_calls,
             cancel: self.cancel,
         };
         host.run_harness(run).await

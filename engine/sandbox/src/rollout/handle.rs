@@ -85,11 +85,15 @@ impl Handle {
 
 #[async_trait]
 impl Sandbox for Handle {
+    fn begin(&self, call: u64) {
+        self.0.begin(call);
+    }
+
     async fn exec(&self, command: Command) -> Result<Outcome, Failure> {
         let machine = &self.0;
         let show = command.show;
         let spec = machine.spec(command, keep(show));
-        let (running, id) = Running::new(&machine.agent);
+        let (running, id) = Running::new(machine);
         let answer = machine.agent.run(&id, spec, excerpts(show)).await;
         running.ended();
         let answer = machine.said(answer)?;
@@ -102,7 +106,7 @@ impl Sandbox for Handle {
         let machine = &self.0;
         let show = command.show;
         let spec = CommandSpec { stdin_open: true, ..machine.spec(command, 0) };
-        let (running, id) = Running::new(&machine.agent);
+        let (running, id) = Running::new(machine);
         let answer = machine.agent.start(&id, spec.clone()).await;
         running.ended();
         let pid = machine.said(answer)?.pid;

@@ -34,9 +34,50 @@ pub(super) struct Machine {
     workdir: Bytes,
     environment: Vec<Variable>,
     trouble: Mutex<Option<Trouble>>,
+    sequences: Mutex<Sequences>,
     /// Of commands that ended and whose outcome was taken.
     acks: Mutex<Vec<Id>>,
     _keep: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// Ids of one call: what it runs, and the signal that ends it where the call is cut.
+const IDS_OF_CALL: u64 = 2;
+/// Below are the ids of the set-up, which the host counts itself.
+const FIRST_OF_GUESTS: u64 = 1 << 32;
+
+/// Which ids the calls of guests have: they follow from the numbers of the calls alone, so that a guest that is driven again
+/// asks with the same ones. They rise: where a number is not above those before, another guest has begun to count.
+#[derive(Debug, Default)]
+struct Sequences {
+    /// The id of a call with the number 0; none before the first call.
+    base: Option<u64>,
+    /// The next id of the call under way.
+    next: u64,
+    /// All ids from here on are new.
+    free: u64,
+}
+
+impl Sequences {
+    fn begin(&mut self, call: u64) {
+        let offset = call.saturating_mul(IDS_OF_CALL);
+        let base = *self.base.get_or_insert(FIRST_OF_GUESTS);
+        let first = match base.saturating_add(offset) {
+            first if first >= self.free => first,
+            _ => {
+                self.base = Some(self.free);
+                self.free.saturating_add(offset)
+            }
+        };
+        (self.next, self.free) = (first, first.saturating_add(IDS_OF_CALL));
+    }
+
+    fn take(&mut self) -> Option<u64> {
+        self.base?;
+        let sequence = self.next;
+        self.next += 1;
+        self.free = self.free.max(self.next);
+        Some(sequence)
+    }
 }
 
 /// Why the last call failed for infrastructure.
@@ -74,6 +115,7 @@ impl Machine {
             workdir: workdir.into(),
             environment: variables(&env),
             trouble: Mutex::default(),
+            sequences: Mutex::default(),
             acks: Mutex::default(),
             _keep: keep,
         };
@@ -192,9 +234,23 @@ impl Machine {
         }
     }
 
+    /// The guest's call of this number begins: the ids of what it changes follow from it.
+    pub(super) fn begin(&self, call: u64) {
+        self.sequences.lock().unwrap_or_else(PoisonError::into_inner).begin(call);
+    }
+
+    /// The next id of the call under way, or one of the host's own where no guest has called yet.
+    fn id(&self) -> Id {
+        let mut sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        match sequences.take() {
+            Some(sequence) => self.agent.claim(sequence),
+            None => self.agent.allot(),
+        }
+    }
+
     /// An id for a change, given up when the call that uses it is cut.
     pub(super) fn change(&self) -> Change {
-        Change { agent: self.agent.clone(), id: self.agent.allot() }
+        Change { agent: self.agent.clone(), id: self.id() }
     }
 
     /// Nobody will ask for this command's output again. Most are given up together: a record is small.
@@ -283,31 +339,58 @@ impl Drop for Change {
 pub(super) struct Running {
     agent: Agent,
     id: Option<Id>,
+    /// Of the signal that kills it.
+    kill: Id,
 }
 
 impl Running {
-    pub(super) fn new(agent: &Agent) -> (Running, Id) {
-        let id = agent.allot();
-        (Running { agent: agent.clone(), id: Some(id.clone()) }, id)
+    pub(super) fn new(machine: &Machine) -> (Running, Id) {
+        let (id, kill) = (machine.id(), machine.id());
+        (Running { agent: machine.agent.clone(), id: Some(id.clone()), kill }, id)
     }
 
     /// There is an answer: it ended, or never began.
     pub(super) fn ended(mut self) {
         self.id = None;
+        self.agent.settle(&self.kill);
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
-        let agent = self.agent.clone();
+        let (agent, kill) = (self.agent.clone(), self.kill.clone());
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         // Owned by nobody: it ends by itself within its bound. Where the engine stops first, the sandbox does, too.
         runtime.spawn(async move {
-            let kill = agent.allot();
             let _ = tokio::time::timeout(KILL_WITHIN, agent.signal(&kill, &id, 9, true)).await;
             agent.settle(&kill);
             agent.settle(&id);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_follow_from_the_numbers_of_calls_and_rise() {
+        let mut sequences = Sequences::default();
+        assert_eq!(sequences.take(), None, "the host's own set-up");
+        let mut ids = |calls: &[u64]| -> Vec<u64> {
+            calls
+                .iter()
+                .flat_map(|call| {
+                    sequences.begin(*call);
+                    [sequences.take(), sequences.take()]
+                })
+                .map(|id| id.unwrap_or_default() - FIRST_OF_GUESTS)
+                .collect()
+        };
+        assert_eq!(ids(&[0, 1, 7]), [0, 1, 2, 3, 14, 15]);
+        // A reward begins to count anew, and another, whose first call here has a higher number.
+        assert_eq!(ids(&[0, 2]), [16, 17, 20, 21]);
+        assert_eq!(ids(&[9]), [34, 35]);
     }
 }

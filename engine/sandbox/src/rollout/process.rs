@@ -11,10 +11,14 @@ use espalier_core::host::sandbox::{Channel, Outcome, Piece, Process, Show, Termi
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, OnceCell};
-use tokio::time::Instant;
 
-/// Longest wait of one question to the agent.
+/// Longest wait of one question to the agent. A longer wait is asked for in steps, counted by what was asked and never by a
+/// clock: what is asked follows from the answers alone.
 const POLL_WAIT_MAX: Duration = Duration::from_secs(60);
+
+fn millis_of(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// See the module.
 pub(super) struct Started {
@@ -52,7 +56,7 @@ impl Started {
             stdout_from: u64::MAX,
             stderr_from: u64::MAX,
             bytes_max: 1,
-            wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            wait_ms: millis_of(wait),
             until_ended: true,
             ..PollRequest::default()
         };
@@ -60,6 +64,8 @@ impl Started {
     }
 
     async fn input(&self, bytes: Vec<u8>, end: bool) -> Result<u64, Failure> {
+        // Its id is that of the call under way, however long the one before is still written.
+        let change = self.machine.change();
         let mut stdin = Arc::clone(&self.stdin).lock_owned().await;
         if stdin.closed {
             return match end {
@@ -70,7 +76,6 @@ impl Started {
         let (machine, target) = (Arc::clone(&self.machine), self.id.clone());
         // Ends when the command has taken the bytes or reads no more, or when the sandbox is lost; bounded by the command.
         let writing = tokio::spawn(async move {
-            let change = machine.change();
             let bytes = Bytes::from(bytes);
             let answer = machine.agent.input(&change, &target, stdin.offset, bytes, end).await;
             let answer = machine.said(answer.map_err(expired))?;
@@ -85,6 +90,10 @@ impl Started {
 
 #[async_trait]
 impl Process for Started {
+    fn begin(&self, call: u64) {
+        self.machine.begin(call);
+    }
+
     fn pid(&self) -> u32 {
         self.pid
     }
@@ -117,19 +126,20 @@ impl Process for Started {
             Channel::Stderr => Stream::Stderr,
         };
         let from = |asked: Stream| if asked == stream { offset } else { u64::MAX };
-        let deadline = Instant::now() + wait;
+        let mut left = wait;
         let answer = loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let step = left.min(POLL_WAIT_MAX);
             let request = PollRequest {
                 stdout_from: from(Stream::Stdout),
                 stderr_from: from(Stream::Stderr),
                 bytes_max: length.max(1),
-                wait_ms: u64::try_from(left.min(POLL_WAIT_MAX).as_millis()).unwrap_or(u64::MAX),
+                wait_ms: millis_of(step),
                 ..PollRequest::default()
             };
             let answer = self.ask(request).await?;
+            left -= step;
             let news = !answer.outputs.is_empty() || !answer.gaps.is_empty() || answer.ended.is_some();
-            if news || Instant::now() >= deadline {
+            if news || left.is_zero() {
                 break answer;
             }
         };
@@ -179,13 +189,14 @@ impl Process for Started {
         if self.outcome.initialized() {
             return Ok(true);
         }
-        let deadline = Instant::now() + within;
+        let mut left = within;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if self.ended_after(left.min(POLL_WAIT_MAX)).await? {
+            let step = left.min(POLL_WAIT_MAX);
+            if self.ended_after(step).await? {
                 return Ok(true);
             }
-            if Instant::now() >= deadline {
+            left -= step;
+            if left.is_zero() {
                 return Ok(false);
             }
         }

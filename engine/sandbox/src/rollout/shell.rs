@@ -16,6 +16,10 @@ pub(super) struct OpenShell {
 
 #[async_trait]
 impl Shell for OpenShell {
+    fn begin(&self, call: u64) {
+        self.machine.begin(call);
+    }
+
     async fn run(&self, text: String, options: RunOptions) -> Result<Outcome, Failure> {
         let machine = &self.machine;
         let spec = CommandSpec {
