@@ -2,6 +2,7 @@
 //! all tasks share one thread.
 
 use crate::cgroup::Cgroups;
+use crate::clock::Clock;
 use crate::guard::Guard;
 use crate::ids::Key;
 use crate::launch::{Launch, Launcher, explain};
@@ -67,6 +68,8 @@ pub struct Agent {
     pub user_id: u32,
     /// When everything ends.
     pub lease: Lease,
+    /// By which timeouts of commands are counted.
+    pub clock: Clock,
     secret: Vec<u8>,
     proc: Arc<Proc>,
     cgroups: Cgroups,
@@ -115,6 +118,7 @@ impl Agent {
             process_1: std::process::id() == 1,
             user_id: if sys::is_root() { 0 } else { rustix::process::getuid().as_raw() },
             lease: Lease::new(settings.lease),
+            clock: Clock::default(),
             secret: settings.secret,
             proc: Arc::new(proc),
             cgroups: settings.cgroups,

@@ -383,7 +383,7 @@ pub async fn live(
     let kills_before = agent.memory_kills(&tree);
     let finished = match times.timeout {
         None => Some((&mut exit).await),
-        Some(timeout) => tokio::time::timeout(timeout, &mut exit).await.ok(),
+        Some(timeout) => agent.clock.timeout(timeout, &mut exit).await,
     };
     let timed_out = finished.is_none();
     let (exit, unkillable) = match finished {

@@ -9,6 +9,7 @@ pub mod agent;
 pub mod arguments;
 pub mod cgroup;
 pub mod changes;
+pub mod clock;
 pub mod commands;
 pub mod events;
 pub mod files;

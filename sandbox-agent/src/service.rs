@@ -135,7 +135,11 @@ impl agent_server::Agent for Service {
         &self,
         request: Request<wire::HeartbeatRequest>,
     ) -> Result<Response<wire::HeartbeatAnswer>, Status> {
-        let lease = self.0.lease.set(Duration::from_millis(request.into_inner().lease_ms));
+        let wire::HeartbeatRequest { lease_ms, suspended } = request.into_inner();
+        let lease = self.0.lease.set(Duration::from_millis(lease_ms));
+        if let Some(suspended) = suspended {
+            self.0.clock.set_stopped(suspended);
+        }
         self.0.tidy();
         let (memory_bytes, spill_bytes) = self.0.with_budget(|budget, _| (budget.memory, budget.spill));
         let running = u32::try_from(self.0.running()).unwrap_or(u32::MAX);

@@ -69,6 +69,7 @@ impl Part {
                     Debian { file: "/usr/lib/postgresql/*/bin/initdb", package: "postgresql" },
                     Debian { file: "docker-registry", package: "docker-registry" },
                     Debian { file: "umoci", package: "umoci" },
+                    Debian { file: "ip", package: "iproute2" },
                     Debian { file: "openssl", package: "openssl" },
                     Debian { file: "/usr/lib/python3/dist-packages/pytest", package: "python3-pytest" },
                 ]

@@ -9,8 +9,8 @@ use espalier_agent_client::{Agent, Excerpts, command};
 use espalier_benches::{Finding, median};
 use espalier_core::sandbox::SandboxSpec;
 use espalier_images::{Draft, ImageOptions, Rights, Upper, write_layout};
-use espalier_sandbox::backend::Backend;
-use espalier_sandbox::local::{Config, Local};
+use espalier_sandbox::local::Local;
+use espalier_sandbox::local::machine::{Config, Machine};
 use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes};
 use futures::StreamExt;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn main() {
 
 struct Place {
     folder: tempfile::TempDir,
-    local: Local,
+    local: Machine,
     service: Sandboxes,
 }
 
@@ -61,8 +61,9 @@ fn place() -> Place {
     let home = folder.path().join("sandboxes");
     let keeper = vec![beside("espalier-keeper").into_os_string()];
     let local =
-        Local::open(Config { folder: home.clone(), keeper, agent: agent_binary() }).expect("the backend");
-    let service = Sandboxes::new(Arc::new(local.clone()), &home.join("images"), ImageOptions::default());
+        Machine::open(Config { folder: home.clone(), keeper, agent: agent_binary() }).expect("the keeper");
+    let backend = Local::over(local.clone(), &home.join("images"), ImageOptions::default());
+    let service = Sandboxes::new(Arc::new(backend));
     Place { folder, local, service }
 }
 

@@ -8,8 +8,7 @@
 use bytes::Bytes;
 use espalier_agent_client::{Agent, Config as AgentConfig, Excerpts, command};
 use espalier_benches::{Finding, median, percentile};
-use espalier_sandbox::backend::Backend;
-use espalier_sandbox::local::{Config, Local};
+use espalier_sandbox::local::machine::{Config, Machine};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
@@ -203,14 +202,14 @@ async fn directly(store: &Path) -> Vec<f64> {
     let agent = std::env::var_os("ESPALIER_AGENT").map(PathBuf::from);
     let agent = agent.unwrap_or_else(|| beside("../x86_64-unknown-linux-gnu/agent/espalier-agent"));
     let keeper = vec![beside("espalier-keeper").into_os_string()];
-    let local = Local::open(Config { folder: store.join("sandboxes"), keeper, agent }).expect("the backend");
+    let local = Machine::open(Config { folder: store.join("sandboxes"), keeper, agent }).expect("the keeper");
     let placed = local.list().await.expect("its sandboxes");
     let mut clients = Vec::new();
     for number in 0..CLIENTS {
         let placed = &placed[number % placed.len()];
         let address = &placed.address;
         let name = format!("bench-{number}");
-        let config = AgentConfig::new(address.endpoint(), address.secret.clone(), name);
+        let config = AgentConfig::new(address.endpoint.clone(), address.secret.clone(), name);
         clients.push(Agent::connect(config).await.expect("an agent"));
     }
     drive(clients, |agent| async move {

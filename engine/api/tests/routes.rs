@@ -14,7 +14,8 @@ use espalier_api::registry::Bounds;
 use espalier_api::{Server, Settings, openapi};
 use espalier_images::ImageOptions;
 use espalier_sandbox::backend::Backend;
-use espalier_sandbox::local::{Config, Local};
+use espalier_sandbox::local::Local;
+use espalier_sandbox::local::machine::Config;
 use espalier_sandbox::service::Sandboxes;
 use espalier_store::{Quotas, Store};
 use serde_json::{Value, json};
@@ -75,7 +76,7 @@ impl Service {
             keeper: vec!["/nowhere/keeper".into()],
             agent: "/nowhere/agent".into(),
         };
-        let local = Arc::new(Local::open(config).unwrap());
+        let local = Arc::new(Local::open(config, ImageOptions::default()).unwrap());
         Service::start_over(local, folder, settings).await
     }
 
@@ -86,8 +87,7 @@ impl Service {
         settings: Settings,
     ) -> Service {
         let store = Arc::new(Store::open(&folder.path().to_str().unwrap().parse().unwrap()).await.unwrap());
-        let images = folder.path().join("images");
-        let sandboxes = Sandboxes::new(backend, &images, ImageOptions::default());
+        let sandboxes = Sandboxes::new(backend);
         let here = "127.0.0.1:0".parse().unwrap();
         let server = Server::bind(here, None, sandboxes, Arc::clone(&store), Bounds::default(), settings)
             .await

@@ -4,7 +4,8 @@ use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use espalier_images::{ImageOptions, ImageStore};
 use espalier_sandbox::error::SandboxError;
-use espalier_sandbox::local::{Config, Local};
+use espalier_sandbox::local::Local;
+use espalier_sandbox::local::machine::Config;
 use espalier_sandbox::service::Sandboxes;
 use espalier_store::StoreUrl;
 use std::path::{Path, PathBuf};
@@ -21,8 +22,8 @@ pub fn open_with(store: &StoreUrl, images: ImageOptions) -> Result<Sandboxes, Sa
     let program = std::env::current_exe()
         .map_err(|error| SandboxError::unavailable("this program's own path", error))?;
     let keeper = vec![keeper(&program)?.into_os_string()];
-    let local = Local::open(Config { folder: folder.clone(), keeper, agent: agent(&program)? })?;
-    Ok(Sandboxes::new(Arc::new(local), &folder.join("images"), images))
+    let local = Local::open(Config { folder, keeper, agent: agent(&program)? }, images)?;
+    Ok(Sandboxes::new(Arc::new(local)))
 }
 
 /// The images of a store, without its sandboxes.

@@ -247,6 +247,9 @@ impl Keeper {
         let answer = match what {
             What::Hello => Ok(Answer::Hello(self.hello())),
             What::Create(order) => {
+                if let Some(notices) = self.yard.ordered_before(&order, asker) {
+                    return notices;
+                }
                 let watched = match self.yard.create(*order, asker) {
                     Ok(watched) => watched,
                     Err(refusal) => return vec![Notice::Answer(asker, Err(refusal))],
@@ -271,6 +274,7 @@ impl Keeper {
                 self.yard.find_checkpoint(&id).map(|found| Answer::FoundCheckpoint(found.map(Box::new)))
             }
             What::DeleteCheckpoint(id) => self.yard.delete_checkpoint(&id).map(|()| Answer::Done),
+            What::Suspend { sandbox, stop } => self.yard.suspend(&sandbox, stop).map(|()| Answer::Done),
             What::Label { sandbox, labels } => self.yard.label(&sandbox, labels).map(|()| Answer::Done),
             What::Door(id) => {
                 // The owner of a connection that is gone does not stand in the way.

@@ -73,6 +73,13 @@ pub enum What {
     FindCheckpoint(String),
     /// Forget a checkpoint.
     DeleteCheckpoint(String),
+    /// Stop the commands of a sandbox, or let them go on.
+    Suspend {
+        /// Whose.
+        sandbox: String,
+        /// Whether they are to stop.
+        stop: bool,
+    },
     /// Add, replace or remove labels.
     Label {
         /// Whose.
@@ -151,6 +158,9 @@ pub struct Listed {
     pub created_s: u64,
     /// Its process 1 as seen from outside.
     pub pid: u32,
+    /// Whether its commands are stopped.
+    #[serde(default)]
+    pub suspended: bool,
 }
 
 /// Variables of every command, in the form of `/proc/PID/environ`: that form neither grows by what is in them nor can be misread.
@@ -285,6 +295,17 @@ pub struct Order {
     pub labels: BTreeMap<String, String>,
 }
 
+impl Order {
+    /// Whether the same is ordered again. Secret and environment are not looked at, and labels may have been changed since.
+    pub(crate) fn means_the_same(&self, other: &Order) -> bool {
+        self.root.checkpoint == other.root.checkpoint
+            && self.root.overlays == other.root.overlays
+            && self.bounds == other.bounds
+            && self.network == other.network
+            && self.lease_ms == other.lease_ms
+    }
+}
+
 /// How a root file system is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Root {
@@ -350,6 +371,9 @@ pub struct Record {
     pub started: u64,
     /// Of the machine's boot that `pid` belongs to.
     pub boot: String,
+    /// Whether its commands are stopped until they are let go on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
 }
 
 /// A kept file system.
@@ -406,15 +430,15 @@ pub struct Abilities {
 }
 
 impl Abilities {
-    /// The first of these that does not hold, with the remedy.
-    pub fn lacking<'a>(&self, wanted: &'a [String]) -> Option<(&'a str, String)> {
-        wanted.iter().find_map(|name| match self.promises.get(name) {
+    /// The remedy, where this one does not hold.
+    pub fn lacking(&self, wanted: &str) -> Option<String> {
+        match self.promises.get(wanted) {
             Some(Ok(())) => None,
-            Some(Err(remedy)) => Some((name.as_str(), remedy.clone())),
+            Some(Err(remedy)) => Some(remedy.clone()),
             None => {
                 let known: Vec<&str> = self.promises.keys().map(String::as_str).collect();
-                Some((name.as_str(), format!("known are {}", known.join(", "))))
+                Some(format!("known are {}", known.join(", ")))
             }
-        })
+        }
     }
 }

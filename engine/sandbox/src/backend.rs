@@ -1,64 +1,32 @@
-//! What makes sandboxes: on this machine ([`crate::local`]), later on a cluster. Nothing above knows which.
+//! What makes sandboxes: on this machine ([`crate::local`]), or elsewhere. Nothing above knows which: what is ordered is an image by
+//! name and what the sandbox is to have, what comes back is an address.
 
 use crate::error::SandboxError;
 use async_trait::async_trait;
 use espalier_agent_client::{Endpoint, Secret};
-use espalier_images::Upper;
-use futures::future::BoxFuture;
+use espalier_core::sandbox::SandboxSpec;
+use espalier_images::{Stop, Written};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 use tokio::sync::broadcast;
 
-/// A sandbox to make, its image unpacked and its values checked.
+/// A sandbox to make.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// New; letters, digits and dashes, up to 40.
+    /// Chosen by the caller: letters, digits and dashes, up to 40. What is ordered again by the same id is made once.
     pub id: String,
-    /// What its root file system is made of.
-    pub root: Root,
-    /// Cores.
-    pub cpu: f64,
-    /// Bytes of memory.
-    pub memory: u64,
-    /// Bytes it may write.
-    pub disk: u64,
-    /// Files it may make.
-    pub files_max: u64,
-    /// Processes and threads at once.
-    pub processes_max: u32,
-    /// What it may reach.
-    pub network: Reach,
+    /// Image, limits, network, environment, user and folder of commands; its values are checked. Its files and its set-up are put in
+    /// by whoever ordered, through the agent.
+    pub spec: SandboxSpec,
     /// Silence of every client that ends it.
     pub lease: Duration,
-    /// Of every command.
-    pub environment: Vec<(String, String)>,
     /// For those who look for it: run, rollout, name.
     pub labels: BTreeMap<String, String>,
     /// Promises that have to hold, by name; a backend that cannot keep one refuses.
     pub require: Vec<String>,
-}
-
-/// What a sandbox's root file system is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Root {
-    /// Folders of this machine below what is written, by where they are seen; the first at `/`. Lowest first.
-    pub overlays: Vec<(PathBuf, Vec<PathBuf>)>,
-    /// A checkpoint to start from.
-    pub checkpoint: Option<String>,
-    /// Files whose lock keeps the folders below: held, shared, as long as the sandbox is there, also without an engine.
-    pub holds: Vec<PathBuf>,
-}
-
-/// What a sandbox may reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Nothing.
-    None,
-    /// Its own 127.0.0.1.
-    Loopback,
-    /// The same, and a proxy there; see [`Backend::proxy_door`].
-    Proxy,
+    /// Whether its image may be fetched with this user's credentials for registries.
+    pub registry_credentials: bool,
 }
 
 /// A sandbox that is there.
@@ -72,6 +40,14 @@ pub struct Placed {
     pub labels: BTreeMap<String, String>,
     /// Seconds since 1970.
     pub created_s: u64,
+    /// Who runs commands, by order or image; `None`: root.
+    pub user: Option<String>,
+    /// Where commands start, by order or image.
+    pub workdir: String,
+    /// What its image starts by itself; whoever ordered it starts it, where that was asked for.
+    pub entrypoint: Vec<String>,
+    /// Whether its commands are stopped, see [`Backend::suspend`].
+    pub suspended: bool,
     /// Its process 1 as this machine sees it; `None` elsewhere.
     pub pid: Option<u32>,
 }
@@ -79,28 +55,19 @@ pub struct Placed {
 /// Where an agent is.
 #[derive(Clone, Debug)]
 pub struct Address {
-    /// Of a Unix socket.
-    pub socket: PathBuf,
+    /// A socket of this machine, or an address of the network.
+    pub endpoint: Endpoint,
     /// The sandbox's secret.
     pub secret: Secret,
 }
 
-impl Address {
-    /// For the agent's client.
-    pub fn endpoint(&self) -> Endpoint {
-        Endpoint::Unix(self.socket.clone())
-    }
-}
-
-/// A kept file system.
+/// A kept file system. Where and how is the backend's affair: the image `checkpoint:ID` starts from it.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// Its id.
     pub id: String,
     /// The sandbox it was made from.
     pub sandbox: String,
-    /// What lies below it; starts further sandboxes.
-    pub root: Root,
     /// Of that sandbox.
     pub labels: BTreeMap<String, String>,
     /// Seconds since 1970.
@@ -109,24 +76,6 @@ pub struct Checkpoint {
     pub frozen: Duration,
     /// Bytes that the sandbox had written itself, without those of a checkpoint it was made from; `None` where nobody counts them.
     pub bytes: Option<u64>,
-    /// What was written over each overlay of the root, readable on this machine for root alone.
-    pub uppers: Vec<Upper>,
-}
-
-/// A sandbox's way out.
-pub enum Door {
-    /// It is the asker's.
-    Lent(LentDoor),
-    /// Another engine carries it, or another command; this waits until they have gone.
-    Later(BoxFuture<'static, Result<LentDoor, SandboxError>>),
-}
-
-/// A listening socket in a sandbox, to be given back by dropping it.
-pub struct LentDoor {
-    /// Connections of the sandbox come from it.
-    pub listener: std::net::TcpListener,
-    /// As long as this is there, nobody else has it.
-    pub held: Box<dyn Send>,
 }
 
 /// A sandbox has ended without being asked to.
@@ -144,10 +93,19 @@ pub struct Ended {
 pub trait Backend: Send + Sync {
     /// What it promises of every sandbox, each with the remedy where it cannot. The words are those of `require`.
     async fn promises(&self) -> Result<BTreeMap<String, Result<(), String>>, SandboxError>;
-    /// Makes a sandbox; its agent takes calls when this returns.
+    /// Makes a sandbox; its agent takes calls when this returns. The same order again gives the same sandbox, so that a caller who does
+    /// not know whether it was made may ask again; another order by its id is refused.
     async fn create(&self, order: &Order) -> Result<Placed, SandboxError>;
+    /// This process is going to use a sandbox that it has found: what an engine has to carry for it is carried from here on, as the
+    /// egress of one on this machine.
+    async fn attach(&self, placed: &Placed) -> Result<(), SandboxError>;
     /// Ends a sandbox; nothing of it is left when this returns. One that is not there is fine.
     async fn delete(&self, id: &str) -> Result<(), SandboxError>;
+    /// Stops its commands, all at once, until [`Backend::resume`]; its agent goes on, and so does its lease. One that is stopped already
+    /// is fine. Promised as `suspend`; refused where that does not hold.
+    async fn suspend(&self, id: &str) -> Result<(), SandboxError>;
+    /// Lets its commands go on. One that is not stopped is fine.
+    async fn resume(&self, id: &str) -> Result<(), SandboxError>;
     /// All that are there, also those that an engine before this one made.
     async fn list(&self) -> Result<Vec<Placed>, SandboxError>;
     /// The ids of all that are there: for those who look only whether one still is.
@@ -160,21 +118,19 @@ pub trait Backend: Send + Sync {
     async fn label(&self, id: &str, labels: BTreeMap<String, String>) -> Result<(), SandboxError> {
         self.relabel(id, labels.into_iter().map(|(name, value)| (name, Some(value))).collect()).await
     }
-    /// Keeps the file system of a sandbox, which is stopped meanwhile; its processes are not kept.
+    /// Keeps the file system of a sandbox, which is stopped meanwhile, under a new id; its processes are not kept.
     async fn checkpoint(&self, id: &str, checkpoint: &str) -> Result<Checkpoint, SandboxError>;
     /// All checkpoints.
     async fn checkpoints(&self) -> Result<Vec<Checkpoint>, SandboxError>;
     /// The ids of all checkpoints.
     async fn checkpoint_ids(&self) -> Result<Vec<String>, SandboxError>;
-    /// One of them, and the environment of commands that its sandbox had; `None`: it is not there.
-    async fn find_checkpoint(
-        &self,
-        id: &str,
-    ) -> Result<Option<(Checkpoint, Vec<(String, String)>)>, SandboxError>;
-    /// Forgets a checkpoint.
+    /// One of them; `None`: it is not there.
+    async fn find_checkpoint(&self, id: &str) -> Result<Option<Checkpoint>, SandboxError>;
+    /// Forgets a checkpoint; sandboxes that were made from it keep what they have. One that is not there is an error.
     async fn delete_checkpoint(&self, id: &str) -> Result<(), SandboxError>;
-    /// The way out of a sandbox that was ordered with [`Reach::Proxy`]. One at a time carries it, of all engines.
-    async fn proxy_door(&self, id: &str) -> Result<Door, SandboxError>;
+    /// Writes a checkpoint as an OCI archive with the image below it, which `oci-archive:FILE` starts from, here or elsewhere. Told to
+    /// stop, or dropped, it removes what it has written; this returns when it has.
+    async fn export(&self, checkpoint: &str, file: &Path, stop: &Stop) -> Result<Written, SandboxError>;
     /// Tells of sandboxes that end by themselves, from now on. A receiver that lags loses the oldest.
     fn ended(&self) -> broadcast::Receiver<Ended>;
 }

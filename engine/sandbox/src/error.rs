@@ -63,6 +63,12 @@ impl SandboxError {
         SandboxError::Unavailable(Failed::by(what, cause))
     }
 
+    /// Whether nothing was begun: what was asked for cannot be had.
+    pub fn is_refusal(&self) -> bool {
+        use SandboxError::{Invalid, NoAgent, NoKeeper, Refused, Rejected};
+        matches!(self, Invalid { .. } | Rejected(_) | Refused { .. } | NoAgent { .. } | NoKeeper { .. })
+    }
+
     /// The message with its causes, in one line.
     pub fn with_causes(&self) -> String {
         espalier_core::cause::with_causes(self)

@@ -5,7 +5,6 @@
 
 pub mod backend;
 pub mod error;
-pub mod host;
 pub mod local;
 mod random;
 pub mod rollout;

@@ -1,442 +1,236 @@
-//! Sandboxes on this machine: Linux namespaces made by a [`keeper`], a process of its own that outlives the engine. This is the
-//! engine's side: it finds or starts the keeper, asks it, and hears from it which sandboxes have ended.
+//! Sandboxes on this machine: Linux namespaces made by a keeper, a process of its own that outlives the engine ([`machine`]). Images
+//! are folders here ([`base`]), and what leaves an allow-listed sandbox is carried by the engine that made or attached it ([`egress`]).
 
-mod door;
-mod line;
+mod base;
+mod checkpoint;
+mod egress;
+pub mod host;
+pub mod machine;
+mod over;
 
-use crate::backend::{Address, Backend, Checkpoint, Door, Ended, Order, Placed, Reach, Root};
+pub use over::write_over_host;
+
+use crate::backend::{Backend, Checkpoint, Ended, Order, Placed};
 use crate::error::SandboxError;
 use async_trait::async_trait;
-use espalier_agent_client::Secret;
-use espalier_core::cause::Failed;
-use espalier_images::Upper;
-use espalier_keeper::wire::{self, Answer, Page, Refusal, RefusalKind, VERSION, What};
-use line::{Greeted, Line, LineError};
-use rustix::fs::{CWD, Mode, OFlags};
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::Arc;
+use base::Bases;
+use egress::Egresses;
+use espalier_core::sandbox::{Network, check_environment};
+use espalier_images::{Image, ImageOptions, ImageStore, Stop, Written};
+use espalier_keeper::wire::{self, PROXY_PORT};
+use machine::{Config, ENTRYPOINT, Machine, USER, WORKDIR};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::net::UnixStream;
 use tokio::sync::broadcast;
 
-/// From starting a keeper to its first answer. The first makes the pool of disks.
-const START_MAX: Duration = Duration::from_secs(30);
-/// For every request, waiting for its turn included; longer than anything the keeper waits for.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// For finding a keeper, also where others look for it already.
-const CONNECT_MAX: Duration = Duration::from_secs(120);
-/// Writing out before a checkpoint.
-const FLUSH_MAX: Duration = Duration::from_secs(20);
-/// Sandboxes that ended and that nobody has heard of yet.
-const ENDED_MAX: usize = 4096;
+/// Label: what the sandbox may reach, as JSON.
+const NETWORK: &str = "espalier.network";
+/// Label: the digest of the image, where it is in the store.
+const DIGEST: &str = "espalier.image-digest";
+/// What an image without PATH gets.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Where and with what.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The store's own folder for sandboxes; several engines may share it.
-    pub folder: PathBuf,
-    /// Program and first arguments of a keeper; folder and agent follow.
-    pub keeper: Vec<OsString>,
-    /// The static binary that runs in every sandbox.
-    pub agent: PathBuf,
-}
-
-/// The backend of this machine. Clones share it.
-#[derive(Clone, Debug)]
+/// The backend of this machine.
 pub struct Local {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
 struct Shared {
-    config: Config,
-    /// The folder, open: paths through it are short enough for sockets.
-    folder: OwnedFd,
-    /// Held while one looks for a keeper; all others wait for what is found.
-    open: tokio::sync::Mutex<Option<Arc<Open>>>,
-    ended: broadcast::Sender<Ended>,
-}
-
-/// A connection to a keeper that has said who it is and what it can: that does not change while it lives.
-#[derive(Debug)]
-struct Open {
-    line: Line,
-    hello: wire::Hello,
+    machine: Machine,
+    bases: Bases,
+    egresses: Egresses,
+    /// Images of sandboxes that this engine made: their layers are not given up while they run.
+    images: Mutex<HashMap<String, Image>>,
 }
 
 impl Local {
-    /// Opens the folder. The keeper is found or started with the first request.
-    pub fn open(config: Config) -> Result<Local, SandboxError> {
-        use std::os::unix::fs::DirBuilderExt;
-        let failed = |error: std::io::Error| {
-            SandboxError::unavailable(format!("the folder of sandboxes {}", config.folder.display()), error)
-        };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.folder).map_err(failed)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::openat(CWD, &config.folder, flags, Mode::empty())
-            .map_err(|error| failed(error.into()))?;
-        let (ended, _) = broadcast::channel(ENDED_MAX);
-        let open = tokio::sync::Mutex::new(None);
-        Ok(Local { shared: Arc::new(Shared { config, folder, open, ended }) })
+    /// Opens the folder of sandboxes, with images in `images` of it. Inside a runtime with timers, which its tasks then run on.
+    pub fn open(config: Config, images: ImageOptions) -> Result<Local, SandboxError> {
+        let folder = config.folder.join("images");
+        Ok(Local::over(Machine::open(config)?, &folder, images))
     }
 
-    /// A path below the folder that fits into a socket's address.
-    fn short(&self, path: &str) -> PathBuf {
-        let number = self.shared.folder.as_raw_fd();
-        PathBuf::from(format!("/proc/self/fd/{number}/{path}"))
+    /// The same over a keeper, with images in a folder.
+    pub fn over(machine: Machine, images: &Path, options: ImageOptions) -> Local {
+        let ended = machine.ended();
+        let (bases, egresses) = (Bases::new(images, options), Egresses::default());
+        let shared = Arc::new(Shared { machine, bases, egresses, images: Mutex::default() });
+        // Ends when the backend does: it holds no strong reference to it.
+        tokio::spawn(forget_ended(Arc::downgrade(&shared), ended));
+        Local { shared }
     }
 
-    async fn ask(&self, what: What) -> Result<Answer, SandboxError> {
-        let open = self.keeper().await?;
-        match tokio::time::timeout(ANSWER_MAX, open.line.ask(what)).await {
-            Err(_) => Err(SandboxError::Unavailable(
-                format!("the keeper of sandboxes did not answer in {} s", ANSWER_MAX.as_secs()).into(),
-            )),
-            Ok(Err(LineError::TooLong(error))) => Err(SandboxError::Rejected(Failed::by(
-                "what the sandbox is to have is too long for its keeper",
-                error,
-            ))),
-            Ok(Err(error @ LineError::Cut)) => Err(SandboxError::Unavailable(error.to_string().into())),
-            Ok(Ok(answer)) => answer.map_err(refused),
-        }
-    }
-
-    /// The connection there is, or a new one where it is cut.
-    async fn keeper(&self) -> Result<Arc<Open>, SandboxError> {
-        let found = tokio::time::timeout(CONNECT_MAX, async {
-            let mut open = self.shared.open.lock().await;
-            if let Some(open) = open.as_ref().filter(|open| !open.line.is_cut()) {
-                return Ok(Arc::clone(open));
-            }
-            *open = None;
-            let found = Arc::new(self.connect().await?);
-            *open = Some(Arc::clone(&found));
-            Ok(found)
-        });
-        found.await.unwrap_or_else(|_| {
-            let waited = CONNECT_MAX.as_secs();
-            Err(SandboxError::Unavailable(
-                format!("the keeper of sandboxes was not found in {waited} s").into(),
-            ))
-        })
-    }
-
-    /// All entries of a list, page by page.
-    async fn pages<T>(
-        &self,
-        ask: impl Fn(String) -> What,
-        page: impl Fn(Answer) -> Option<Page<T>>,
-        id: impl Fn(&T) -> &str,
-    ) -> Result<Vec<T>, SandboxError> {
-        let (mut all, mut after) = (Vec::new(), String::new());
-        loop {
-            let Page { entries, more } = page(self.ask(ask(after.clone())).await?).ok_or_else(strange)?;
-            let last = entries.last().map(|entry| id(entry).to_owned());
-            all.extend(entries);
-            match last {
-                Some(last) if more && last > after => after = last,
-                _ => return Ok(all),
-            }
-        }
-    }
-
-    async fn listed(&self, brief: bool) -> Result<Vec<wire::Listed>, SandboxError> {
-        let page = |answer| match answer {
-            Answer::Sandboxes(page) => Some(page),
-            _ => None,
-        };
-        self.pages(|after| What::List { after, brief }, page, |listed: &wire::Listed| &listed.id).await
-    }
-
-    async fn kept(&self, brief: bool) -> Result<Vec<wire::Checkpoint>, SandboxError> {
-        let page = |answer| match answer {
-            Answer::Checkpoints(page) => Some(page),
-            _ => None,
-        };
-        self.pages(|after| What::Checkpoints { after, brief }, page, |made: &wire::Checkpoint| &made.id).await
-    }
-
-    /// Finds a keeper or starts one.
-    async fn connect(&self) -> Result<Open, SandboxError> {
-        let socket = self.short("keeper.sock");
-        let deadline = tokio::time::Instant::now() + START_MAX;
-        let mut child: Option<tokio::process::Child> = None;
-        loop {
-            if let Ok(stream) = UnixStream::connect(&socket).await
-                && let Some(open) = self.greet(stream).await?
-            {
-                return Ok(open);
-            }
-            match &mut child {
-                None => child = Some(self.start().await?),
-                // Another engine's keeper may have been quicker; then ours left with 0.
-                Some(started) => {
-                    if let Ok(Some(status)) = started.try_wait()
-                        && !status.success()
-                    {
-                        return Err(SandboxError::unavailable(
-                            "the keeper of sandboxes ended at once",
-                            self.last_words().await,
-                        ));
-                    }
-                }
-            }
-            if tokio::time::Instant::now() >= deadline {
-                let waited = START_MAX.as_secs();
-                let text = format!("the keeper of sandboxes was not there in {waited} s");
-                return Err(SandboxError::unavailable(text, self.last_words().await));
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    async fn start(&self) -> Result<tokio::process::Child, SandboxError> {
-        let Config { folder, keeper, agent } = &self.shared.config;
-        let failed = |what: &Path, error: std::io::Error| {
-            let text = format!("the keeper of sandboxes cannot be started: {}", what.display());
-            SandboxError::unavailable(text, error)
-        };
-        let log_path = folder.join("keeper.log");
-        let log = tokio::fs::File::create(&log_path).await.map_err(|error| failed(&log_path, error))?;
-        let log = log.into_std().await;
-        let [program, first @ ..] = &keeper[..] else {
-            return Err(SandboxError::Unavailable("no keeper of sandboxes is configured".into()));
-        };
-        let mut command = tokio::process::Command::new(program);
-        command.args(first);
-        for path in [folder, agent] {
-            command.arg(tokio::fs::canonicalize(path).await.map_err(|error| failed(path, error))?);
-        }
-        command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-        let errors = log.try_clone().map_err(|error| failed(&log_path, error))?;
-        command.stdin(Stdio::null()).stdout(log).stderr(errors);
-        // Not to be ended by a ctrl-c at the engine's terminal.
-        command.process_group(0);
-        command.spawn().map_err(|error| failed(Path::new(program), error))
-    }
-
-    async fn last_words(&self) -> String {
-        let log = tokio::fs::read_to_string(self.shared.config.folder.join("keeper.log")).await;
-        let log = log.unwrap_or_default();
-        let words = log.lines().last().unwrap_or("it said nothing");
-        words.to_owned()
-    }
-
-    /// `None`: it has gone meanwhile.
-    async fn greet(&self, stream: UnixStream) -> Result<Option<Open>, SandboxError> {
-        let greeted = tokio::time::timeout(ANSWER_MAX, Line::greet(stream, self.shared.ended.clone())).await;
-        let unheard =
-            |error: std::io::Error| Err(SandboxError::unavailable("the keeper of sandboxes", error));
-        match greeted {
-            Ok(Ok(Greeted::Same(line, hello))) => Ok(Some(Open { line, hello })),
-            Ok(Ok(Greeted::Other { version, pid })) => Err(SandboxError::Refused {
-                requirement: format!(
-                    "use the keeper of sandboxes that runs (process {pid}): it speaks version {version}, this engine version {VERSION}; \
-                     it ends after its last sandbox and engine, or by `kill {pid}`: sandboxes go on, and the next keeper takes them over"
-                ),
-            }),
-            Ok(Err(error)) if error.kind() == std::io::ErrorKind::Other => unheard(error),
-            Ok(Err(_)) => Ok(None),
-            Err(_) => unheard(std::io::Error::other(format!("no answer in {} s", ANSWER_MAX.as_secs()))),
-        }
-    }
-
-    fn placed(&self, listed: wire::Listed) -> Placed {
-        Placed {
-            address: Address {
-                socket: self.short(&format!("sandboxes/{}.sock", listed.id)),
-                secret: Secret::new(listed.secret.into_bytes()),
-            },
-            id: listed.id,
-            labels: listed.labels,
-            created_s: listed.created_s,
-            pid: Some(listed.pid),
-        }
-    }
-
-    /// Writes out what a sandbox has written, so that it is stopped, and the keeper busy, for less long. Where that fails the
-    /// checkpoint does it.
-    async fn flush(&self, keeper: u32, id: &str) {
-        let Ok(folder) = tokio::fs::canonicalize(&self.shared.config.folder).await else { return };
-        let seen = folder.strip_prefix("/").unwrap_or(&folder);
-        let disk = Path::new("/proc").join(keeper.to_string()).join("root").join(seen).join("pool").join(id);
-        let flushed = tokio::task::spawn_blocking(move || {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let disk = rustix::fs::openat(CWD, &disk, flags, Mode::empty())?;
-            rustix::fs::syncfs(&disk)
-        });
-        // The disk may be slow; the checkpoint has its own bound.
-        let _ = tokio::time::timeout(FLUSH_MAX, flushed).await;
-    }
-
-    async fn hello(&self) -> Result<wire::Hello, SandboxError> {
-        Ok(self.keeper().await?.hello.clone())
+    /// Its images.
+    pub fn images(&self) -> Result<&ImageStore, SandboxError> {
+        self.shared.bases.store()
     }
 }
 
-fn root_of(overlays: Vec<wire::Overlay>, checkpoint: Option<String>, holds: Vec<PathBuf>) -> Root {
-    let overlays = overlays.into_iter().map(|overlay| (overlay.at, overlay.lowers)).collect();
-    Root { overlays, checkpoint, holds }
-}
+impl Shared {
+    fn images(&self) -> MutexGuard<'_, HashMap<String, Image>> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-/// What a caller can do after a refusal.
-fn refused(refusal: Refusal) -> SandboxError {
-    let Refusal { kind, text } = refusal;
-    match kind {
-        RefusalKind::Invalid | RefusalKind::Unknown => SandboxError::Rejected(text.into()),
-        RefusalKind::Unable => SandboxError::Refused { requirement: text },
-        RefusalKind::DiskFull => SandboxError::unavailable("disk full", text),
-        RefusalKind::Failed => SandboxError::Unavailable(text.into()),
+    async fn carry_egress(&self, placed: &Placed) -> Result<(), SandboxError> {
+        let network = placed.labels.get(NETWORK).and_then(|text| serde_json::from_str(text).ok());
+        match network {
+            Some(Network::Allow(rules)) => self.egresses.open(&self.machine, &placed.id, &rules).await,
+            _ => Ok(()),
+        }
+    }
+
+    fn forget(&self, sandbox: &str) -> Option<Image> {
+        self.egresses.close(sandbox);
+        self.images().remove(sandbox)
     }
 }
 
-fn strange() -> SandboxError {
-    SandboxError::Unavailable("the keeper of sandboxes answered another question".into())
+async fn forget_ended(shared: Weak<Shared>, mut ended: broadcast::Receiver<Ended>) {
+    use tokio::sync::broadcast::error::RecvError;
+    loop {
+        let ended = match ended.recv().await {
+            Ok(ended) => ended,
+            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => return,
+        };
+        let Some(shared) = shared.upgrade() else { return };
+        shared.forget(&ended.sandbox);
+    }
 }
 
 #[async_trait]
 impl Backend for Local {
     async fn promises(&self) -> Result<BTreeMap<String, Result<(), String>>, SandboxError> {
-        Ok(self.hello().await?.abilities.promises)
+        Ok(self.shared.machine.abilities().await?.promises)
     }
 
     async fn create(&self, order: &Order) -> Result<Placed, SandboxError> {
-        if !order.require.is_empty() {
-            let abilities = self.hello().await?.abilities;
-            if let Some((name, remedy)) = abilities.lacking(&order.require) {
-                return Err(SandboxError::Refused { requirement: format!("promise `{name}`: {remedy}") });
+        let Order { spec, .. } = order;
+        let Shared { machine, bases, .. } = &*self.shared;
+        let base = bases.of(&spec.image, order.registry_credentials, machine).await?;
+        let mut environment: BTreeMap<String, String> = base.environment.into_iter().collect();
+        environment.entry("PATH".to_owned()).or_insert_with(|| PATH.to_owned());
+        let network = match &spec.network {
+            Network::None => wire::Reach::None,
+            Network::Loopback => wire::Reach::Loopback,
+            Network::Allow(_) => {
+                environment.extend(espalier_egress::environment(PROXY_PORT));
+                wire::Reach::Proxy
             }
-        }
-        let overlays = order.root.overlays.iter();
-        let order = wire::Order {
-            id: order.id.clone(),
-            root: wire::Root {
-                overlays: overlays
-                    .map(|(at, lowers)| wire::Overlay { at: at.clone(), lowers: lowers.clone() })
-                    .collect(),
-                checkpoint: order.root.checkpoint.clone(),
-                holds: order.root.holds.clone(),
-            },
-            bounds: wire::Bounds {
-                cpu: order.cpu,
-                memory: order.memory,
-                disk: order.disk,
-                files_max: order.files_max,
-                processes_max: order.processes_max,
-            },
-            network: match order.network {
-                Reach::None => wire::Reach::None,
-                Reach::Loopback => wire::Reach::Loopback,
-                Reach::Proxy => wire::Reach::Proxy,
-            },
-            lease_ms: u64::try_from(order.lease.as_millis()).unwrap_or(u64::MAX),
-            secret: secret(),
-            environment: Some(wire::Environment::of(&order.environment)),
-            labels: order.labels.clone(),
         };
-        match self.ask(What::Create(Box::new(order))).await? {
-            Answer::Sandbox(record) => Ok(self.placed(*record)),
-            _ => Err(strange()),
+        environment.extend(spec.env.clone());
+        // What the image says was not checked before.
+        check_environment(&environment)?;
+        let json = |value: serde_json::Result<String>| value.unwrap_or_default();
+        let mut labels = base.labels;
+        labels.extend(order.labels.clone());
+        labels.insert(WORKDIR.to_owned(), spec.workdir.clone().unwrap_or(base.workdir));
+        labels.insert(NETWORK.to_owned(), json(serde_json::to_string(&spec.network)));
+        if let Some(user) = spec.user.clone().or(base.user) {
+            labels.insert(USER.to_owned(), user);
         }
+        if !base.entrypoint.is_empty() {
+            labels.insert(ENTRYPOINT.to_owned(), json(serde_json::to_string(&base.entrypoint)));
+        }
+        let environment: Vec<(String, String)> = environment.into_iter().collect();
+        let wanted = wire::Order {
+            id: order.id.clone(),
+            root: base.root,
+            bounds: wire::Bounds {
+                cpu: spec.cpu,
+                memory: spec.memory,
+                disk: spec.disk,
+                files_max: spec.files_max,
+                processes_max: spec.processes_max,
+            },
+            network,
+            lease_ms: u64::try_from(order.lease.as_millis()).unwrap_or(u64::MAX),
+            secret: String::new(),
+            environment: Some(wire::Environment::of(&environment)),
+            labels,
+        };
+        let placed = machine.create(&wanted, &order.require).await?;
+        if let Some(image) = base.image {
+            self.shared.images().insert(order.id.clone(), image);
+        }
+        self.shared.carry_egress(&placed).await?;
+        Ok(placed)
+    }
+
+    async fn attach(&self, placed: &Placed) -> Result<(), SandboxError> {
+        self.shared.carry_egress(placed).await
     }
 
     async fn delete(&self, id: &str) -> Result<(), SandboxError> {
-        self.ask(What::Delete(id.to_owned())).await.map(drop)
+        // Its layers are kept until it is gone.
+        let _image = self.shared.forget(id);
+        self.shared.machine.delete(id).await
+    }
+
+    async fn suspend(&self, id: &str) -> Result<(), SandboxError> {
+        self.shared.machine.suspend(id, true).await
+    }
+
+    async fn resume(&self, id: &str) -> Result<(), SandboxError> {
+        self.shared.machine.suspend(id, false).await
     }
 
     async fn list(&self) -> Result<Vec<Placed>, SandboxError> {
-        Ok(self.listed(false).await?.into_iter().map(|listed| self.placed(listed)).collect())
+        self.shared.machine.list().await
     }
 
     async fn ids(&self) -> Result<Vec<String>, SandboxError> {
-        Ok(self.listed(true).await?.into_iter().map(|listed| listed.id).collect())
+        self.shared.machine.ids().await
     }
 
     async fn find(&self, id: &str) -> Result<Option<Placed>, SandboxError> {
-        match self.ask(What::Find(id.to_owned())).await? {
-            Answer::Found(found) => Ok(found.map(|listed| self.placed(*listed))),
-            _ => Err(strange()),
-        }
+        self.shared.machine.find(id).await
     }
 
     async fn relabel(&self, id: &str, labels: BTreeMap<String, Option<String>>) -> Result<(), SandboxError> {
-        self.ask(What::Label { sandbox: id.to_owned(), labels }).await.map(drop)
+        self.shared.machine.relabel(id, labels).await
     }
 
     async fn checkpoint(&self, id: &str, checkpoint: &str) -> Result<Checkpoint, SandboxError> {
-        let what = What::Checkpoint { sandbox: id.to_owned(), checkpoint: checkpoint.to_owned() };
-        let keeper = self.hello().await?.pid;
-        self.flush(keeper, id).await;
-        match self.ask(what).await? {
-            Answer::Checkpoint(made) => Ok(checkpoint_of(*made, keeper).0),
-            _ => Err(strange()),
-        }
+        self.shared.checkpoint(id, checkpoint).await
     }
 
     async fn checkpoints(&self) -> Result<Vec<Checkpoint>, SandboxError> {
-        let keeper = self.hello().await?.pid;
-        Ok(self.kept(false).await?.into_iter().map(|made| checkpoint_of(made, keeper).0).collect())
+        Ok(self.shared.machine.checkpoints(false).await?.into_iter().map(Checkpoint::from).collect())
     }
 
     async fn checkpoint_ids(&self) -> Result<Vec<String>, SandboxError> {
-        Ok(self.kept(true).await?.into_iter().map(|made| made.id).collect())
+        Ok(self.shared.machine.checkpoints(true).await?.into_iter().map(|made| made.id).collect())
     }
 
-    async fn find_checkpoint(
-        &self,
-        id: &str,
-    ) -> Result<Option<(Checkpoint, Vec<(String, String)>)>, SandboxError> {
-        let keeper = self.hello().await?.pid;
-        match self.ask(What::FindCheckpoint(id.to_owned())).await? {
-            Answer::FoundCheckpoint(found) => Ok(found.map(|made| checkpoint_of(*made, keeper))),
-            _ => Err(strange()),
-        }
+    async fn find_checkpoint(&self, id: &str) -> Result<Option<Checkpoint>, SandboxError> {
+        Ok(self.shared.machine.find_checkpoint(id).await?.map(Checkpoint::from))
     }
 
     async fn delete_checkpoint(&self, id: &str) -> Result<(), SandboxError> {
-        self.ask(What::DeleteCheckpoint(id.to_owned())).await.map(drop)
+        self.shared.delete_checkpoint(id).await
     }
 
-    async fn proxy_door(&self, id: &str) -> Result<Door, SandboxError> {
-        // A keeper has to be there.
-        self.hello().await?;
-        door::ask(self.short("keeper.sock"), id).await
+    async fn export(&self, checkpoint: &str, file: &Path, stop: &Stop) -> Result<Written, SandboxError> {
+        self.shared.export(checkpoint, file, stop).await
     }
 
     fn ended(&self) -> broadcast::Receiver<Ended> {
-        self.shared.ended.subscribe()
+        self.shared.machine.ended()
     }
 }
 
-/// A checkpoint, and its environment where the keeper told that.
-fn checkpoint_of(made: wire::Checkpoint, keeper: u32) -> (Checkpoint, Vec<(String, String)>) {
-    // The pool is mounted where the keeper alone sees it.
-    let below = made.folder.strip_prefix("/").unwrap_or(&made.folder);
-    let folder = Path::new("/proc").join(keeper.to_string()).join("root").join(below);
-    let uppers = made.overlays.iter().enumerate();
-    let checkpoint = Checkpoint {
-        uppers: uppers
-            .map(|(number, overlay)| Upper {
-                at: overlay.at.clone(),
-                folder: folder.join(format!("u{number}")),
-            })
-            .collect(),
-        root: root_of(made.overlays, Some(made.id.clone()), made.holds),
-        id: made.id,
-        sandbox: made.sandbox,
-        labels: made.labels,
-        created_s: made.created_s,
-        frozen: Duration::from_millis(made.frozen_ms),
-        bytes: made.bytes,
-    };
-    (checkpoint, made.environment.unwrap_or_default().variables())
-}
-
-/// 256 random bits, as a text.
-fn secret() -> String {
-    hex::encode(crate::random::bytes::<32>())
+impl From<wire::Checkpoint> for Checkpoint {
+    fn from(made: wire::Checkpoint) -> Checkpoint {
+        Checkpoint {
+            id: made.id,
+            sandbox: made.sandbox,
+            labels: made.labels,
+            created_s: made.created_s,
+            frozen: Duration::from_millis(made.frozen_ms),
+            bytes: made.bytes,
+        }
+    }
 }

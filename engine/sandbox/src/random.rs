@@ -12,3 +12,9 @@ pub(crate) fn bytes<const N: usize>() -> [u8; N] {
     }
     bytes
 }
+
+/// 60 random bits in letters and digits.
+pub(crate) fn id() -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    bytes::<12>().iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
+}

@@ -1,52 +1,30 @@
 //! Sandboxes as the engine and people ask for them: an image by name, files and set-up put in, kept ready in a warm pool where
 //! that was asked for, ended when nobody holds them. Backends make them; this never looks inside one.
 
-mod base;
-mod kept;
-mod over;
 mod warm;
 
-pub use over::write_over_host;
-
-use crate::backend::{Backend, Door, Ended, LentDoor, Order, Placed, Reach};
+use crate::backend::{Backend, Checkpoint, Ended, Order, Placed};
 use crate::error::SandboxError;
-use base::Bases;
 use espalier_agent_client::files::Source;
 use espalier_agent_client::{Agent, AgentError, Config as AgentConfig, Excerpts, USER_FIELD, command, wire};
 use espalier_core::cause::{Failed, with_causes};
 use espalier_core::limits::SizeText;
-use espalier_core::sandbox::{Network, SandboxSpec, check_environment, check_lease};
-use espalier_egress::{self as egress, Allowed};
-use espalier_images::{Image, ImageOptions};
-use std::collections::{BTreeMap, HashMap};
+use espalier_core::sandbox::{SandboxSpec, check_lease};
+use espalier_images::{Stop, Written};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 
-/// Label: the user that commands run as.
-const USER: &str = "espalier.user";
-/// Label: what the image starts by itself, as JSON.
-const ENTRYPOINT: &str = "espalier.entrypoint";
-/// Label: the folder that commands start in.
-const WORKDIR: &str = "espalier.workdir";
-/// Label: what the sandbox may reach, as JSON.
-const NETWORK: &str = "espalier.network";
 /// Label: the image by the name that was asked for.
 pub const IMAGE: &str = "espalier.image";
-/// Label: the digest of that image, where it is in the store.
-const DIGEST: &str = "espalier.image-digest";
-/// Where the port of the proxy lies in a sandbox.
-const PROXY_PORT: u16 = 3128;
 /// The set-up of a sandbox, each of its texts.
 const SETUP_MAX: Duration = Duration::from_secs(600);
 /// Ends of what is deleted when nobody waits for it, repeated where the backend is out of reach.
 const DELETE_MAX: Duration = Duration::from_secs(60);
 /// Between two tries of that, at first and at most.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// What an image without PATH gets.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
 /// What a sandbox is made for.
 #[derive(Clone, Debug)]
 pub struct Purpose {
@@ -98,13 +76,6 @@ struct Shared {
     backend: Arc<dyn Backend>,
     /// Where tasks of the service run: a handle may be dropped on a thread that has no timers.
     runtime: tokio::runtime::Handle,
-    bases: Bases,
-    /// Images of sandboxes that this engine made: their layers are not given up while they run.
-    images: Mutex<HashMap<String, Image>>,
-    /// Ways out that this engine carries or waits for, by sandbox.
-    ways: Mutex<HashMap<String, AbortHandle>>,
-    /// What they share.
-    proxies: egress::Shared,
     warm: Mutex<warm::Pools<Sandbox>>,
     /// Sandboxes that are being made to be kept ready.
     filling: Mutex<JoinSet<()>>,
@@ -113,16 +84,11 @@ struct Shared {
 }
 
 impl Sandboxes {
-    /// Over a backend, with images in a folder. Inside a runtime with timers, which its tasks then run on.
-    pub fn new(backend: Arc<dyn Backend>, images: &Path, options: ImageOptions) -> Sandboxes {
-        let bases = Bases::new(images, options);
+    /// Over a backend. Inside a runtime with timers, which its tasks then run on.
+    pub fn new(backend: Arc<dyn Backend>) -> Sandboxes {
         let shared = Arc::new(Shared {
             backend,
             runtime: tokio::runtime::Handle::current(),
-            bases,
-            images: Mutex::default(),
-            ways: Mutex::default(),
-            proxies: egress::Shared::default(),
             warm: Mutex::default(),
             filling: Mutex::default(),
             leaving: Mutex::default(),
@@ -157,123 +123,46 @@ impl Sandboxes {
     ) -> Result<Sandbox, SandboxError> {
         spec.check()?;
         check_lease(purpose.lease)?;
-        let base =
-            self.shared.bases.of(&spec.image, purpose.registry_credentials, &*self.shared.backend).await?;
-        let workdir = spec.workdir.clone().unwrap_or_else(|| base.workdir.clone());
-        let user = spec.user.clone().or_else(|| base.user.clone());
-        let mut environment: BTreeMap<String, String> = base.environment.iter().cloned().collect();
-        environment.entry("PATH".to_owned()).or_insert_with(|| PATH.to_owned());
-        let network = match &spec.network {
-            Network::None => Reach::None,
-            Network::Loopback => Reach::Loopback,
-            Network::Allow(_) => {
-                environment.extend(egress::environment(PROXY_PORT));
-                Reach::Proxy
-            }
-        };
-        environment.extend(spec.env.clone());
-        // What the image says is not checked before.
-        check_environment(&environment)?;
-        let mut labels = base.labels.clone();
-        labels.extend(purpose.labels.clone());
+        let mut labels = purpose.labels.clone();
         labels.insert(IMAGE.to_owned(), spec.image.clone());
-        labels.insert(WORKDIR.to_owned(), workdir.clone());
-        labels.insert(NETWORK.to_owned(), serde_json::to_string(&spec.network).unwrap_or_default());
-        if let Some(user) = &user {
-            labels.insert(USER.to_owned(), user.clone());
-        }
-        if !base.entrypoint.is_empty() {
-            labels.insert(ENTRYPOINT.to_owned(), serde_json::to_string(&base.entrypoint).unwrap_or_default());
-        }
         let order = Order {
             id: random_id(),
-            root: base.root.clone(),
-            cpu: spec.cpu,
-            memory: spec.memory,
-            disk: spec.disk,
-            files_max: spec.files_max,
-            processes_max: spec.processes_max,
-            network,
+            spec: spec.clone(),
             lease: purpose.lease,
-            environment: environment.into_iter().collect(),
             labels,
             require: purpose.require.clone(),
+            registry_credentials: purpose.registry_credentials,
         };
-        // From here on a sandbox may be there: it goes with this, unless all went well.
+        // From here on a sandbox may be there: it goes with this, unless all went well, or nothing was begun.
         let on_drop = self.delete_on_drop(Target::Sandbox(order.id.clone()));
-        if let Some(image) = base.image {
-            self.images().insert(order.id.clone(), image);
-        }
-        let there = self.shared.backend.create(&order).await?;
+        let there = match self.shared.backend.create(&order).await {
+            Err(error) if error.is_refusal() => {
+                on_drop.forget();
+                return Err(error);
+            }
+            there => there?,
+        };
         let sandbox = self.speak(there, &purpose.client, purpose.lease).await?;
         placed();
-        self.set_up(&sandbox, spec, &base.entrypoint).await?;
+        self.set_up(&sandbox, spec).await?;
         on_drop.forget();
         Ok(sandbox)
     }
 
-    /// Connects to a sandbox that is there, and carries its way out.
+    /// Connects to a sandbox that is there.
     async fn speak(&self, placed: Placed, client: &str, lease: Duration) -> Result<Sandbox, SandboxError> {
-        let mut config = AgentConfig::new(placed.address.endpoint(), placed.address.secret.clone(), client);
+        let mut config =
+            AgentConfig::new(placed.address.endpoint.clone(), placed.address.secret.clone(), client);
         config.lease = lease;
         config.heartbeat_every = (lease / 6).clamp(Duration::from_millis(250), Duration::from_secs(10));
         let agent = Agent::connect(config).await.map_err(|error| lost(&placed.id, error))?;
-        let network = placed.labels.get(NETWORK).and_then(|text| serde_json::from_str(text).ok());
-        if let Some(Network::Allow(rules)) = network {
-            self.open_way(&placed.id, &rules).await?;
-        }
-        let user = placed.labels.get(USER).cloned();
-        let workdir = placed.labels.get(WORKDIR).cloned().unwrap_or_else(|| "/".to_owned());
-        Ok(Sandbox { placed, agent, user, workdir })
-    }
-
-    async fn open_way(&self, id: &str, rules: &[String]) -> Result<(), SandboxError> {
-        if self.ways().contains_key(id) {
-            return Ok(());
-        }
-        let allowed = Allowed::parse(rules)?;
-        let door = self.shared.backend.proxy_door(id).await?;
-        let (id_of_way, shared) = (id.to_owned(), self.shared.proxies.clone());
-        // Owned by `ways`; aborted when the sandbox ends.
-        let way = self.shared.runtime.spawn(async move {
-            let lent = match door {
-                Door::Lent(lent) => Ok(lent),
-                // Where another engine has it, or another command: from when that one is gone.
-                Door::Later(later) => later.await,
-            };
-            match lent {
-                Ok(LentDoor { listener, held }) => {
-                    egress::serve(id_of_way, listener, allowed, shared).await;
-                    drop(held);
-                }
-                Err(error) => {
-                    tracing::debug!(sandbox = %id_of_way, %error, "the way out is not this engine's");
-                }
-            }
-        });
-        let way = way.abort_handle();
-        if let Some(other) = self.ways().insert(id.to_owned(), way) {
-            other.abort();
-        }
-        Ok(())
-    }
-
-    fn images(&self) -> MutexGuard<'_, HashMap<String, Image>> {
-        self.shared.images.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ways(&self) -> MutexGuard<'_, HashMap<String, AbortHandle>> {
-        self.shared.ways.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Sandbox { user: placed.user.clone(), workdir: placed.workdir.clone(), placed, agent })
     }
 
     /// Files, then what the image starts by itself if that is wanted, then set-up, as the sandbox's root.
-    async fn set_up(
-        &self,
-        sandbox: &Sandbox,
-        spec: &SandboxSpec,
-        entrypoint: &[String],
-    ) -> Result<(), SandboxError> {
+    async fn set_up(&self, sandbox: &Sandbox, spec: &SandboxSpec) -> Result<(), SandboxError> {
         let Sandbox { agent, placed, workdir, user } = sandbox;
+        let entrypoint = &placed.entrypoint;
         let failed = |error: AgentError, what: String| match error {
             AgentError::Lost(_) => lost(&placed.id, error),
             error => SandboxError::Invalid {
@@ -377,7 +266,7 @@ impl Sandboxes {
     /// A sandbox that is there already, also of an engine before this one.
     pub async fn attach(&self, id: &str, client: &str, lease: Duration) -> Result<Sandbox, SandboxError> {
         let placed = self.shared.backend.find(id).await?.ok_or_else(|| unknown(id))?;
-        self.speak(placed, client, lease).await
+        self.adopt(placed, client, lease).await
     }
 
     /// The same with one of [`Sandboxes::list`].
@@ -387,6 +276,7 @@ impl Sandboxes {
         client: &str,
         lease: Duration,
     ) -> Result<Sandbox, SandboxError> {
+        self.shared.backend.attach(&placed).await?;
         self.speak(placed, client, lease).await
     }
 
@@ -399,11 +289,6 @@ impl Sandboxes {
 
     /// Ends a sandbox; one that is not there is fine.
     pub async fn delete(&self, id: &str) -> Result<(), SandboxError> {
-        if let Some(way) = self.ways().remove(id) {
-            way.abort();
-        }
-        // Its layers are kept until it is gone.
-        let _image = self.images().remove(id);
         self.shared.backend.delete(id).await
     }
 
@@ -467,6 +352,45 @@ impl Sandboxes {
         DeleteOnDrop { service: self.clone(), target: Some(target) }
     }
 
+    /// Stops the commands of a sandbox until [`Sandboxes::resume`]; their timeouts stand still meanwhile. Its agent goes on.
+    pub async fn suspend(&self, sandbox: &Sandbox) -> Result<(), SandboxError> {
+        let id = &sandbox.placed.id;
+        // First their clock: no timeout runs out between.
+        sandbox.agent.set_suspended(true).await.map_err(|error| lost(id, error))?;
+        let suspended = self.shared.backend.suspend(id).await;
+        if suspended.is_err() {
+            sandbox.agent.set_suspended(false).await.map_err(|error| lost(id, error))?;
+        }
+        suspended
+    }
+
+    /// Lets them go on.
+    pub async fn resume(&self, sandbox: &Sandbox) -> Result<(), SandboxError> {
+        let id = &sandbox.placed.id;
+        self.shared.backend.resume(id).await?;
+        sandbox.agent.set_suspended(false).await.map_err(|error| lost(id, error))
+    }
+
+    /// Keeps its file system as it is now; what runs in it goes on, and is not in the copy.
+    pub async fn checkpoint(&self, id: &str) -> Result<Checkpoint, SandboxError> {
+        let new = random_id();
+        // From here on a checkpoint may be there: it goes with this, unless all went well.
+        let on_drop = self.delete_on_drop(Target::Checkpoint(new.clone()));
+        let kept = self.shared.backend.checkpoint(id, &new).await?;
+        on_drop.forget();
+        Ok(kept)
+    }
+
+    /// Forgets a checkpoint; sandboxes made from it keep what they have.
+    pub async fn delete_checkpoint(&self, id: &str) -> Result<(), SandboxError> {
+        self.shared.backend.delete_checkpoint(id).await
+    }
+
+    /// See [`Backend::export`].
+    pub async fn export(&self, checkpoint: &str, file: &Path, stop: &Stop) -> Result<Written, SandboxError> {
+        self.shared.backend.export(checkpoint, file, stop).await
+    }
+
     /// Sandboxes that start from a checkpoint, without files or set-up of their own.
     pub async fn fork(
         &self,
@@ -514,8 +438,7 @@ fn lost(id: &str, error: AgentError) -> SandboxError {
 
 /// 60 random bits in letters and digits.
 pub fn random_id() -> String {
-    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    crate::random::bytes::<12>().iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
+    crate::random::id()
 }
 
 /// Ends a sandbox when dropped.
@@ -568,11 +491,6 @@ async fn forget_ended(shared: std::sync::Weak<Shared>, mut ended: tokio::sync::b
         };
         let Some(shared) = shared.upgrade() else { return };
         tracing::debug!(sandbox = %ended.sandbox, how = %ended.how, "a sandbox ended by itself");
-        let way = shared.ways.lock().unwrap_or_else(PoisonError::into_inner).remove(&ended.sandbox);
-        if let Some(way) = way {
-            way.abort();
-        }
-        shared.images.lock().unwrap_or_else(PoisonError::into_inner).remove(&ended.sandbox);
         let mut warm = shared.warm.lock().unwrap_or_else(PoisonError::into_inner);
         warm.forget(|sandbox| sandbox.placed.id == ended.sandbox);
     }

@@ -243,8 +243,16 @@ impl Agent {
 
     /// A heartbeat by hand; says how much runs and how much output is kept.
     pub async fn heartbeat(&self, lease: Duration) -> Result<wire::HeartbeatAnswer, AgentError> {
-        let request = wire::HeartbeatRequest { lease_ms: millis(lease) };
+        let request = wire::HeartbeatRequest { lease_ms: millis(lease), suspended: None };
         self.asking(request, |mut client, request| async move { client.heartbeat(request).await }).await
+    }
+
+    /// Says that its commands are stopped from outside, or go on: their timeouts stand still meanwhile.
+    pub async fn set_suspended(&self, suspended: bool) -> Result<(), AgentError> {
+        let request = wire::HeartbeatRequest { lease_ms: 0, suspended: Some(suspended) };
+        self.asking(request, |mut client, request| async move { client.heartbeat(request).await })
+            .await
+            .map(drop)
     }
 
     /// A call that changes nothing: repeated after a cut.
@@ -312,7 +320,7 @@ where
 
 /// Renews the lease until the sandbox is lost.
 async fn keep_lease(connection: Arc<Connection>, every: Duration, lease: Duration) {
-    let request = wire::HeartbeatRequest { lease_ms: millis(lease) };
+    let request = wire::HeartbeatRequest { lease_ms: millis(lease), suspended: None };
     loop {
         let beat = repeat(
             &connection,

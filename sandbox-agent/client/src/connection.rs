@@ -28,21 +28,12 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_mi
 const WINDOWS: (u32, u32) = (1 << 20, (1 << 31) - 1);
 
 /// Where an agent listens.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// A Unix socket whose listener lives and dies with the agent.
     Unix(PathBuf),
     /// An address, as a Pod has.
     Tcp(SocketAddr),
-    /// One connected stream, shared with the agent at its start; a cut loses the sandbox.
-    Stream(StdMutex<Option<std::os::unix::net::UnixStream>>),
-}
-
-impl Endpoint {
-    /// One connected stream.
-    pub fn stream(stream: std::os::unix::net::UnixStream) -> Endpoint {
-        Endpoint::Stream(StdMutex::new(Some(stream)))
-    }
 }
 
 /// A sandbox's secret; not shown by Debug.
@@ -201,7 +192,6 @@ impl Connection {
                 again && matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
             }
             Endpoint::Tcp(_) => false,
-            Endpoint::Stream(_) => true,
         }
     }
 
@@ -238,12 +228,6 @@ impl Connection {
                 let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
                 shake_hands(stream).await
-            }
-            Endpoint::Stream(stream) => {
-                let stream = stream.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-                let stream = stream.ok_or_else(|| io::Error::other("its one connection was cut"))?;
-                stream.set_nonblocking(true)?;
-                shake_hands(UnixStream::from_std(stream)?).await
             }
         }
     }

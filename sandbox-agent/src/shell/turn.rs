@@ -75,7 +75,7 @@ async fn run(agent: &Arc<Agent>, job: &Arc<Job>, shell: &Arc<Shell>, turn: &Turn
         let talk = talk(shell, &mut progress, &line, &token);
         match turn.times.timeout {
             None => Some(talk.await),
-            Some(timeout) => tokio::time::timeout(timeout, talk).await.ok(),
+            Some(timeout) => agent.clock.timeout(timeout, talk).await,
         }
     };
     let timed_out = back.is_none();

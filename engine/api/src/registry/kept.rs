@@ -243,7 +243,7 @@ impl Registry {
         let known = lock(&self.shared.kept).of(owner).find(|known| known.view.id == id).map(Arc::clone);
         let known = known.ok_or_else(unknown)?;
         let found = self.shared.sandboxes.backend().find_checkpoint(id).await?;
-        let Some((record, _)) = found.and_then(|(kept, _)| read(&kept)) else {
+        let Some((record, _)) = found.and_then(|kept| read(&kept)) else {
             // Deleted by the command line.
             lock(&self.shared.kept).remove(owner, id);
             return Err(unknown());
@@ -263,7 +263,7 @@ impl Registry {
     pub(super) async fn adopt_checkpoints(&self) -> Result<(), Problem> {
         let backend = self.shared.sandboxes.backend();
         for id in backend.checkpoint_ids().await? {
-            let Some((kept, _)) = backend.find_checkpoint(&id).await? else { continue };
+            let Some(kept) = backend.find_checkpoint(&id).await? else { continue };
             let Some((record, note)) = read(&kept) else { continue };
             if note.passing {
                 if let Err(error) = self.shared.sandboxes.delete_checkpoint(&id).await {

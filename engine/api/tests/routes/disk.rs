@@ -4,11 +4,13 @@ use crate::Service;
 use async_trait::async_trait;
 use espalier_api::Settings;
 use espalier_api::keys::Scope;
-use espalier_sandbox::backend::{Backend, Checkpoint, Door, Ended, Order, Placed, Root};
+use espalier_images::{Stop, Written};
+use espalier_sandbox::backend::{Backend, Checkpoint, Ended, Order, Placed};
 use espalier_sandbox::error::SandboxError;
 use espalier_store::Quotas;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::broadcast;
@@ -32,7 +34,6 @@ impl Kept {
         all.push(Checkpoint {
             id,
             sandbox: "s".to_owned(),
-            root: Root { overlays: Vec::new(), checkpoint: None, holds: Vec::new() },
             labels: BTreeMap::from([
                 ("espalier.api".to_owned(), record.to_string()),
                 (
@@ -43,7 +44,6 @@ impl Kept {
             created_s: 1,
             frozen: Duration::ZERO,
             bytes,
-            uppers: Vec::new(),
         });
     }
 }
@@ -84,17 +84,22 @@ impl Backend for Kept {
     async fn checkpoints(&self) -> Result<Vec<Checkpoint>, SandboxError> {
         Ok(self.checkpoints.lock().unwrap().clone())
     }
-    async fn find_checkpoint(
-        &self,
-        id: &str,
-    ) -> Result<Option<(Checkpoint, Vec<(String, String)>)>, SandboxError> {
-        let all = self.checkpoints.lock().unwrap();
-        Ok(all.iter().find(|kept| kept.id == id).map(|kept| (kept.clone(), Vec::new())))
+    async fn find_checkpoint(&self, id: &str) -> Result<Option<Checkpoint>, SandboxError> {
+        Ok(self.checkpoints.lock().unwrap().iter().find(|kept| kept.id == id).cloned())
     }
     async fn delete_checkpoint(&self, _: &str) -> Result<(), SandboxError> {
         none()
     }
-    async fn proxy_door(&self, _: &str) -> Result<Door, SandboxError> {
+    async fn attach(&self, _: &Placed) -> Result<(), SandboxError> {
+        none()
+    }
+    async fn suspend(&self, _: &str) -> Result<(), SandboxError> {
+        none()
+    }
+    async fn resume(&self, _: &str) -> Result<(), SandboxError> {
+        none()
+    }
+    async fn export(&self, _: &str, _: &Path, _: &Stop) -> Result<Written, SandboxError> {
         none()
     }
     fn ended(&self) -> broadcast::Receiver<Ended> {

@@ -5,7 +5,7 @@ use super::python::Installed;
 use super::{SdistError, plain};
 use espalier_core::dataset::sdist::{Draft, PYTHON, Tree, WORKDIR};
 use espalier_images::{ImageConfig, Rights, Upper};
-use espalier_sandbox::service::write_over_host;
+use espalier_sandbox::local::write_over_host;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;

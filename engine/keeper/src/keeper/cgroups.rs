@@ -90,7 +90,13 @@ impl Hierarchies {
             || self.split.iter().any(|(known, _)| *known == controller)
     }
 
-    /// Whether commands can be killed and stopped as a whole.
+    /// Whether commands can be stopped, all at once.
+    pub(super) fn can_freeze(&self) -> bool {
+        // The root of the hierarchy has no such file; the groups of sandboxes, and this one, have where the kernel can.
+        self.unified.as_ref().is_some_and(|folder| folder.join("cgroup.freeze").exists())
+    }
+
+    /// Whether commands can be killed as a whole.
     pub(super) fn has_unified(&self) -> bool {
         self.unified.is_some()
     }

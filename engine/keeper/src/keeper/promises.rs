@@ -28,6 +28,7 @@ pub(super) fn of(hierarchies: &Hierarchies, pool: bool, pool_fault: &str) -> Abi
         ("disk-limit", says(pool || !root, pool_fault)),
         ("disk-not-memory", says(pool, pool_fault)),
         ("other-users", says(root, "only root can give a sandbox more than one user")),
+        ("suspend", says(hierarchies.can_freeze(), unified)),
         ("group-kill", says(hierarchies.has_unified(), unified)),
         ("checkpoint", says(pool && hierarchies.has_unified(), if pool { unified } else { pool_fault })),
     ];

@@ -87,9 +87,9 @@ struct Sandbox {
 }
 
 enum State {
-    /// Until its agent says that it takes calls.
+    /// Until its agent says that it takes calls; who waits for that.
     Born {
-        asker: Asker,
+        askers: Vec<Asker>,
         born_at: Instant,
         word: OwnedFd,
         line: OwnedFd,
@@ -99,6 +99,15 @@ enum State {
     Ending {
         askers: Vec<Asker>,
     },
+}
+
+impl State {
+    /// Tells whoever waits for it to run that it will not.
+    fn refuse(self, text: &str) -> Vec<Notice> {
+        let State::Born { askers, .. } = self else { return Vec::new() };
+        let refusal = || Err(Refusal::new(RefusalKind::Failed, text));
+        askers.into_iter().map(|asker| Notice::Answer(asker, refusal())).collect()
+    }
 }
 
 fn is_root() -> bool {
@@ -162,7 +171,7 @@ impl Yard {
         match alive() {
             Some(process) => {
                 // The keeper before may have been killed while a checkpoint was made.
-                let _ = self.hierarchies.groups(&id).freeze(false);
+                let _ = self.hierarchies.groups(&id).freeze(record.suspended);
                 let token = self.token(&id);
                 let (holds, state) = (hold(&record.order.root.holds), State::Running);
                 let sandbox = Sandbox {
@@ -236,6 +245,26 @@ impl Yard {
         sandbox.door.as_ref()
     }
 
+    /// What there is of a sandbox that was ordered before by the same id: the answer, or `None` where it comes when its agent takes calls.
+    /// Another order by that id is refused, and so is one whose sandbox is ending.
+    pub(super) fn ordered_before(&mut self, order: &Order, asker: Asker) -> Option<Vec<Notice>> {
+        let sandbox = self.sandboxes.get_mut(&order.id)?;
+        let is_same = sandbox.record.order.means_the_same(order);
+        let listed = sandbox.listed(false);
+        let text = match (&mut sandbox.state, listed) {
+            (State::Born { askers, .. }, _) if is_same => {
+                askers.push(asker);
+                return Some(Vec::new());
+            }
+            (_, Some(listed)) if is_same => {
+                return Some(vec![Notice::Answer(asker, Ok(Answer::Sandbox(Box::new(listed))))]);
+            }
+            (State::Ending { .. }, _) => format!("sandbox id {:?} is in use by one that ends", order.id),
+            _ => format!("sandbox id {:?} is in use by another order", order.id),
+        };
+        Some(vec![Notice::Answer(asker, Err(Refusal::new(RefusalKind::Invalid, text)))])
+    }
+
     /// Begins a sandbox; what is to be watched for it.
     pub(super) fn create(
         &mut self,
@@ -253,6 +282,7 @@ impl Yard {
             pid: 0,
             started: 0,
             boot: self.boot.clone(),
+            suspended: false,
         };
         // Before anything is made: what is made and not written down would be nobody's.
         let written = self.home.write_environment(&id, &environment);
@@ -264,7 +294,7 @@ impl Yard {
             Ok(born) => {
                 let token = self.token(&id);
                 let Born { descriptor: process, word, line, .. } = born;
-                let state = State::Born { asker, born_at: Instant::now(), word, line };
+                let state = State::Born { askers: vec![asker], born_at: Instant::now(), word, line };
                 let holds = hold(&record.order.root.holds);
                 let sandbox = Sandbox {
                     record,
@@ -296,7 +326,7 @@ impl Yard {
                 home::ID_BYTES_MAX
             ));
         }
-        if self.sandboxes.contains_key(id) || self.leftovers.contains(id) {
+        if self.leftovers.contains(id) {
             return invalid(format!("sandbox id {id:?} is in use"));
         }
         if self.gone.contains(id) {
@@ -418,32 +448,31 @@ impl Yard {
     /// The agent takes calls, or says why not.
     fn spoke(&mut self, id: &str) -> Vec<Notice> {
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return Vec::new() };
-        let State::Born { asker, word, line, .. } = &sandbox.state else { return Vec::new() };
-        let asker = *asker;
+        let State::Born { askers, word, line, .. } = &sandbox.state else { return Vec::new() };
+        let askers = askers.clone();
         let mut text = [0; 512];
         let count = rustix::io::read(word, &mut text).unwrap_or(0);
         if text[..count] != *b"1" {
             let said = String::from_utf8_lossy(&text[..count]).trim().to_owned();
             let said = if said.is_empty() { "it ended before its agent was ready".to_owned() } else { said };
-            return self.fail(id, asker, format!("sandbox {id} could not be made: {said}"));
+            return self.fail(id, &format!("sandbox {id} could not be made: {said}"));
         }
         if sandbox.record.order.network == Reach::Proxy {
             let passed = birth::receive(line.as_fd(), RecvFlags::DONTWAIT);
             sandbox.door = passed.ok().and_then(|(_, mut passed)| passed.pop());
         }
         sandbox.state = State::Running;
-        let listed = sandbox.listed(false);
-        listed
-            .into_iter()
-            .map(|listed| Notice::Answer(asker, Ok(Answer::Sandbox(Box::new(listed)))))
-            .collect()
+        let Some(listed) = sandbox.listed(false) else { return Vec::new() };
+        let answer = |asker| Notice::Answer(asker, Ok(Answer::Sandbox(Box::new(listed.clone()))));
+        askers.into_iter().map(answer).collect()
     }
 
-    fn fail(&mut self, id: &str, asker: Asker, text: String) -> Vec<Notice> {
+    /// Ends one that cannot be made.
+    fn fail(&mut self, id: &str, text: &str) -> Vec<Notice> {
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return Vec::new() };
         let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
-        sandbox.state = State::Ending { askers: Vec::new() };
-        vec![Notice::Answer(asker, Err(Refusal::new(RefusalKind::Failed, text)))]
+        let state = std::mem::replace(&mut sandbox.state, State::Ending { askers: Vec::new() });
+        state.refuse(text)
     }
 
     /// Its process 1 is gone, and with it the kernel has killed all in it.
@@ -460,14 +489,12 @@ impl Yard {
                 askers.into_iter().map(|asker| Notice::Answer(asker, Ok(Answer::Done))).collect()
             }
             State::Running => vec![Notice::Ended { sandbox: id.to_owned(), how }],
-            State::Born { asker, word, .. } => {
+            State::Born { ref word, .. } => {
                 let mut text = [0; 512];
                 let count = rustix::io::read(word, &mut text).unwrap_or(0);
                 let said = String::from_utf8_lossy(&text[..count]).trim().to_owned();
                 let said = if said.is_empty() { how } else { said };
-                let refusal =
-                    Refusal::new(RefusalKind::Failed, format!("sandbox {id} could not be made: {said}"));
-                vec![Notice::Answer(asker, Err(refusal))]
+                sandbox.state.refuse(&format!("sandbox {id} could not be made: {said}"))
             }
         }
     }
@@ -484,22 +511,20 @@ impl Yard {
         match &mut sandbox.state {
             State::Ending { askers } => askers.push(asker),
             state => {
-                if let State::Born { asker, .. } = state {
-                    let refusal =
-                        Refusal::new(RefusalKind::Failed, format!("sandbox {id} was deleted before it ran"));
-                    notices.push(Notice::Answer(*asker, Err(refusal)));
-                }
-                *state = State::Ending { askers: vec![asker] };
+                let before = std::mem::replace(state, State::Ending { askers: vec![asker] });
+                notices.extend(before.refuse(&format!("sandbox {id} was deleted before it ran")));
                 let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
             }
         }
         notices
     }
 
-    /// Ends what was begun for a connection that is closed: nobody will hear that it is there.
+    /// Ends what was begun for a connection that is closed, and for no other: nobody will hear that it is there.
     pub(super) fn abandon(&mut self, line: u64) {
         for sandbox in self.sandboxes.values_mut() {
-            if matches!(&sandbox.state, State::Born { asker, .. } if asker.line == line) {
+            let State::Born { askers, .. } = &mut sandbox.state else { continue };
+            askers.retain(|asker| asker.line != line);
+            if askers.is_empty() {
                 sandbox.state = State::Ending { askers: Vec::new() };
                 let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
             }
@@ -508,20 +533,15 @@ impl Yard {
 
     /// What has waited too long, and what could not be removed.
     pub(super) fn tick(&mut self) -> Vec<Notice> {
-        let late: Vec<(String, Asker)> = self
-            .sandboxes
-            .iter()
-            .filter_map(|(id, sandbox)| match &sandbox.state {
-                State::Born { asker, born_at, .. } if born_at.elapsed() > BIRTH_MAX => {
-                    Some((id.clone(), *asker))
-                }
-                _ => None,
-            })
-            .collect();
+        let is_late = |state: &State| match state {
+            State::Born { born_at, .. } => born_at.elapsed() > BIRTH_MAX,
+            State::Running | State::Ending { .. } => false,
+        };
+        let late = self.sandboxes.iter().filter(|(_, sandbox)| is_late(&sandbox.state));
         let mut notices = Vec::new();
-        for (id, asker) in late {
-            let text = format!("sandbox {id} was not ready in {} s", BIRTH_MAX.as_secs());
-            notices.extend(self.fail(&id, asker, text));
+        for id in late.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+            notices
+                .extend(self.fail(&id, &format!("sandbox {id} was not ready in {} s", BIRTH_MAX.as_secs())));
         }
         self.tidy();
         self.relieve();

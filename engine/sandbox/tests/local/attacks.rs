@@ -2,7 +2,7 @@
 //! `docs/sandboxes.md`.
 
 use crate::support::{Place, Sandbox, order};
-use espalier_sandbox::backend::{Backend, Order, Reach};
+use espalier_keeper::wire::{Order, Reach};
 
 /// An attempt, and what has to be in what comes of it; `!` in front: what must not be.
 const ATTEMPTS: &[(&str, &str, &str)] = &[

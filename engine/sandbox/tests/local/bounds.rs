@@ -2,7 +2,7 @@
 
 use crate::support::{Place, Sandbox, order};
 use espalier_agent_client::{command, wire};
-use espalier_sandbox::backend::Order;
+use espalier_keeper::wire::Order;
 use wire::outcome::Outcome;
 
 /// A sandbox that is to be bombed, and the neighbour that must not feel it.
@@ -25,7 +25,7 @@ fn outcome(answer: &wire::RunAnswer) -> Option<&Outcome> {
 #[tokio::test]
 async fn a_memory_bomb_is_out_of_memory() {
     let place = Place::new();
-    let (bombed, neighbour) = pair(&place, |order| order.memory = 64 << 20).await;
+    let (bombed, neighbour) = pair(&place, |order| order.bounds.memory = 64 << 20).await;
     let answer = bombed.answer("exec tail /dev/zero").await;
     assert!(matches!(outcome(&answer), Some(Outcome::OutOfMemory(_))), "{:?}", answer.ended);
     // Memory files count too.
@@ -38,7 +38,7 @@ async fn a_memory_bomb_is_out_of_memory() {
 #[tokio::test]
 async fn a_disk_bomb_is_a_full_disk_and_never_out_of_memory() {
     let place = Place::new();
-    let (bombed, neighbour) = pair(&place, |order| order.disk = 16 << 20).await;
+    let (bombed, neighbour) = pair(&place, |order| order.bounds.disk = 16 << 20).await;
     for target in ["/root/x", "/usr/x", "/tmp/x"] {
         let (text, code) = bombed
             .run(&format!(
@@ -59,7 +59,7 @@ async fn a_disk_bomb_is_a_full_disk_and_never_out_of_memory() {
 #[tokio::test]
 async fn fork_and_thread_bombs_meet_the_bound() {
     let place = Place::new();
-    let (bombed, neighbour) = pair(&place, |order| order.processes_max = 32).await;
+    let (bombed, neighbour) = pair(&place, |order| order.bounds.processes_max = 32).await;
     let spec = command::within(
         command::script("f() { f | f & }; f; sleep 1000"),
         std::time::Duration::from_millis(1500),
@@ -82,7 +82,7 @@ async fn fork_and_thread_bombs_meet_the_bound() {
 #[tokio::test]
 async fn an_output_bomb_is_cut_and_counted() {
     let place = Place::new();
-    let (bombed, neighbour) = pair(&place, |order| order.disk = 32 << 20).await;
+    let (bombed, neighbour) = pair(&place, |order| order.bounds.disk = 32 << 20).await;
     let answer = bombed.answer("head -c 300000000 /dev/zero").await;
     assert!(matches!(outcome(&answer), Some(Outcome::ExitCode(0))));
     assert_eq!(answer.ended.unwrap().stdout_bytes, 300_000_000);
@@ -94,7 +94,7 @@ async fn an_output_bomb_is_cut_and_counted() {
 #[tokio::test]
 async fn processor_time_is_shared_out() {
     let place = Place::new();
-    let (bombed, neighbour) = pair(&place, |order| order.cpu = 0.2).await;
+    let (bombed, neighbour) = pair(&place, |order| order.bounds.cpu = 0.2).await;
     // A fifth of a core for half a second of work: what the kernel counts, not what a clock says.
     let (text, _) = bombed.run("timeout 2 sh -c 'while :; do :; done'; cat /proc/$$/schedstat; times").await;
     let children = text.lines().last().unwrap_or_default().to_owned();

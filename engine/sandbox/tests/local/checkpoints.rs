@@ -1,13 +1,20 @@
 //! File systems that are kept, and sandboxes that start from them.
 
-use crate::support::{Leftovers, Place, Sandbox, order, wait_until};
+use crate::support::{Leftovers, Place, Sandbox, of_disk, order, wait_until};
 use espalier_core::sandbox::SandboxSpec;
 use espalier_images::{Draft, ImageConfig, Rights, Stop, Upper, write_layout};
-use espalier_sandbox::backend::{Backend, Order};
+use espalier_keeper::wire::{Checkpoint, Order, Root};
+use espalier_sandbox::local::Local;
 use espalier_sandbox::service::{Purpose, Sandboxes};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+
+/// The order of a sandbox that starts from a checkpoint.
+fn from(kept: &Checkpoint, order: Order) -> Order {
+    let (overlays, holds) = (kept.overlays.clone(), kept.holds.clone());
+    Order { root: Root { overlays, checkpoint: Some(kept.id.clone()), holds }, ..order }
+}
 
 #[tokio::test]
 async fn a_checkpoint_is_a_moment_and_forks_are_apart() {
@@ -24,7 +31,7 @@ async fn a_checkpoint_is_a_moment_and_forks_are_apart() {
     assert_eq!(ticks.0, "goes on\n");
     let mut forks = Vec::new();
     for id in ["fork-1", "fork-2"] {
-        forks.push(place.make(Order { root: kept.root.clone(), ..order(&place.folder, id) }).await);
+        forks.push(place.make(from(&kept, order(&place.folder, id))).await);
     }
     for fork in &forks {
         let (text, code) = fork.run("ls /root/d | wc -l; cat /root/d/999; stat -c %u /root/d/7; readlink /root/link; ls /usr/bin/yes /root/later; ps -e | wc -l").await;
@@ -42,13 +49,12 @@ async fn a_checkpoint_is_a_moment_and_forks_are_apart() {
     assert_eq!(forks[1].run("cat /root/d/1000").await.0, "1000\n");
     // A fork of a fork.
     let second = place.local.checkpoint("fork-1", "second").await.unwrap();
-    let grandchild =
-        place.make(Order { root: second.root.clone(), ..order(&place.folder, "grandchild") }).await;
+    let grandchild = place.make(from(&second, order(&place.folder, "grandchild"))).await;
     assert_eq!(grandchild.run("cat /root/d/1").await.0, "one\n");
     for id in ["fork-1", "fork-2", "grandchild"] {
         place.local.delete(id).await.unwrap();
     }
-    assert_eq!(place.local.checkpoints().await.unwrap().len(), 1);
+    assert_eq!(place.local.checkpoints(false).await.unwrap().len(), 1);
     place.local.delete_checkpoint("second").await.unwrap();
     wait_until("nothing is left", || Leftovers::of(&place) == before).await;
 }
@@ -59,8 +65,7 @@ async fn a_fork_has_its_own_quota() {
     let origin = place.host("origin").await;
     origin.run("head -c 10M /dev/zero > /root/big").await;
     let kept = place.local.checkpoint("origin", "moment").await.unwrap();
-    let fork =
-        place.make(Order { root: kept.root.clone(), disk: 16 << 20, ..order(&place.folder, "fork") }).await;
+    let fork = place.make(from(&kept, of_disk(&place.folder, "fork", 16 << 20))).await;
     let (text, code) = fork.run("head -c 64M /dev/urandom > /root/more; rc=$?; sync; exit $rc").await;
     assert_ne!(code, 0, "{text}");
     let error = place.local.checkpoint("origin", "moment").await.unwrap_err().to_string();
@@ -134,8 +139,8 @@ async fn a_checkpoint_keeps_the_image_below_it_and_goes_with_it_into_an_archive(
     ours.delete(&origin.placed.id).await.unwrap();
     // Nothing runs, and nothing may stay but what is kept.
     drop(ours);
+    assert_eq!(here.backend(Some(0)).images().unwrap().prune().await.unwrap().images.len(), 0);
     let ours = here.service(Some(0));
-    assert_eq!(ours.store().unwrap().prune().await.unwrap().images.len(), 0);
     let fork = create(&ours, &format!("checkpoint:{}", kept.id)).await;
     assert_eq!(fork.run("cat /srv/more").await.0, "more\n");
     ours.delete(&fork.placed.id).await.unwrap();
@@ -144,8 +149,7 @@ async fn a_checkpoint_keeps_the_image_below_it_and_goes_with_it_into_an_archive(
     assert_eq!(written.layers.len(), 2);
     ours.delete_checkpoint(&kept.id).await.unwrap();
     drop(ours);
-    let ours = here.service(Some(0));
-    wait_for_prune(&ours).await;
+    wait_for_prune(&here.backend(Some(0))).await;
     let theirs = there.service(None);
     let copy = create(&theirs, &format!("oci-archive:{}", archive.display())).await;
     assert_eq!(copy.run("cat /srv/more; echo $COLOUR").await.0, "more\ngreen\n");
@@ -153,9 +157,9 @@ async fn a_checkpoint_keeps_the_image_below_it_and_goes_with_it_into_an_archive(
 }
 
 /// The keeper lets go of what it held for a checkpoint when it has forgotten it.
-async fn wait_for_prune(service: &Sandboxes) {
+async fn wait_for_prune(backend: &Local) {
     for _ in 0..100 {
-        if !service.store().unwrap().prune().await.unwrap().images.is_empty() {
+        if !backend.images().unwrap().prune().await.unwrap().images.is_empty() {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;

@@ -4,7 +4,7 @@ use crate::support::{
     Leftovers, Place, Sandbox, found_by_the_next, keeper_pid, kill, open, order, wait_until,
 };
 use espalier_core::sandbox::SandboxSpec;
-use espalier_sandbox::backend::{Backend, Order};
+use espalier_keeper::wire::{Environment, Order};
 use espalier_sandbox::error::SandboxError;
 use espalier_sandbox::service::Purpose;
 use std::collections::BTreeMap;
@@ -84,14 +84,18 @@ async fn labels_have_a_bound_that_refuses_their_own_sandbox_alone() {
     assert!(!place.local.find("labelled").await.unwrap().unwrap().labels.contains_key("label-0"));
     let long = BTreeMap::from([("long".to_owned(), "x".repeat(3 << 20))]);
     let error =
-        place.local.create(&Order { labels: long, ..order(&place.folder, "long") }).await.unwrap_err();
+        place.local.create(&Order { labels: long, ..order(&place.folder, "long") }, &[]).await.unwrap_err();
     assert!(matches!(error, SandboxError::Rejected(_)), "{error}");
     let longer = BTreeMap::from([("long".to_owned(), "x".repeat(30 << 20))]);
-    let error =
-        place.local.create(&Order { labels: longer, ..order(&place.folder, "longer") }).await.unwrap_err();
+    let error = place
+        .local
+        .create(&Order { labels: longer, ..order(&place.folder, "longer") }, &[])
+        .await
+        .unwrap_err();
     assert!(matches!(error, SandboxError::Rejected(_)), "{error}");
-    let environment = vec![("A".to_owned(), "x".repeat(200_000))];
-    let error = place.local.create(&Order { environment, ..order(&place.folder, "env") }).await.unwrap_err();
+    let environment = Some(Environment::of(&[("A".to_owned(), "x".repeat(200_000))]));
+    let error =
+        place.local.create(&Order { environment, ..order(&place.folder, "env") }, &[]).await.unwrap_err();
     assert!(matches!(error, SandboxError::Rejected(_)), "{error}");
     assert_eq!(place.local.list().await.unwrap().len(), 2);
     for id in ["other", "labelled"] {
@@ -106,7 +110,7 @@ async fn a_list_has_all_of_them_however_many_pages_it_takes() {
     let here = &place;
     futures::future::join_all((0..10).map(|number| {
         let order = Order { labels: labels.clone(), ..order(&here.folder, &format!("paged-{number}")) };
-        async move { here.local.create(&order).await.map(drop).unwrap() }
+        async move { here.local.create(&order, &[]).await.map(drop).unwrap() }
     }))
     .await;
     let ids: Vec<String> = place.local.list().await.unwrap().into_iter().map(|placed| placed.id).collect();
@@ -115,7 +119,8 @@ async fn a_list_has_all_of_them_however_many_pages_it_takes() {
         place.local.checkpoint(&format!("paged-{number}"), &format!("kept-{number}")).await.unwrap();
         place.local.delete(&format!("paged-{number}")).await.unwrap();
     }
-    let ids: Vec<String> = place.local.checkpoints().await.unwrap().into_iter().map(|kept| kept.id).collect();
+    let ids: Vec<String> =
+        place.local.checkpoints(false).await.unwrap().into_iter().map(|kept| kept.id).collect();
     assert_eq!(ids, (0..10).map(|number| format!("kept-{number}")).collect::<Vec<_>>());
     for id in ids {
         place.local.delete_checkpoint(&id).await.unwrap();
@@ -169,7 +174,7 @@ async fn damaged_records_of_some_keep_nobody_from_the_others() {
     };
     assert_eq!(ids(found_by_the_next(&place, 1).await), ["healthy"]);
     let kept: Vec<String> =
-        place.local.checkpoints().await.unwrap().into_iter().map(|kept| kept.id).collect();
+        place.local.checkpoints(false).await.unwrap().into_iter().map(|kept| kept.id).collect();
     assert_eq!(kept, ["whole"]);
     // The environments of checkpoints are spoilt: each tells that of itself.
     place.local.checkpoint("healthy", "second").await.unwrap();
@@ -197,7 +202,7 @@ async fn damaged_records_of_some_keep_nobody_from_the_others() {
 async fn sandboxes_and_checkpoints_of_version_2_are_taken_over() {
     let place = Place::new();
     let before = Leftovers::of(&place);
-    let environment = vec![("OLD".to_owned(), "\u{1}kept".to_owned())];
+    let environment = Some(Environment::of(&[("OLD".to_owned(), "\u{1}kept".to_owned())]));
     place.make(Order { environment, ..order(&place.folder, "old") }).await;
     place.local.checkpoint("old", "moment").await.unwrap();
     kill(keeper_pid(&place));
@@ -218,11 +223,11 @@ async fn sandboxes_and_checkpoints_of_version_2_are_taken_over() {
     assert_eq!(listed[0].id, "old");
     let again = Sandbox::of(listed[0].clone(), "again").await;
     assert_eq!(again.run("printf %s \"$OLD\" | tail -c 4").await.0, "kept");
-    let (kept, environment) = place.local.find_checkpoint("moment").await.unwrap().unwrap();
-    assert_eq!(environment, [("OLD".to_owned(), "\u{1}kept".to_owned())]);
+    let kept = place.local.find_checkpoint("moment").await.unwrap().unwrap();
+    assert_eq!(kept.environment.unwrap().variables(), [("OLD".to_owned(), "\u{1}kept".to_owned())]);
     let next = place.local.checkpoint("old", "next").await.unwrap();
-    let (_, environment) = place.local.find_checkpoint(&next.id).await.unwrap().unwrap();
-    assert_eq!(environment, [("OLD".to_owned(), "\u{1}kept".to_owned())]);
+    let found = place.local.find_checkpoint(&next.id).await.unwrap().unwrap();
+    assert_eq!(found.environment.unwrap().variables(), [("OLD".to_owned(), "\u{1}kept".to_owned())]);
     for id in [kept.id, next.id] {
         place.local.delete_checkpoint(&id).await.unwrap();
     }

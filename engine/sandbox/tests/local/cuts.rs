@@ -2,7 +2,7 @@
 
 use crate::support::{Leftovers, Place, Polls, found_by_the_next, keeper_pid, kill, open, order, wait_until};
 use espalier_core::sandbox::SandboxSpec;
-use espalier_sandbox::backend::{Backend, Order};
+use espalier_keeper::wire::{Environment, Order};
 use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ async fn a_sandbox_whose_engine_goes_while_it_is_made_is_not_made() {
         runtime.block_on(async {
             let local = open(&folder);
             let order = order(&folder, "gone");
-            let mut create = std::pin::pin!(local.create(&order));
+            let mut create = std::pin::pin!(local.create(&order, &[]));
             // Until it is begun.
             std::future::poll_fn(|context| {
                 if record.exists() {
@@ -121,7 +121,7 @@ async fn a_sandbox_whose_engine_goes_while_it_is_made_is_not_made() {
 async fn a_creation_that_arrives_after_its_deletion_makes_nothing() {
     let place = Place::new();
     place.local.delete("late").await.unwrap();
-    let error = place.local.create(&order(&place.folder, "late")).await.unwrap_err().to_string();
+    let error = place.local.create(&order(&place.folder, "late"), &[]).await.unwrap_err().to_string();
     assert_eq!(error, "sandbox late was deleted before it was made");
     assert!(place.local.delete_checkpoint("late").await.is_err());
     place.host("origin").await;
@@ -146,7 +146,7 @@ async fn a_checkpoint_that_is_cut_at_any_point_is_kept_whole_or_not_at_all() {
     service.close().await;
     kept.sort();
     let left: Vec<String> =
-        place.local.checkpoints().await.unwrap().into_iter().map(|kept| kept.id).collect();
+        place.local.checkpoints(false).await.unwrap().into_iter().map(|kept| kept.id).collect();
     assert_eq!(left, kept);
     for id in kept {
         service.delete_checkpoint(&id).await.unwrap();
@@ -259,9 +259,11 @@ async fn requests_of_one_connection_may_be_longer_together_than_the_keeper_reads
     let environment: Vec<(String, String)> = large().env.into_iter().collect();
     let here = &place;
     let made = futures::future::join_all((0..24).map(|number| {
-        let order =
-            Order { environment: environment.clone(), ..order(&here.folder, &format!("long-{number}")) };
-        async move { here.local.create(&order).await.map(drop) }
+        let order = Order {
+            environment: Some(Environment::of(&environment)),
+            ..order(&here.folder, &format!("long-{number}"))
+        };
+        async move { here.local.create(&order, &[]).await.map(drop) }
     }))
     .await;
     for one in made {

@@ -3,8 +3,10 @@
 use crate::support::{Place, found_by_the_next, keeper_pid, kill, open, order};
 use espalier_core::sandbox::{Network, SandboxSpec};
 use espalier_images::ImageOptions;
-use espalier_sandbox::backend::{Backend, Door, LentDoor, Order, Reach};
+use espalier_keeper::wire::{Order, Reach};
 use espalier_sandbox::local::Local;
+use espalier_sandbox::local::machine::Machine;
+use espalier_sandbox::local::machine::{Egress, LentListener};
 use espalier_sandbox::service::{Purpose, Sandboxes};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn lent(local: &Local) -> LentDoor {
-    match local.proxy_door("one").await.unwrap() {
-        Door::Lent(lent) => lent,
-        Door::Later(_) => panic!("somebody has it"),
+async fn lent(local: &Machine) -> LentListener {
+    match local.egress("one").await.unwrap() {
+        Egress::Lent(lent) => lent,
+        Egress::Later(_) => panic!("somebody has it"),
     }
 }
 
@@ -25,10 +27,10 @@ async fn a_way_out_is_carried_by_one_and_then_by_the_next() {
     place.make(Order { network: Reach::Proxy, ..order(&place.folder, "one") }).await;
     let other = open(&place.folder);
     let first = lent(&place.local).await;
-    let (Door::Later(second), Door::Later(gone), Door::Later(third)) = (
-        other.proxy_door("one").await.unwrap(),
-        other.proxy_door("one").await.unwrap(),
-        place.local.proxy_door("one").await.unwrap(),
+    let (Egress::Later(second), Egress::Later(gone), Egress::Later(third)) = (
+        other.egress("one").await.unwrap(),
+        other.egress("one").await.unwrap(),
+        place.local.egress("one").await.unwrap(),
     ) else {
         panic!("two have it");
     };
@@ -45,7 +47,7 @@ async fn a_way_out_is_carried_by_one_and_then_by_the_next() {
     let third = tokio::time::timeout(PATIENCE, third).await.expect("its turn").unwrap();
     drop(third);
     drop(lent(&other).await);
-    assert!(place.local.proxy_door("none").await.is_err(), "no such sandbox");
+    assert!(place.local.egress("none").await.is_err(), "no such sandbox");
 }
 
 #[tokio::test]
@@ -55,7 +57,7 @@ async fn the_way_out_is_there_again_under_the_next_keeper() {
     drop(lent(&place.local).await);
     kill(keeper_pid(&place));
     assert_eq!(found_by_the_next(&place, 1).await.len(), 1);
-    let LentDoor { listener, held } = lent(&place.local).await;
+    let LentListener { listener, held } = lent(&place.local).await;
     let served = tokio::task::spawn_blocking(move || {
         use std::io::{Read, Write};
         listener.set_nonblocking(false).unwrap();
@@ -124,8 +126,8 @@ async fn whoever_looks_into_a_sandbox_cuts_none_of_its_connections() {
                 let runtime = tokio::runtime::Runtime::new().unwrap();
                 runtime.block_on(async {
                     let local = open(&folder);
-                    let images = folder.join("images");
-                    let command = Sandboxes::new(Arc::new(local), &images, ImageOptions::default());
+                    let local = Local::over(local, &folder.join("images"), ImageOptions::default());
+                    let command = Sandboxes::new(Arc::new(local));
                     let client = format!("command-{number}");
                     command.attach(&id, &client, Duration::ZERO).await.unwrap();
                 });

@@ -6,7 +6,7 @@ use espalier_agent_client::wire::{CommandSpec, OpenShellRequest, TimedOut, outco
 use espalier_agent_client::{
     Agent, Config, Endpoint, Event, Excerpts, Identity, Offsets, Secret, command, wire,
 };
-use espalier_sandbox::backend::{Order, Reach};
+use espalier_keeper::wire::{Order, Reach};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -100,13 +100,20 @@ impl Drop for Cutter {
     }
 }
 
+fn socket_of(sandbox: &Sandbox) -> std::path::PathBuf {
+    match &sandbox.placed.address.endpoint {
+        Endpoint::Unix(socket) => socket.clone(),
+        other => panic!("{other:?} of a sandbox of this machine"),
+    }
+}
+
 #[tokio::test]
 async fn a_dropped_connection_is_retried_by_sending_the_command_again() {
     const COMMANDS: usize = 200;
     let place = Place::new();
     let sandbox = plain(&place).await;
     let folder = tempfile::tempdir().unwrap();
-    let cutter = Cutter::start(folder.path(), sandbox.placed.address.socket.clone(), 47);
+    let cutter = Cutter::start(folder.path(), socket_of(&sandbox), 47);
     let endpoint = Endpoint::Unix(cutter.socket.clone());
     let mut config = Config::new(endpoint, sandbox.placed.address.secret.clone(), "cut");
     config.identity = Identity::new("cut");
@@ -212,7 +219,7 @@ async fn files_travel_whole_without_mode_and_a_broken_link_makes_listing_fail() 
 async fn the_agent_is_open_to_every_neighbour() {
     let place = Place::new();
     let sandbox = plain(&place).await;
-    let endpoint = sandbox.placed.address.endpoint();
+    let endpoint = sandbox.placed.address.endpoint.clone();
     let refused = Agent::connect(Config::new(endpoint, Secret::new("guessed, wrongly"), "neighbour")).await;
     assert_eq!(refused.unwrap_err().to_string(), "the sandbox's secret is missing or wrong");
     // Nor is its socket anywhere in a neighbour, whose own it would have to be.

@@ -1,10 +1,13 @@
 //! What runs in a sandbox tries to take the agent, its neighbours or the machine along. It may spoil its own sandbox, no more.
 
-use crate::support::{Place, Sandbox, found_by_the_next, keeper_pid, keepers, kill, order, wait_until};
+use crate::support::{
+    Place, Sandbox, found_by_the_next, keeper_pid, keepers, kill, of_disk, order, wait_until,
+};
 use espalier_agent_client::wire::{CommandSpec, outcome::Outcome};
 use espalier_agent_client::{Excerpts, Id, command};
-use espalier_sandbox::backend::{Backend, Ended, Order};
-use espalier_sandbox::local::Local;
+use espalier_keeper::wire::Order;
+use espalier_sandbox::backend::Ended;
+use espalier_sandbox::local::machine::Machine;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -221,10 +224,10 @@ async fn fill(small: &Small, bytes: u64) {
 }
 
 /// Asks until a sandbox is made: for 20 s.
-async fn made_in_the_end(local: &Local, order: &Order) -> Sandbox {
+async fn made_in_the_end(local: &Machine, order: &Order) -> Sandbox {
     let mut refused = String::new();
     for _ in 0..400 {
-        match local.create(order).await {
+        match local.create(order, &[]).await {
             Ok(placed) => return Sandbox::of(placed, "test").await,
             Err(error) => refused = error.with_causes(),
         }
@@ -239,7 +242,7 @@ async fn whoever_fills_the_disk_below_is_ended_and_the_others_go_on() {
     let folder = small.0.path().join("sandboxes");
     let local = crate::support::open(&folder);
     let make = async |id: &str, disk: u64| {
-        let placed = local.create(&Order { disk, ..order(&folder, id) }).await.unwrap();
+        let placed = local.create(&of_disk(&folder, id, disk), &[]).await.unwrap();
         Sandbox::of(placed, "test").await
     };
     let (some, little, greedy) =
@@ -275,7 +278,7 @@ async fn whoever_fills_the_disk_below_is_ended_and_the_others_go_on() {
     assert_eq!((&*second.sandbox, &*second.how), ("some", &*format!("{said}50 MiB")));
     let log = || std::fs::read_to_string(folder.join("keeper.log")).unwrap();
     wait_until("it is said", || log().contains("ending sandboxes frees nothing")).await;
-    let refused = local.create(&order(&folder, "refused")).await.unwrap_err().with_causes();
+    let refused = local.create(&order(&folder, "refused"), &[]).await.unwrap_err().with_causes();
     assert!(refused.starts_with("disk full: its disk: No space left on device"), "{refused}");
     assert_eq!(little.run("cat /root/x").await.0, "fine\n");
     std::fs::remove_file(small.0.path().join("filler")).unwrap();
@@ -295,7 +298,7 @@ async fn others_are_not_ended_for_what_a_checkpoint_holds() {
     let folder = small.0.path().join("sandboxes");
     let local = crate::support::open(&folder);
     let write = async |id: &str, disk: u64, mib: u64| {
-        let placed = local.create(&Order { disk, ..order(&folder, id) }).await.unwrap();
+        let placed = local.create(&of_disk(&folder, id, disk), &[]).await.unwrap();
         let sandbox = Sandbox::of(placed, "test").await;
         let script = format!("dd if=/dev/zero of=/root/x bs=1M count={mib} conv=fsync 2>/dev/null");
         assert_eq!(sandbox.run(&script).await.1, 0);
@@ -324,8 +327,8 @@ async fn a_disk_larger_than_the_file_system_below_is_refused() {
     let small = Small::new("1200m");
     let folder = small.0.path().join("sandboxes");
     let local = crate::support::open(&folder);
-    let of = |id: &str, disk: u64| Order { disk, ..order(&folder, id) };
-    let refused = local.create(&of("whole", (1200 << 20) + 1)).await.unwrap_err();
+    let of = |id: &str, disk: u64| of_disk(&folder, id, disk);
+    let refused = local.create(&of("whole", (1200 << 20) + 1), &[]).await.unwrap_err();
     let place = std::fs::canonicalize(&folder).unwrap();
     let expect = format!(
         "this machine cannot give a sandbox a `disk` of 1258291201: the whole file system below {} has 1.2 GiB; ask for less, or use a larger one",
@@ -334,6 +337,6 @@ async fn a_disk_larger_than_the_file_system_below_is_refused() {
     assert_eq!(refused.to_string(), expect);
     // Together they may have more than there is.
     for id in ["one", "other"] {
-        local.create(&of(id, 1200 << 20)).await.unwrap();
+        local.create(&of(id, 1200 << 20), &[]).await.unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{Leftovers, Place, Sandbox, found_by_the_next, keeper_pid, kill, order, wait_until};
 use espalier_agent_client::Agent;
-use espalier_sandbox::backend::Backend;
+
 use std::time::Duration;
 
 #[tokio::test]
@@ -56,14 +56,14 @@ async fn many_at_once_each_with_its_own() {
 fn the_image_of_this_machine_is_whole_however_many_ask_for_it_first() {
     let folder = tempfile::tempdir().unwrap();
     let count = |path: &std::path::Path| walk(path);
-    let alone = espalier_sandbox::host::overlays(&folder.path().join("alone")).unwrap();
+    let alone = espalier_sandbox::local::host::overlays(&folder.path().join("alone")).unwrap();
     let together = std::thread::scope(|scope| {
-        let ask = || espalier_sandbox::host::overlays(&folder.path().join("together")).unwrap();
+        let ask = || espalier_sandbox::local::host::overlays(&folder.path().join("together")).unwrap();
         let asking: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
         asking.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
     });
     for overlays in &together {
-        assert_eq!(count(&overlays[0].1[0]), count(&alone[0].1[0]));
+        assert_eq!(count(&overlays[0].lowers[0]), count(&alone[0].lowers[0]));
     }
 }
 
@@ -106,9 +106,8 @@ async fn silence_longer_than_the_lease_ends_a_sandbox() {
     let place = Place::new();
     let before = Leftovers::of(&place);
     let mut ended = place.local.ended();
-    let order =
-        espalier_sandbox::backend::Order { lease: Duration::from_secs(1), ..order(&place.folder, "silent") };
-    place.local.create(&order).await.unwrap();
+    let order = espalier_keeper::wire::Order { lease_ms: 1000, ..order(&place.folder, "silent") };
+    place.local.create(&order, &[]).await.unwrap();
     let told = tokio::time::timeout(Duration::from_secs(20), ended.recv()).await.unwrap().unwrap();
     assert_eq!((&*told.sandbox, &*told.how), ("silent", "its lease ran out: no engine spoke to it"));
     wait_until("nothing is left", || Leftovers::of(&place) == before).await;
@@ -145,29 +144,29 @@ async fn a_sandbox_that_cannot_be_made_says_why_and_leaves_nothing() {
     let before = Leftovers::of(&place);
     let plain = || order(&place.folder, "bad");
     let mut missing = plain();
-    missing.root.overlays[0].1[0] = "/no/such/folder".into();
+    missing.root.overlays[0].lowers[0] = "/no/such/folder".into();
     let mut relative = plain();
-    relative.root.overlays[0].1[0] = "no/such/folder".into();
+    relative.root.overlays[0].lowers[0] = "no/such/folder".into();
     let mut nowhere = plain();
-    nowhere.root.overlays[1].0 = "/no/such/mount/point".into();
+    nowhere.root.overlays[1].at = "/no/such/mount/point".into();
     let mut forked = plain();
     forked.root.checkpoint = Some("gone".to_owned());
     let mut id = plain();
     id.id = "../escape".to_owned();
-    let mut wish = plain();
-    wish.require = vec!["gold".to_owned()];
-    for (order, expect) in [
-        (relative, "no/such/folder below a sandbox: such paths begin at the root"),
-        (missing, "/no/such/folder: No such file or directory (os error 2)"),
+    let wish = ["gold".to_owned()];
+    for (order, require, expect) in [
+        (relative, &[][..], "no/such/folder below a sandbox: such paths begin at the root"),
+        (missing, &[], "/no/such/folder: No such file or directory (os error 2)"),
         (
             nowhere,
+            &[],
             "sandbox bad could not be made: /no/such/mount/point: No such file or directory (os error 2)",
         ),
-        (forked, "there is no checkpoint \"gone\""),
-        (id, "sandbox id \"../escape\": 1 to 40 letters, digits and dashes"),
-        (wish, "promise `gold`: known are"),
+        (forked, &[], "there is no checkpoint \"gone\""),
+        (id, &[], "sandbox id \"../escape\": 1 to 40 letters, digits and dashes"),
+        (plain(), &wish, "promise `gold`: known are"),
     ] {
-        let error = place.local.create(&order).await.unwrap_err().to_string();
+        let error = place.local.create(&order, require).await.unwrap_err().to_string();
         assert!(error.contains(expect), "{error}");
         wait_until("nothing is left", || Leftovers::of(&place) == before).await;
         assert_eq!(Leftovers::of(&place), before);

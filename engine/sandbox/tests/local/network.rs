@@ -2,7 +2,7 @@
 
 use crate::support::{Place, order};
 use espalier_core::sandbox::{Network, SandboxSpec};
-use espalier_sandbox::backend::{Backend, Order, Reach};
+use espalier_keeper::wire::{Order, Reach};
 use espalier_sandbox::service::Purpose;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -3,13 +3,12 @@
 use crate::support::Place;
 use espalier_agent_client::wire;
 use espalier_core::sandbox::SandboxSpec;
-use espalier_images::{Draft, ImageConfig, ImageOptions, Rights, Upper, write_layout};
-use espalier_sandbox::backend::Backend;
+use espalier_images::{Draft, ImageConfig, Rights, Upper, write_layout};
+
 use espalier_sandbox::error::SandboxError;
-use espalier_sandbox::service::{Purpose, Sandboxes};
+use espalier_sandbox::service::Purpose;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 fn image(place: &Place, name: &str, env: &[(&str, &str)], fill: impl FnOnce(&Path)) -> String {
@@ -34,8 +33,7 @@ fn image(place: &Place, name: &str, env: &[(&str, &str)], fill: impl FnOnce(&Pat
 #[tokio::test]
 async fn what_no_sandbox_can_have_is_bad_input() {
     let place = Place::new();
-    let service =
-        Sandboxes::new(Arc::new(place.local.clone()), &place.folder.join("images"), ImageOptions::default());
+    let service = place.service(None);
     let small = SandboxSpec { memory: 64 << 20, ..SandboxSpec::default() };
     let long = "x".repeat(300_000);
     let variable =

@@ -2,9 +2,11 @@
 
 use espalier_agent_client::{Agent, Config as AgentConfig, Excerpts, command, wire};
 use espalier_images::ImageOptions;
-use espalier_sandbox::backend::{Backend, Order, Placed, Reach, Root};
-use espalier_sandbox::host;
-use espalier_sandbox::local::{Config, Local};
+use espalier_keeper::wire::{Bounds, Environment, Order, Reach, Root};
+use espalier_sandbox::backend::Placed;
+use espalier_sandbox::local::Local;
+use espalier_sandbox::local::host;
+use espalier_sandbox::local::machine::{Config, Machine};
 use espalier_sandbox::service::Sandboxes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,7 +35,7 @@ fn keeper_binary() -> PathBuf {
 
 /// A backend whose keeper is ended with it.
 pub(crate) struct Place {
-    pub local: Local,
+    pub local: Machine,
     pub folder: PathBuf,
     _temporary: tempfile::TempDir,
 }
@@ -59,14 +61,19 @@ impl Place {
         give(temporary.path(), NOBODY);
         let as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
         let keeper = as_nobody.iter().map(Into::into).chain([keeper.into_os_string()]).collect();
-        let local = Local::open(Config { folder: folder.clone(), keeper, agent }).unwrap();
+        let local = Machine::open(Config { folder: folder.clone(), keeper, agent }).unwrap();
         Place { local, folder, _temporary: temporary }
     }
 
     /// A service over it; `size_max` bounds its images.
     pub(crate) fn service(&self, size_max: Option<u64>) -> Sandboxes {
+        Sandboxes::new(Arc::new(self.backend(size_max)))
+    }
+
+    /// The backend over its keeper.
+    pub(crate) fn backend(&self, size_max: Option<u64>) -> Local {
         let options = ImageOptions { size_max, ..ImageOptions::default() };
-        Sandboxes::new(Arc::new(self.local.clone()), &self.folder.join("images"), options)
+        Local::over(self.local.clone(), &self.folder.join("images"), options)
     }
 
     pub(crate) async fn host(&self, id: &str) -> Sandbox {
@@ -74,14 +81,15 @@ impl Place {
     }
 
     pub(crate) async fn make(&self, order: Order) -> Sandbox {
-        let placed = self.local.create(&order).await.unwrap_or_else(|error| panic!("{}: {error}", order.id));
+        let placed =
+            self.local.create(&order, &[]).await.unwrap_or_else(|error| panic!("{}: {error}", order.id));
         Sandbox::of(placed, "test").await
     }
 }
 
-pub(crate) fn open(folder: &Path) -> Local {
+pub(crate) fn open(folder: &Path) -> Machine {
     let keeper = vec![keeper_binary().into_os_string()];
-    Local::open(Config { folder: folder.to_owned(), keeper, agent: agent_binary() }).unwrap()
+    Machine::open(Config { folder: folder.to_owned(), keeper, agent: agent_binary() }).unwrap()
 }
 
 pub(crate) fn order(folder: &Path, id: &str) -> Order {
@@ -92,17 +100,19 @@ pub(crate) fn order(folder: &Path, id: &str) -> Order {
             checkpoint: None,
             holds: Vec::new(),
         },
-        cpu: 2.0,
-        memory: 256 << 20,
-        disk: 64 << 20,
-        files_max: 10_000,
-        processes_max: 64,
+        bounds: Bounds { cpu: 2.0, memory: 256 << 20, disk: 64 << 20, files_max: 10_000, processes_max: 64 },
         network: Reach::None,
-        lease: Duration::from_secs(60),
-        environment: vec![("LANG".to_owned(), "C.UTF-8".to_owned())],
+        lease_ms: 60_000,
+        secret: String::new(),
+        environment: Some(Environment::of(&[("LANG".to_owned(), "C.UTF-8".to_owned())])),
         labels: BTreeMap::new(),
-        require: Vec::new(),
     }
+}
+
+/// The same with another disk.
+pub(crate) fn of_disk(folder: &Path, id: &str, disk: u64) -> Order {
+    let order = order(folder, id);
+    Order { bounds: Bounds { disk, ..order.bounds }, ..order }
 }
 
 pub(crate) struct Sandbox {
@@ -112,7 +122,7 @@ pub(crate) struct Sandbox {
 
 impl Sandbox {
     pub(crate) async fn of(placed: Placed, client: &str) -> Sandbox {
-        let config = AgentConfig::new(placed.address.endpoint(), placed.address.secret.clone(), client);
+        let config = AgentConfig::new(placed.address.endpoint.clone(), placed.address.secret.clone(), client);
         let agent = Agent::connect(config).await.unwrap();
         Sandbox { placed, agent }
     }

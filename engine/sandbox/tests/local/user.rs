@@ -1,18 +1,26 @@
 //! The same for an ordinary user: what the machine cannot do for one is refused by name, the rest holds.
 
 use crate::support::{Leftovers, Place, Sandbox, order, wait_until};
-use espalier_sandbox::backend::{Backend, Order, Reach};
+use espalier_keeper::wire::{Order, Reach};
 
 #[tokio::test]
 async fn an_ordinary_user_gets_what_the_kernel_gives_one() {
     let place = Place::of_user();
     let before = Leftovers::of(&place);
-    let promises = place.local.promises().await.unwrap();
+    let promises = place.local.abilities().await.unwrap().promises;
     let lacking: Vec<&str> =
         promises.iter().filter(|(_, kept)| kept.is_err()).map(|(name, _)| name.as_str()).collect();
     assert_eq!(
         lacking,
-        ["checkpoint", "cpu-limit", "disk-not-memory", "group-kill", "memory-limit", "other-users"]
+        [
+            "checkpoint",
+            "cpu-limit",
+            "disk-not-memory",
+            "group-kill",
+            "memory-limit",
+            "other-users",
+            "suspend"
+        ]
     );
     for (promise, expect) in [
         (
@@ -25,14 +33,14 @@ async fn an_ordinary_user_gets_what_the_kernel_gives_one() {
             "this machine cannot promise `other-users`: only root can give a sandbox more than one user",
         ),
     ] {
-        let wish = Order { require: vec![promise.to_owned()], ..order(&place.folder, "wish") };
-        let error = place.local.create(&wish).await.unwrap_err().to_string();
+        let wish = order(&place.folder, "wish");
+        let error = place.local.create(&wish, &[promise.to_owned()]).await.unwrap_err().to_string();
         assert!(error.starts_with(expect), "{error}");
     }
     let wish =
         ["network-none", "own-root", "syscall-filter", "process-limit", "disk-limit"].map(str::to_owned);
-    let plain = Order { require: wish.to_vec(), ..order(&place.folder, "plain") };
-    let sandbox = place.make(plain).await;
+    let placed = place.local.create(&order(&place.folder, "plain"), &wish).await.unwrap();
+    let sandbox = Sandbox::of(placed, "test").await;
     let (text, _) =
         sandbox.run("id -u; hostname; echo hi > /root/x; cat /root/x; touch /etc/new && echo made").await;
     assert_eq!(text, "0\nsandbox-plain\nhi\nmade\n");
@@ -62,7 +70,7 @@ async fn a_users_sandbox_does_not_let_out_either() {
     let place = Place::of_user();
     let placed = place
         .local
-        .create(&Order { network: Reach::Loopback, ..order(&place.folder, "hostile") })
+        .create(&Order { network: Reach::Loopback, ..order(&place.folder, "hostile") }, &[])
         .await
         .unwrap();
     let sandbox = Sandbox::of(placed, "test").await;

@@ -1,7 +1,7 @@
 //! What is said on the keeper's socket by others than this engine: engines and keepers of other versions, and what is no engine.
 
 use crate::support::{Place, keeper_pid, open};
-use espalier_sandbox::backend::Backend;
+
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -55,7 +55,7 @@ async fn a_keeper_of_another_version_is_refused_with_what_to_do() {
 #[tokio::test]
 async fn an_engine_of_another_version_is_told_who_is_there() {
     let place = Place::new();
-    place.local.promises().await.unwrap();
+    place.local.abilities().await.unwrap();
     let pid = keeper_pid(&place);
     let mut stream = connect(&place);
     stream.write_all(HELLO.as_bytes()).unwrap();
@@ -121,7 +121,7 @@ async fn an_engine_that_takes_no_answers_is_not_served_and_stops_nobody() {
     let labels = std::collections::BTreeMap::from([("big".to_owned(), "x".repeat(1 << 20))]);
     place
         .local
-        .create(&espalier_sandbox::backend::Order { labels, ..crate::support::order(&place.folder, "one") })
+        .create(&espalier_keeper::wire::Order { labels, ..crate::support::order(&place.folder, "one") }, &[])
         .await
         .unwrap();
     let mut deaf = connect(&place);

@@ -61,6 +61,9 @@ pub struct HeartbeatRequest {
     /// A new lease, 1 s to 1 day; 0 keeps the one there is.
     #[prost(uint64, tag = "1")]
     pub lease_ms: u64,
+    /// Whether the sandbox's commands are stopped from outside: their timeouts stand still from now on, or go on. Left out: as before.
+    #[prost(bool, optional, tag = "2")]
+    pub suspended: ::core::option::Option<bool>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HeartbeatAnswer {

@@ -1,14 +1,15 @@
-//! Checkpoints of a keeper's sandboxes: made, and forgotten.
+//! Sandboxes whose commands are stopped: for as long as that is wanted, or for a checkpoint. Checkpoints: made, and forgotten.
 
 use super::listed::page;
 use super::machine::hold;
 use super::{State, Yard, unknown};
+use crate::keeper::cgroups::Groups;
 use crate::keeper::home::{self, checkpoint_name};
-use crate::wire::{Checkpoint, Page, Refusal, RefusalKind};
-use rustix::io::Errno;
+use crate::wire::{Checkpoint, Page, Record, Refusal, RefusalKind};
+use std::io;
 use std::time::{Duration, Instant};
 
-/// How long commands may take to stop for a checkpoint.
+/// How long commands may take to stop.
 const FREEZE_MAX: Duration = Duration::from_secs(2);
 
 impl Yard {
@@ -35,27 +36,12 @@ impl Yard {
         };
         let groups = self.hierarchies.groups(id);
         let began = Instant::now();
-        groups.freeze(true).map_err(|error| {
-            Refusal::new(RefusalKind::Unable, format!("stop a sandbox for a checkpoint: {error}"))
-        })?;
+        stop(&groups, id)?;
         let name = checkpoint_name(checkpoint);
-        let mut copied = Err(Errno::AGAIN);
-        while began.elapsed() < FREEZE_MAX {
-            if groups.is_frozen() {
-                copied = pool.copy(id, &name, u64::MAX).map(drop);
-                break;
-            }
-            pause();
-        }
-        let thawed = groups.freeze(false);
+        let copied = pool.copy(id, &name, u64::MAX).map(drop);
+        // One that was suspended before stays so.
+        let thawed = groups.freeze(sandbox.record.suspended);
         let frozen_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        if copied == Err(Errno::AGAIN) {
-            let waited = FREEZE_MAX.as_secs();
-            let text = format!(
-                "sandbox {id} could not be stopped in {waited} s: a process of it waits in the kernel"
-            );
-            return Err(Refusal::new(RefusalKind::Failed, text));
-        }
         copied.map_err(|error| self.refuse_errno("its copy", error))?;
         if let Err(error) = thawed {
             self.forget_checkpoint(checkpoint);
@@ -82,6 +68,30 @@ impl Yard {
         self.checkpoint_holds.insert(checkpoint.to_owned(), hold(&made.holds));
         self.checkpoints.insert(checkpoint.to_owned(), made.clone());
         Ok(made)
+    }
+
+    /// Stops the commands of a sandbox until they are let go on, also over the end of this keeper.
+    pub(in super::super) fn suspend(&mut self, id: &str, suspended: bool) -> Result<(), Refusal> {
+        let Some(sandbox) = self.sandboxes.get(id).filter(|sandbox| matches!(sandbox.state, State::Running))
+        else {
+            return Err(unknown(id));
+        };
+        let groups = self.hierarchies.groups(id);
+        if suspended {
+            stop(&groups, id)?;
+        } else {
+            groups.freeze(false).map_err(|error| self.refuse("letting it go on", &error))?;
+        }
+        let record = Record { suspended, ..sandbox.record.clone() };
+        if let Err(error) = self.home.write_record(&record) {
+            // As it is written down.
+            let _ = groups.freeze(sandbox.record.suspended);
+            return Err(self.refuse("its record", &error));
+        }
+        if let Some(sandbox) = self.sandboxes.get_mut(id) {
+            sandbox.record = record;
+        }
+        Ok(())
     }
 
     /// Forgets a checkpoint; sandboxes made from it keep what they have.
@@ -116,9 +126,28 @@ impl Yard {
     }
 }
 
+/// Stops all commands. Where they do not stop in time, they go on.
+fn stop(groups: &Groups, id: &str) -> Result<(), Refusal> {
+    let failed = |error: io::Error| Refusal::new(RefusalKind::Unable, format!("stop a sandbox: {error}"));
+    groups.freeze(true).map_err(failed)?;
+    let began = Instant::now();
+    while !groups.is_frozen() {
+        if began.elapsed() >= FREEZE_MAX {
+            let _ = groups.freeze(false);
+            let waited = FREEZE_MAX.as_secs();
+            let text = format!(
+                "sandbox {id} could not be stopped in {waited} s: a process of it waits in the kernel"
+            );
+            return Err(Refusal::new(RefusalKind::Failed, text));
+        }
+        pause();
+    }
+    Ok(())
+}
+
 #[expect(
     clippy::disallowed_methods,
-    reason = "the keeper has no runtime, and a checkpoint is made in one go"
+    reason = "the keeper has no runtime, and a sandbox is stopped in one go"
 )]
 fn pause() {
     std::thread::sleep(Duration::from_millis(1));

@@ -41,13 +41,14 @@ impl Yard {
 impl Sandbox {
     /// As lists show it; `None`: it takes no calls.
     pub(super) fn listed(&self, brief: bool) -> Option<Listed> {
-        let Record { order, created_s, pid, .. } = &self.record;
+        let Record { order, created_s, pid, suspended, .. } = &self.record;
         matches!(self.state, State::Running).then(|| Listed {
             id: order.id.clone(),
             secret: order.secret.clone(),
             labels: if brief { BTreeMap::new() } else { order.labels.clone() },
             created_s: *created_s,
             pid: *pid,
+            suspended: *suspended,
         })
     }
 }

@@ -1,20 +1,36 @@
-//! A sandbox's way out, borrowed from the keeper over a connection of its own: it is given back when that closes, also when this
+//! The listener of a sandbox's proxy, borrowed from the keeper over a connection of its own: it is given back when that closes, also when this
 //! process is killed.
 
 use super::line::{self, Version};
 use super::{ANSWER_MAX, refused};
-use crate::backend::{Door, LentDoor};
 use crate::error::SandboxError;
 use espalier_keeper::frame::{self, Heard};
 use espalier_keeper::wire::{Answer, REQUEST_BYTES_MAX, Refusal, Request, Said, What};
+use futures::future::BoxFuture;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
+/// The egress of a sandbox.
+pub enum Egress {
+    /// It is the asker's.
+    Lent(LentListener),
+    /// Another engine carries it, or another command; this waits until they have gone.
+    Later(BoxFuture<'static, Result<LentListener, SandboxError>>),
+}
+
+/// A listening socket in a sandbox, to be given back by dropping it.
+pub struct LentListener {
+    /// Connections of the sandbox come from it.
+    pub listener: std::net::TcpListener,
+    /// As long as this is there, nobody else has it.
+    pub held: Box<dyn Send>,
+}
+
 /// Asks; returns when it is known whether somebody else has it.
-pub(super) async fn ask(socket: PathBuf, id: &str) -> Result<Door, SandboxError> {
+pub(super) async fn ask(socket: PathBuf, id: &str) -> Result<Egress, SandboxError> {
     // Dropped at any point, the connection closes, and with it goes what was asked.
     let asked = tokio::time::timeout(ANSWER_MAX, async {
         let mut stream = UnixStream::connect(socket).await?;
@@ -33,12 +49,12 @@ pub(super) async fn ask(socket: PathBuf, id: &str) -> Result<Door, SandboxError>
         Ok(Answer::Later) => {
             let id = id.to_owned();
             // As long as others carry it: bounded by whoever waits.
-            Ok(Door::Later(Box::pin(async move {
+            Ok(Egress::Later(Box::pin(async move {
                 let answer = asked.hear().await.map_err(|error| unavailable(&id, error))?;
                 asked.lent(&id, answer)
             })))
         }
-        answer => asked.lent(id, answer).map(Door::Lent),
+        answer => asked.lent(id, answer).map(Egress::Lent),
     }
 }
 
@@ -90,10 +106,10 @@ impl Asked {
         Ok(())
     }
 
-    fn lent(self, id: &str, answer: Result<Answer, Refusal>) -> Result<LentDoor, SandboxError> {
+    fn lent(self, id: &str, answer: Result<Answer, Refusal>) -> Result<LentListener, SandboxError> {
         match (answer, self.passed) {
             (Ok(Answer::Done), Some(door)) => {
-                Ok(LentDoor { listener: door.into(), held: Box::new(self.stream) })
+                Ok(LentListener { listener: door.into(), held: Box::new(self.stream) })
             }
             (Err(refusal), _) => Err(refused(refusal)),
             _ => Err(unavailable(id, "the keeper answered another question")),
@@ -102,5 +118,5 @@ impl Asked {
 }
 
 fn unavailable(id: &str, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SandboxError {
-    SandboxError::unavailable(format!("the way out of sandbox {id}"), cause)
+    SandboxError::unavailable(format!("the egress of sandbox {id}"), cause)
 }

@@ -2,6 +2,7 @@
 //! copy of what everybody may read; homes, `/var`, `/tmp`, `/run` and the rest are empty. What lies in `/usr` and is not for
 //! everybody to read is hidden; it is looked for again every hour, and whenever `/etc` or the upper folders of `/usr` change.
 
+use espalier_keeper::wire::Overlay;
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, Permissions};
@@ -54,9 +55,9 @@ const EMPTY: [(&str, u32); 20] = [
 /// What of `/etc` is this machine's identity, not its set-up.
 const LEFT_OUT: [&str; 7] = ["hosts", "hostname", "resolv.conf", "mtab", "machine-id", "fstab", "adjtime"];
 
-/// The overlays of the image, in the form of [`crate::backend::Root`]; makes the folder at the bottom where it is missing.
+/// The overlays of the image; makes the folder at the bottom where it is missing.
 /// Blocking: call it where that is fine.
-pub fn overlays(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<PathBuf>)>> {
+pub fn overlays(folder: &Path) -> io::Result<Vec<Overlay>> {
     let base = folder.join(format!("host-{:016x}", state()));
     // One at a time in this process; between processes the name of the unfinished folder keeps them apart.
     let _turn = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +67,7 @@ pub fn overlays(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<PathBuf>)>> {
         fs::File::open(&base)?.set_modified(SystemTime::now())?;
     } else if old {
         // Sandboxes that stand on it keep it: a mount has its folder, whatever it is called.
-        let past = folder.join(format!("host-old-{}-{}", std::process::id(), crate::service::random_id()));
+        let past = folder.join(format!("host-old-{}-{}", std::process::id(), crate::random::id()));
         let _ = fs::rename(&base, &past);
     }
     if !base.is_dir() {
@@ -80,11 +81,11 @@ pub fn overlays(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<PathBuf>)>> {
             other => other?,
         }
     }
-    let mut overlays = vec![(PathBuf::from("/"), vec![base.join(ROOT)])];
+    let mut overlays = vec![Overlay { at: "/".into(), lowers: vec![base.join(ROOT)] }];
     for path in programs() {
         let hiding = base.join(HIDING).join(path.strip_prefix("/").unwrap_or(&path));
         let lowers = [path.clone()].into_iter().chain(hiding.is_dir().then_some(hiding));
-        overlays.push((path, lowers.collect()));
+        overlays.push(Overlay { at: path, lowers: lowers.collect() });
     }
     Ok(overlays)
 }

@@ -1,10 +1,11 @@
-//! What an image is to a backend: folders below, and what the image says of commands.
+//! What an image is on this machine: folders below what a sandbox writes, and what the image says of commands.
 
-use crate::backend::{Backend, Root};
+use super::host;
+use super::machine::{ENTRYPOINT, Machine, USER, WORKDIR};
 use crate::error::SandboxError;
-use crate::host;
 use espalier_core::cause::{Failed, with_causes};
 use espalier_images::{Image, ImageError, ImageOptions, ImageStore, Progress, Remedy, Source};
+use espalier_keeper::wire::{Overlay, Root};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -61,11 +62,11 @@ impl Bases {
         &self,
         image: &str,
         credentials: bool,
-        backend: &dyn Backend,
+        machine: &Machine,
     ) -> Result<Base, SandboxError> {
         match Source::parse(image)? {
             Source::Host => self.host().await,
-            Source::Checkpoint(id) => checkpoint(&id, backend).await,
+            Source::Checkpoint(id) => checkpoint(&id, machine).await,
             source => self.unpacked(&source, credentials).await,
         }
     }
@@ -81,7 +82,7 @@ impl Bases {
         let overlays = match config.labels.get(BASE).map(String::as_str) {
             // What was changed in a sandbox of a machine, over this machine.
             Some(HOST) => over(self.host().await?.root.overlays, image.layers()),
-            _ => vec![("/".into(), image.layers().to_vec())],
+            _ => vec![Overlay { at: "/".into(), lowers: image.layers().to_vec() }],
         };
         let root = Root { overlays, checkpoint: None, holds };
         Ok(Base {
@@ -115,8 +116,8 @@ impl Bases {
 }
 
 /// Layers over each overlay: over one that is not at the root lies what a layer has there.
-fn over(mut overlays: Vec<(PathBuf, Vec<PathBuf>)>, layers: &[PathBuf]) -> Vec<(PathBuf, Vec<PathBuf>)> {
-    for (at, lowers) in &mut overlays {
+fn over(mut overlays: Vec<Overlay>, layers: &[PathBuf]) -> Vec<Overlay> {
+    for Overlay { at, lowers } in &mut overlays {
         let inner = at.strip_prefix("/").unwrap_or(at);
         let there = layers.iter().map(|layer| layer.join(inner));
         // A link there would lead out of the layer.
@@ -149,20 +150,18 @@ pub(super) fn no_checkpoint(id: &str) -> SandboxError {
     }
 }
 
-async fn checkpoint(id: &str, backend: &dyn Backend) -> Result<Base, SandboxError> {
-    let (kept, environment) = backend.find_checkpoint(id).await?.ok_or_else(|| no_checkpoint(id))?;
+async fn checkpoint(id: &str, machine: &Machine) -> Result<Base, SandboxError> {
+    let kept = machine.find_checkpoint(id).await?.ok_or_else(|| no_checkpoint(id))?;
     let label = |name: &str| kept.labels.get(name).cloned();
     let mut labels = BTreeMap::from([("espalier.checkpoint".to_owned(), id.to_owned())]);
     labels.extend(label(super::DIGEST).map(|digest| (super::DIGEST.to_owned(), digest)));
     Ok(Base {
-        workdir: label(super::WORKDIR).unwrap_or_else(|| "/".to_owned()),
-        user: label(super::USER),
-        entrypoint: label(super::ENTRYPOINT)
-            .and_then(|text| serde_json::from_str(&text).ok())
-            .unwrap_or_default(),
-        environment,
+        workdir: label(WORKDIR).unwrap_or_else(|| "/".to_owned()),
+        user: label(USER),
+        entrypoint: label(ENTRYPOINT).and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
+        environment: kept.environment.unwrap_or_default().variables(),
         labels,
-        root: kept.root,
+        root: Root { overlays: kept.overlays, checkpoint: Some(kept.id), holds: kept.holds },
         image: None,
     })
 }

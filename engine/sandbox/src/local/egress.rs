@@ -1,0 +1,68 @@
+//! What leaves allow-listed sandboxes, as far as this engine carries it: a proxy for each, with a listener that the keeper lends.
+
+use super::machine::{Egress, LentListener, Machine};
+use crate::error::SandboxError;
+use espalier_egress::{Allowed, Shared, serve};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::task::AbortHandle;
+
+/// The proxies that this engine carries or waits for, by sandbox.
+#[derive(Default)]
+pub(super) struct Egresses {
+    carried: Mutex<HashMap<String, AbortHandle>>,
+    /// What they share.
+    shared: Shared,
+}
+
+impl Egresses {
+    /// Carries it until it is closed. Where another engine does, or another command: from when that one is gone.
+    pub(super) async fn open(
+        &self,
+        machine: &Machine,
+        id: &str,
+        rules: &[String],
+    ) -> Result<(), SandboxError> {
+        if self.carried().contains_key(id) {
+            return Ok(());
+        }
+        let allowed = Allowed::parse(rules)?;
+        let egress = machine.egress(id).await?;
+        let (sandbox, shared) = (id.to_owned(), self.shared.clone());
+        // Owned by `carried`; aborted when the sandbox ends.
+        let carrying = tokio::spawn(async move {
+            let lent = match egress {
+                Egress::Lent(lent) => Ok(lent),
+                Egress::Later(later) => later.await,
+            };
+            match lent {
+                Ok(LentListener { listener, held }) => {
+                    serve(sandbox, listener, allowed, shared).await;
+                    drop(held);
+                }
+                Err(error) => tracing::debug!(%sandbox, %error, "the egress is not this engine's"),
+            }
+        });
+        if let Some(other) = self.carried().insert(id.to_owned(), carrying.abort_handle()) {
+            other.abort();
+        }
+        Ok(())
+    }
+
+    /// Carries it no longer.
+    pub(super) fn close(&self, id: &str) {
+        if let Some(carried) = self.carried().remove(id) {
+            carried.abort();
+        }
+    }
+
+    fn carried(&self) -> MutexGuard<'_, HashMap<String, AbortHandle>> {
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Egresses {
+    fn drop(&mut self) {
+        self.carried().drain().for_each(|(_, carried)| carried.abort());
+    }
+}

@@ -1,0 +1,326 @@
+//! What every backend has to do, as one list of checks, and two backends that pass it: `local`, and a remote one whose agents are
+//! reached by TCP in another network, without a disk that both could see.
+
+mod remote;
+
+use crate::support::Place;
+use espalier_agent_client::{Excerpts, command, wire};
+use espalier_core::sandbox::{FileContent, SandboxSpec};
+use espalier_sandbox::backend::{Backend, Order};
+use espalier_sandbox::error::SandboxError;
+use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes};
+use remote::Cluster;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::outcome::Outcome;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Backends of one place where sandboxes are made: each as another engine would have it.
+trait Site {
+    fn engine(&self) -> Arc<dyn Backend>;
+    /// Kills the agent of a sandbox from outside.
+    fn kill(&self, sandbox: &Sandbox);
+}
+
+impl Site for Place {
+    fn engine(&self) -> Arc<dyn Backend> {
+        Arc::new(self.backend(None))
+    }
+
+    fn kill(&self, sandbox: &Sandbox) {
+        crate::support::kill(sandbox.placed.pid.unwrap());
+    }
+}
+
+impl Site for Cluster {
+    fn engine(&self) -> Arc<dyn Backend> {
+        Arc::new(self.backend())
+    }
+
+    fn kill(&self, sandbox: &Sandbox) {
+        Cluster::kill(self, &sandbox.placed.id);
+    }
+}
+
+/// Makes a test of each check for each backend.
+macro_rules! conformance {
+    ($($check:ident),* $(,)?) => {
+        mod local {
+            $(#[tokio::test]
+            async fn $check() {
+                super::within(super::$check(&crate::support::Place::new())).await;
+            })*
+        }
+        mod over_tcp {
+            $(#[tokio::test]
+            async fn $check() {
+                super::within(super::$check(&super::Cluster::new())).await;
+            })*
+        }
+    };
+}
+
+conformance!(
+    what_is_ordered_is_there,
+    the_same_order_makes_one_sandbox,
+    what_is_deleted_is_not_there_whichever_comes_first,
+    labels_change_and_find_again,
+    another_engine_goes_on_with_it,
+    checkpoints_start_others,
+    suspended_commands_stand_still_and_so_do_their_timeouts,
+    a_promise_that_does_not_hold_is_refused,
+    what_ends_by_itself_is_told,
+    silence_ends_it,
+);
+
+async fn within(check: impl Future<Output = ()>) {
+    tokio::time::timeout(PATIENCE, check).await.expect("a check that ends");
+}
+
+fn small() -> SandboxSpec {
+    SandboxSpec { memory: 64 << 20, disk: 64 << 20, ..SandboxSpec::default() }
+}
+
+fn order(id: &str) -> Order {
+    Order {
+        id: id.to_owned(),
+        spec: small(),
+        lease: Duration::from_secs(60),
+        labels: BTreeMap::new(),
+        require: Vec::new(),
+        registry_credentials: false,
+    }
+}
+
+/// Its output and its outcome.
+async fn run_for(sandbox: &Sandbox, script: &str, timeout: Duration) -> (String, Outcome) {
+    let command = wire::CommandSpec {
+        folder: sandbox.workdir.clone().into_bytes().into(),
+        merge_stderr: true,
+        ..command::within(command::script(script.to_owned()), timeout)
+    };
+    let answer = sandbox.agent.run(&sandbox.agent.allot(), command, Excerpts::default()).await.unwrap();
+    let out = answer.stdout.unwrap_or_default();
+    let outcome = answer.ended.and_then(|ended| ended.outcome?.outcome).expect("an outcome");
+    (String::from_utf8_lossy(&[out.head, out.tail].concat()).into_owned(), outcome)
+}
+
+async fn run(sandbox: &Sandbox, script: &str) -> String {
+    let (text, outcome) = run_for(sandbox, script, PATIENCE).await;
+    assert_eq!(outcome, Outcome::ExitCode(0), "{script}: {text}");
+    text
+}
+
+async fn what_is_ordered_is_there(site: &impl Site) {
+    let service = Sandboxes::new(site.engine());
+    let spec = SandboxSpec {
+        env: BTreeMap::from([("COLOUR".to_owned(), "green".to_owned())]),
+        files: BTreeMap::from([
+            ("/root/in/one".to_owned(), FileContent::Text("first\n".to_owned())),
+            (
+                "/root/in/two".to_owned(),
+                FileContent::Full { text: "echo second\n".to_owned(), mode: "755".to_owned() },
+            ),
+        ]),
+        setup: vec!["cat in/one > set-up".to_owned(), "sh in/two >> set-up".to_owned()],
+        workdir: Some("/root".to_owned()),
+        ..small()
+    };
+    let labels = BTreeMap::from([("run".to_owned(), "r1".to_owned())]);
+    let purpose = Purpose { labels: labels.clone(), ..Purpose::new("one") };
+    let sandbox = service.create(&spec, &purpose).await.unwrap();
+    assert_eq!(
+        run(&sandbox, "pwd; cat /root/set-up; echo $COLOUR; id -u").await,
+        "/root\nfirst\nsecond\ngreen\n0\n"
+    );
+    assert_eq!((&*sandbox.workdir, &sandbox.user), ("/root", &None));
+    let listed = service.list().await.unwrap();
+    let ids: Vec<&str> = listed.iter().map(|placed| &*placed.id).collect();
+    assert_eq!(ids, [&*sandbox.placed.id]);
+    assert_eq!((listed[0].labels.get("run"), listed[0].suspended), (Some(&"r1".to_owned()), false));
+    assert_eq!(listed[0].address.endpoint, sandbox.placed.address.endpoint);
+    assert_eq!(service.reclaim(&labels).await.unwrap(), 1);
+    assert!(service.list().await.unwrap().is_empty());
+    let failing = SandboxSpec { setup: vec!["echo no; exit 3".to_owned()], ..small() };
+    let error = service.create(&failing, &Purpose::new("two")).await.unwrap_err();
+    assert!(matches!(error, SandboxError::Invalid { .. }), "{error}");
+    service.close().await;
+    assert!(service.list().await.unwrap().is_empty(), "what could not be set up is gone");
+}
+
+async fn the_same_order_makes_one_sandbox(site: &impl Site) {
+    let backend = site.engine();
+    let wanted = order("twice");
+    let (one, other) = futures::join!(backend.create(&wanted), backend.create(&wanted));
+    let (one, other) = (one.unwrap(), other.unwrap());
+    assert_eq!(one.address.endpoint, other.address.endpoint);
+    let service = Sandboxes::new(Arc::clone(&backend));
+    let sandbox = service.adopt(one, "first", Duration::ZERO).await.unwrap();
+    run(&sandbox, "echo mine > /root/mine").await;
+    // Also by another engine, and later.
+    let again = site.engine().create(&wanted).await.unwrap();
+    let sandbox = service.adopt(again, "second", Duration::ZERO).await.unwrap();
+    assert_eq!(run(&sandbox, "cat /root/mine").await, "mine\n");
+    assert_eq!(backend.ids().await.unwrap(), ["twice"]);
+    let larger = Order { spec: SandboxSpec { memory: 128 << 20, ..small() }, ..wanted };
+    let error = backend.create(&larger).await.unwrap_err();
+    assert!(matches!(error, SandboxError::Rejected(_)), "{error}");
+    backend.delete("twice").await.unwrap();
+}
+
+async fn what_is_deleted_is_not_there_whichever_comes_first(site: &impl Site) {
+    let backend = site.engine();
+    let placed = backend.create(&order("short")).await.unwrap();
+    assert_eq!(backend.find("short").await.unwrap().unwrap().id, placed.id);
+    for _ in 0..2 {
+        backend.delete("short").await.unwrap();
+        assert!(backend.find("short").await.unwrap().is_none());
+    }
+    backend.delete("late").await.unwrap();
+    assert!(backend.create(&order("late")).await.is_err(), "it was deleted before");
+    assert!(backend.ids().await.unwrap().is_empty());
+}
+
+async fn labels_change_and_find_again(site: &impl Site) {
+    let backend = site.engine();
+    let labels = BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())]);
+    backend.create(&Order { labels, ..order("labelled") }).await.unwrap();
+    let change = [("a", None), ("b", Some("3")), ("c", Some("4"))];
+    let change = change.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
+    backend.relabel("labelled", BTreeMap::from(change.clone())).await.unwrap();
+    let found = site.engine().find("labelled").await.unwrap().unwrap();
+    for (name, value) in change {
+        assert_eq!(found.labels.get(&name), value.as_ref(), "{name}");
+    }
+    assert!(backend.relabel("nobody", BTreeMap::new()).await.is_err());
+    backend.delete("labelled").await.unwrap();
+}
+
+async fn another_engine_goes_on_with_it(site: &impl Site) {
+    let first = Sandboxes::new(site.engine());
+    let sandbox = first.create(&small(), &Purpose::new("first")).await.unwrap();
+    run(&sandbox, "echo kept > /root/kept; (sleep 1000 & echo $! > /root/pid) > /dev/null 2>&1").await;
+    let id = sandbox.placed.id.clone();
+    drop((first, sandbox));
+    let second = Sandboxes::new(site.engine());
+    let sandbox = second.attach(&id, "second", Duration::ZERO).await.unwrap();
+    assert_eq!(run(&sandbox, "cat /root/kept; kill -0 $(cat /root/pid) && echo runs").await, "kept\nruns\n");
+    second.delete(&id).await.unwrap();
+    let error = second.attach(&id, "third", Duration::ZERO).await.unwrap_err();
+    assert!(matches!(error, SandboxError::Invalid { .. }), "{error}");
+}
+
+async fn checkpoints_start_others(site: &impl Site) {
+    let service = Sandboxes::new(site.engine());
+    let origin = service.create(&small(), &Purpose::new("origin")).await.unwrap();
+    run(&origin, "echo moment > /root/file").await;
+    let kept = service.checkpoint(&origin.placed.id).await.unwrap();
+    run(&origin, "echo later > /root/file").await;
+    assert_eq!(kept.sandbox, origin.placed.id);
+    let backend = service.backend();
+    assert_eq!(backend.checkpoint_ids().await.unwrap(), [&*kept.id]);
+    assert_eq!(backend.checkpoints().await.unwrap().len(), 1);
+    assert_eq!(site.engine().find_checkpoint(&kept.id).await.unwrap().unwrap().sandbox, kept.sandbox);
+    service.delete(&origin.placed.id).await.unwrap();
+    let fork = service.fork(&kept.id, &small(), &Purpose::new("fork")).await.unwrap();
+    assert_eq!(run(&fork, "cat /root/file; echo mine > /root/file").await, "moment\n");
+    let other = service.fork(&kept.id, &small(), &Purpose::new("other")).await.unwrap();
+    assert_eq!(run(&other, "cat /root/file").await, "moment\n");
+    service.delete_checkpoint(&kept.id).await.unwrap();
+    assert_eq!(run(&fork, "cat /root/file").await, "mine\n");
+    assert!(service.delete_checkpoint(&kept.id).await.is_err());
+    assert!(backend.find_checkpoint(&kept.id).await.unwrap().is_none());
+    let error = service.fork(&kept.id, &small(), &Purpose::new("late")).await.unwrap_err();
+    assert!(error.is_refusal(), "{error}");
+    for sandbox in [fork, other] {
+        service.delete(&sandbox.placed.id).await.unwrap();
+    }
+}
+
+async fn suspended_commands_stand_still_and_so_do_their_timeouts(site: &impl Site) {
+    let service = Sandboxes::new(site.engine());
+    let sandbox = service.create(&small(), &Purpose::new("test")).await.unwrap();
+    let id = &sandbox.placed.id;
+    run(&sandbox, "(while :; do echo x >> /root/ticks; sleep 0.01; done) > /dev/null 2>&1 &").await;
+    let limit = Duration::from_millis(1500);
+    let slow = run_for(&sandbox, "sleep 1; echo in time", limit);
+    let suspended = async {
+        for _ in 0..2 {
+            service.suspend(&sandbox).await.unwrap();
+        }
+        assert!(service.backend().find(id).await.unwrap().unwrap().suspended);
+        // The agent answers; what it tells stays the same for longer than the command may take.
+        let size = async || sandbox.agent.stat("/root/ticks", true).await.unwrap().size;
+        let before = size().await;
+        let began = tokio::time::Instant::now();
+        while began.elapsed() < limit + Duration::from_millis(500) {
+            assert_eq!(size().await, before, "something runs");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        for _ in 0..2 {
+            service.resume(&sandbox).await.unwrap();
+        }
+        while size().await == before {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let ((text, outcome), ()) = futures::join!(slow, suspended);
+    assert_eq!((&*text, outcome), ("in time\n", Outcome::ExitCode(0)));
+    assert!(!service.backend().find(id).await.unwrap().unwrap().suspended);
+    // One that is suspended can be ended.
+    service.suspend(&sandbox).await.unwrap();
+    service.delete(id).await.unwrap();
+    assert!(service.list().await.unwrap().is_empty());
+    assert!(service.backend().suspend(id).await.is_err() && service.backend().resume(id).await.is_err());
+}
+
+async fn a_promise_that_does_not_hold_is_refused(site: &impl Site) {
+    let backend = site.engine();
+    let promises = backend.promises().await.unwrap();
+    assert_eq!(promises.get("own-root"), Some(&Ok(())), "{promises:?}");
+    let wish = Order { require: vec!["gold".to_owned()], ..order("wish") };
+    let error = backend.create(&wish).await.unwrap_err();
+    assert!(
+        matches!(&error, SandboxError::Refused { requirement } if requirement.contains("gold")),
+        "{error}"
+    );
+    let kept: Vec<String> =
+        promises.into_iter().filter(|(_, kept)| kept.is_ok()).map(|(name, _)| name).collect();
+    backend.create(&Order { require: kept, ..order("kept") }).await.unwrap();
+    assert_eq!(backend.ids().await.unwrap(), ["kept"]);
+    backend.delete("kept").await.unwrap();
+}
+
+async fn what_ends_by_itself_is_told(site: &impl Site) {
+    let service = Sandboxes::new(site.engine());
+    let mut ended = service.backend().ended();
+    let sandbox = service.create(&small(), &Purpose::new("test")).await.unwrap();
+    let running = {
+        let agent = sandbox.agent.clone();
+        let command = command::within(command::script("sleep 1000".to_owned()), PATIENCE);
+        tokio::spawn(async move { agent.run(&agent.allot(), command, Excerpts::default()).await })
+    };
+    while sandbox.agent.list().await.unwrap().iter().all(|one| one.alive == 0) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    site.kill(&sandbox);
+    assert_eq!(ended.recv().await.unwrap().sandbox, sandbox.placed.id);
+    let error = running.await.unwrap().unwrap_err();
+    assert!(matches!(error, espalier_agent_client::AgentError::Lost(_)), "{error}");
+    while service.backend().find(&sandbox.placed.id).await.unwrap().is_some() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn silence_ends_it(site: &impl Site) {
+    let backend = site.engine();
+    let mut ended = backend.ended();
+    backend.create(&Order { lease: Duration::from_secs(1), ..order("silent") }).await.unwrap();
+    assert_eq!(ended.recv().await.unwrap().sandbox, "silent");
+    while !backend.ids().await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
