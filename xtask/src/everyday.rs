@@ -95,7 +95,8 @@ fn build_with(plugins: &[String]) -> Result<(), String> {
         || {
             setup::run(&[Part::Data, Part::Model, Part::Sandboxes])?;
             plugins::build(plugins)?;
-            tasks()
+            tasks()?;
+            link_installed()
         },
     )?;
     say(&format!("built {}", place::binary().display()));
@@ -112,6 +113,19 @@ fn beside(
         let one = one();
         other.join().map_err(|_| "the set-up panicked".to_owned())?.and(one)
     })
+}
+
+/// What a built program finds beside itself, as an installed one does: links below the target folder.
+fn link_installed() -> Result<(), String> {
+    let library = place::target().join("lib/espalier");
+    let at = |error: std::io::Error| format!("{}: {error}", library.display());
+    std::fs::create_dir_all(&library).map_err(at)?;
+    for (name, folder) in [("plugins", place::dist()), ("tasks", root().join("tasks"))] {
+        let link = library.join(name);
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(folder, link).map_err(at)?;
+    }
+    Ok(())
 }
 
 /// The agent inside sandboxes: one static binary, in a profile of its own.

@@ -1,6 +1,7 @@
 //! What the project does with itself: `cargo xtask ...`. Sets up a machine, builds guests and tasks, runs what CI runs,
 //! checks the project's own rules. `Makefile` is a list of names for its commands.
 
+pub mod dist;
 pub mod everyday;
 pub mod graders;
 pub mod place;

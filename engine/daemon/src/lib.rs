@@ -11,6 +11,7 @@ pub mod control;
 pub mod doctor;
 pub mod engine;
 pub mod experiment;
+mod installed;
 pub mod output;
 pub mod progress;
 pub mod runner;

