@@ -11,7 +11,6 @@ pub mod breaker;
 pub mod cause;
 pub mod chat;
 pub mod control;
-pub mod dataset;
 pub mod ending;
 pub mod escalation;
 pub mod failure;

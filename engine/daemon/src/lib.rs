@@ -17,5 +17,4 @@ pub mod progress;
 pub mod runner;
 pub mod sandboxes;
 pub mod scheduler;
-pub mod sdist;
 pub mod task_schema;

@@ -5,7 +5,7 @@ use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::text::counted;
 use clap::Args;
-use espalier_core::dataset::{DatasetError, Format, HarborOptions, RowOptions, harbor_task, read};
+use espalier_tasks::dataset::{DatasetError, Format, HarborOptions, RowOptions, harbor_task, read};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;

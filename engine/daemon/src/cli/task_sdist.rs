@@ -7,11 +7,17 @@ use crate::cli::exit::Exit;
 use crate::experiment::Experiment;
 use crate::output::problem::Problem;
 use crate::output::text::{count, counted};
-use crate::sdist::{self, Folders, Origin, Outcome, SdistError, Work};
 use clap::Args;
-use espalier_core::dataset::sdist::{Expected, Manifest, Version, Wishes, is_name};
+use espalier_images::{ImageConfig, ImageError, Rights, Upper};
 use espalier_plugin::open_own_folder;
+use espalier_sandbox::local::write_over_host;
+use espalier_store::{AttemptRow, Store};
+use espalier_tasks::sdist::{
+    self, Expected, Folders, ImageOrder, Manifest, Origin, Outcome, Runs, SdistError, Version, Wishes, Work,
+    is_name,
+};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// `espalier task from-sdist`
@@ -268,7 +274,7 @@ async fn made(
         let releases = [sdist::release(&name, old, &place)?, sdist::release(&name, new, &place)?];
         let work = Work::new(&name, &releases, &requires, &wishes, &place)?;
         let kept = work.kept().transpose()?;
-        let probe = if kept.is_none() { Some(work.prepare(&place)?) } else { None };
+        let probe = if kept.is_none() { Some(work.prepare(&place, write_image)?) } else { None };
         Ok((work, kept, probe))
     });
     let (work, kept, probe) = begun.await?;
@@ -281,7 +287,7 @@ async fn made(
             let run = Aside { label: &label, store: store.clone(), plugin_folders: plugins, limit: None };
             let summary = carry_out(context, experiment, run).await?;
             let store = open_existing(&store).await?;
-            let runs = sdist::runs_of(&store, &summary.run_id).await;
+            let runs = runs_of(&store, &summary.run_id).await;
             store.close().await;
             let runs = runs?;
             aside(move || work.conclude(&runs)).await?
@@ -295,6 +301,34 @@ async fn made(
     }
 }
 
+fn write_image(order: &ImageOrder<'_>) -> Result<(), ImageError> {
+    let config = ImageConfig {
+        env: BTreeMap::from([("PATH".to_owned(), order.path.clone())]),
+        workdir: order.workdir.to_owned(),
+        ..ImageConfig::default()
+    };
+    let uppers = order.uppers.map(Upper::root);
+    write_over_host(order.folder, order.tag, &uppers, Rights::User, &config).map(drop)
+}
+
+/// What the runs of a probe reported.
+async fn runs_of(store: &Store, run_id: &str) -> Result<Runs, NoTask> {
+    let mut runs = Runs::default();
+    for group in store.groups(run_id).await.map_err(Problem::from)? {
+        let attempts = store.attempts(run_id, group.opened.group_index).await.map_err(Problem::from)?;
+        // Those before the last of a place were made again.
+        let last: BTreeMap<u32, AttemptRow> =
+            attempts.into_iter().map(|attempt| (attempt.rollout_index, attempt)).collect();
+        for attempt in last.into_values() {
+            let record = store.record(&attempt).await.map_err(Problem::from)?;
+            let mut scores = record.iter().flat_map(|record| &record.scores);
+            let score = scores.find(|score| score.plugin == "tests-reward").map(|score| &score.score);
+            runs.add(&group.opened.task_id, score, attempt.error.as_deref())?;
+        }
+    }
+    Ok(runs)
+}
+
 /// Work that blocks, off the engine's threads.
 async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SdistError> + Send + 'static,
@@ -302,12 +336,18 @@ async fn aside<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(work).await;
     match done {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) if error.is_final() => Err(NoTask::Refused(error.to_string(), error.hint())),
-        Ok(Err(error)) => {
-            let problem = Problem::of(Exit::Unavailable, &error);
-            Err(NoTask::Problem(problem.hint(error.hint().unwrap_or_else(|| GOES_ON.to_owned()))))
-        }
+        Ok(Err(error)) => Err(error.into()),
         Err(error) => Err(NoTask::Problem(Problem::of(Exit::Internal, &error))),
+    }
+}
+
+impl From<SdistError> for NoTask {
+    fn from(error: SdistError) -> NoTask {
+        if error.is_final() {
+            return NoTask::Refused(error.to_string(), error.hint());
+        }
+        let problem = Problem::of(Exit::Unavailable, &error);
+        NoTask::Problem(problem.hint(error.hint().unwrap_or_else(|| GOES_ON.to_owned())))
     }
 }
 

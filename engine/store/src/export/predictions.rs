@@ -4,8 +4,8 @@ use super::output::Output;
 use super::{ExportError, GroupContent};
 use crate::error::StoreError;
 use crate::store::Store;
-use espalier_core::dataset::prediction;
 use espalier_core::trajectory::{PATCH, Record};
+use serde_json::json;
 
 impl Store {
     /// Returns how many it wrote. Each place in a group is a model of its own, `NAME`, `NAME-r1` ..., since SWE-bench takes one
@@ -23,7 +23,7 @@ impl Store {
                 0 => name.to_owned(),
                 place => format!("{name}-r{place}"),
             };
-            output.line_of(&model, &prediction(&content.group.task_id, &model, Some(&patch)))?;
+            output.line_of(&model, &prediction(&content.group.task_id, &model, &patch))?;
             written += 1;
         }
         Ok(written)
@@ -37,5 +37,21 @@ impl Store {
         }
         let answer = record.report.as_ref().and_then(|report| report.answer.as_ref());
         Ok(answer.filter(|answer| answer.starts_with("diff --git ")).cloned())
+    }
+}
+
+/// A line of a predictions file.
+fn prediction(instance_id: &str, model: &str, patch: &str) -> String {
+    json!({ "instance_id": instance_id, "model_name_or_path": model, "model_patch": patch }).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prediction_is_a_line() {
+        let expect = r#"{"instance_id":"a__b-1","model_name_or_path":"me","model_patch":"diff\n"}"#;
+        assert_eq!(prediction("a__b-1", "me", "diff\n"), expect);
     }
 }

@@ -1,13 +1,11 @@
 //! Which tests pass on which source, as the reward that will score the task sees it: two tasks without expectations, one with the
 //! reference applied and one as it stands, each run several times by the engine itself.
 
-use super::{RUNS, SdistError};
-use crate::cli::exit::Exit;
-use crate::output::problem::Problem;
-use espalier_core::dataset::sdist::{Expected, Refusal, TestRun, expect};
-use espalier_store::{AttemptRow, Store};
+use super::draft::AFTER;
+use super::expect::{TestRun, expect};
+use super::{Expected, RUNS, Refusal, SdistError};
+use espalier_core::trajectory::Score;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -63,58 +61,40 @@ pub struct Runs {
     after: Side,
 }
 
-/// Reads them. A run without a score is a failure of the machine, and measures nothing; nor does a source on which some runs report
-/// their tests and others none.
-pub async fn runs_of(store: &Store, run_id: &str) -> Result<Runs, Problem> {
-    let mut runs = Runs::default();
-    for group in store.groups(run_id).await? {
-        let attempts = store.attempts(run_id, group.opened.group_index).await?;
-        // Those before the last of a place were made again.
-        let last: BTreeMap<u32, AttemptRow> =
-            attempts.into_iter().map(|attempt| (attempt.rollout_index, attempt)).collect();
-        for attempt in last.into_values() {
-            let score = store.record(&attempt).await?.and_then(|record| {
-                record
-                    .scores
-                    .into_iter()
-                    .find(|score| score.plugin == "tests-reward")
-                    .map(|score| score.score)
-            });
-            let Some(score) = score else {
-                if let Some(error) = attempt.error {
-                    let text = format!("a run of the tests was lost: {error}");
-                    return Err(again(text));
-                }
-                continue;
-            };
-            let extra: Value =
-                score.extra.and_then(|extra| serde_json::from_str(&extra).ok()).unwrap_or_default();
-            let listed = serde_json::from_value(extra["tests"].clone());
-            let side = if group.opened.task_id == "after" { &mut runs.after } else { &mut runs.before };
-            side.push(listed.map_err(|_| in_a_line(&score.reason)));
-        }
-    }
-    runs.agree()?;
-    Ok(runs)
-}
-
-/// Nothing is kept of it.
-fn again(text: String) -> Problem {
-    Problem::new(Exit::Unavailable, text).hint("the same command measures again")
-}
-
 impl Runs {
+    /// Adds the last attempt of a rollout of the probe. One without a score is a failure of the machine, which `error` names; where
+    /// that is missing too, it counts as not made.
+    pub fn add(
+        &mut self,
+        task_id: &str,
+        score: Option<&Score>,
+        error: Option<&str>,
+    ) -> Result<(), SdistError> {
+        let Some(score) = score else {
+            let lost =
+                error.map(|error| SdistError::Unmeasured(format!("a run of the tests was lost: {error}")));
+            return lost.map_or(Ok(()), Err);
+        };
+        let extra: Value =
+            score.extra.as_ref().and_then(|extra| serde_json::from_str(extra).ok()).unwrap_or_default();
+        let listed = serde_json::from_value(extra["tests"].clone());
+        let side = if task_id == AFTER { &mut self.after } else { &mut self.before };
+        side.push(listed.map_err(|_| in_a_line(&score.reason)));
+        Ok(())
+    }
+
     /// Whether all runs were made, and each source's reported tests, or none did: anything else says nothing of the releases.
-    fn agree(&self) -> Result<(), Problem> {
+    pub(super) fn agree(&self) -> Result<(), SdistError> {
         let (before, after) = (self.before.len(), self.after.len());
         if [before, after].iter().any(|runs| *runs != RUNS as usize) {
-            return Err(again(format!("of {RUNS} runs on each source {before} and {after} were scored")));
+            let text = format!("of {RUNS} runs on each source {before} and {after} were scored");
+            return Err(SdistError::Unmeasured(text));
         }
         for (source, side) in [("old", &self.before), ("new", &self.after)] {
             let silent: Vec<&String> = side.iter().filter_map(|run| run.as_ref().err()).collect();
             if let Some(reason) = silent.first().filter(|_| silent.len() < side.len()) {
                 let silent = silent.len();
-                return Err(again(format!(
+                return Err(SdistError::Unmeasured(format!(
                     "{silent} of {RUNS} runs on the {source} source reported no tests: {reason}"
                 )));
             }
@@ -187,10 +167,8 @@ mod tests {
         };
         let check = |before: Side, after: Side, expect: Option<&str>| {
             let problem = Runs { before, after }.agree().err();
-            assert!(
-                problem.iter().all(|problem| problem.exit == Exit::Unavailable && problem.hint.is_some())
-            );
-            assert_eq!(problem.map(|problem| problem.message).as_deref(), expect);
+            assert!(problem.iter().all(|problem| !problem.is_final() && problem.hint().is_some()));
+            assert_eq!(problem.map(|problem| problem.to_string()).as_deref(), expect);
         };
         check(of(RUNS, 0), of(RUNS, 0), None);
         check(of(RUNS, 5), of(RUNS, 0), None);

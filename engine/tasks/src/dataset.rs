@@ -1,16 +1,12 @@
-//! Published sets of software tasks, as tasks of ours: SWE-bench and its kin row by row, Harbor folder by folder; and predictions,
-//! the form in which SWE-bench takes results. Pure: whoever calls reads the files. How hidden tests are run and graded:
-//! docs/grading.md.
+//! Published sets of software tasks, as tasks of ours: SWE-bench and its kin row by row, Harbor folder by folder.
+//! Whoever calls reads the files. How hidden tests are run and graded: docs/grading.md.
 
 mod commands;
 mod harbor;
-mod predictions;
 mod rows;
-pub mod sdist;
 mod swe;
 
 pub use harbor::{HarborOptions, harbor_task};
-pub use predictions::prediction;
 
 use serde_json::Value;
 
@@ -84,9 +80,9 @@ pub fn read<'a>(
 }
 
 /// A task's line, if the engine takes it.
-fn checked(task: &Value) -> Result<String, String> {
+pub(crate) fn checked(task: &Value) -> Result<String, String> {
     let line = task.to_string();
-    crate::task::Task::parse(&line).map_err(|error| format!("it makes no task: {error}"))?;
+    espalier_core::task::Task::parse(&line).map_err(|error| format!("it makes no task: {error}"))?;
     Ok(line)
 }
 

@@ -1,22 +1,13 @@
-//! Tasks from two releases of a Python library: the starting tree is the old source, the instruction what the changelog says between
-//! the two, the reference the difference of their sources, the hidden tests those of the new one. Pure: whoever calls unpacks
-//! archives and runs the tests. How people make them: docs/tasks.md.
+//! What a task of two releases is made of: the starting tree is the old source, the instruction what the changelog says between
+//! the two, the reference the difference of their sources, the hidden tests those of the new one. No file is
+//! read or written here.
 
-mod changelog;
-mod expect;
-mod manifest;
-mod marks;
-mod names;
-mod parts;
-mod patch;
-mod version;
-
-pub use expect::{Expected, TestRun, expect};
-pub use manifest::{Library, Manifest, ManifestError, is_name};
-pub use parts::{Part, part};
-pub use version::Version;
-
-use super::checked;
+use super::changelog;
+use super::expect::Expected;
+use super::parts::{self, Part, part};
+use super::version::Version;
+use super::{marks, names, patch};
+use crate::dataset::checked;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
@@ -32,6 +23,9 @@ const TESTS_BYTES_MAX: usize = 8 << 20;
 const PATCH_BYTES_MAX: usize = 1 << 20;
 /// A run of the tests, unless the user says so.
 const TIMEOUT_S: u64 = 120;
+
+/// Name of the probe with the reference applied.
+pub(super) const AFTER: &str = "after";
 
 /// One file of a release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -236,7 +230,7 @@ impl Draft {
             line["id"] = Value::from(name);
             line.to_string()
         };
-        [probe("after", json!({ "patch": self.patch })), probe("before", json!({ "script": "true" }))]
+        [probe(AFTER, json!({ "patch": self.patch })), probe("before", json!({ "script": "true" }))]
     }
 
     /// The task's line.
@@ -358,4 +352,4 @@ fn quoted(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests_of_drafts;
+mod tests;

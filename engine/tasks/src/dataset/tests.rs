@@ -1,5 +1,5 @@
 use super::*;
-use crate::task::{Reference, Task};
+use espalier_core::task::{Reference, Task};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -295,15 +295,4 @@ fn broken_folders_name_file_key_and_value() {
         harbor_task("hello", &folder(&[("task.toml", Some(b"")), ("solution/solve.sh", None)]), &options)
             .unwrap();
     assert!(made.contains("\"built-hello\"") && !made.contains("reference"), "{made}");
-}
-
-#[test]
-fn a_prediction_is_a_line() {
-    let line = prediction("a__b-1", "me", Some("diff\n"));
-    let value: Value = serde_json::from_str(&line).unwrap();
-    assert_eq!(
-        value,
-        json!({ "instance_id": "a__b-1", "model_name_or_path": "me", "model_patch": "diff\n" })
-    );
-    assert!(prediction("a", "me", None).contains("\"model_patch\":\"\""));
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 /// Part of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub(super) enum Part {
     /// Tests, and data that lies with them.
     Test,
     /// For people: not part of the reference patch, whatever it says is not tested.
@@ -21,7 +21,7 @@ pub enum Part {
 const TESTS: [&str; 2] = ["tests", "test"];
 
 /// What a path is.
-pub fn part(path: &str) -> Part {
+pub(super) fn part(path: &str) -> Part {
     let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
     let mut above = folders.split('/').filter(|folder| !folder.is_empty());
     let top = above.clone().next();

@@ -2,11 +2,7 @@
 
 use super::others::{self, Names};
 use super::python::Installed;
-use super::{SdistError, plain};
-use espalier_core::dataset::sdist::{Draft, PYTHON, Tree, WORKDIR};
-use espalier_images::{ImageConfig, Rights, Upper};
-use espalier_sandbox::local::write_over_host;
-use std::collections::BTreeMap;
+use super::{Draft, PYTHON, SdistError, Tree, WORKDIR, plain};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -16,8 +12,28 @@ pub(super) const TAG: &str = "latest";
 /// What the image `host` shows of this machine's programs.
 const PROGRAMS: &str = "/usr";
 
-/// Writes it as a folder in the OCI layout, in the place of what is there. Blocks.
-pub(super) fn write(folder: &Path, draft: &Draft, installed: &Installed) -> Result<(), SdistError> {
+/// An image to be written as a folder in the OCI layout, of upper folders over the image `host`.
+#[derive(Debug)]
+pub struct ImageOrder<'a> {
+    /// Where it is written; nothing is there.
+    pub folder: &'a Path,
+    /// Its tag.
+    pub tag: &'static str,
+    /// What lies over the root, the lowest first. Deletions are marked by `user.overlay` attributes.
+    pub uppers: [&'a Path; 2],
+    /// `PATH` of its commands.
+    pub path: String,
+    /// Folder in which its commands start.
+    pub workdir: &'static str,
+}
+
+/// Lays the folders out and has `write` make the image of them, in the place of what is there. Blocks.
+pub(super) fn lay_out(
+    folder: &Path,
+    draft: &Draft,
+    installed: &Installed,
+    write: impl FnOnce(&ImageOrder<'_>) -> Result<(), SdistError>,
+) -> Result<(), SdistError> {
     let machine = || SdistError::machine(folder.display().to_string());
     let around = folder.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(around).map_err(machine())?;
@@ -32,14 +48,7 @@ pub(super) fn write(folder: &Path, draft: &Draft, installed: &Installed) -> Resu
     releases.iter().try_for_each(|path| hide(upper.path(), path)).map_err(machine())?;
     let bin = Path::new(PYTHON).parent().unwrap_or(Path::new("/")).display();
     let path = format!("{bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-    let config = ImageConfig {
-        env: BTreeMap::from([("PATH".to_owned(), path)]),
-        workdir: WORKDIR.to_owned(),
-        ..ImageConfig::default()
-    };
-    let uppers = [Upper::root(&installed.upper), Upper::root(upper.path())];
-    write_over_host(folder, TAG, &uppers, Rights::User, &config)?;
-    Ok(())
+    write(&ImageOrder { folder, tag: TAG, uppers: [&installed.upper, upper.path()], path, workdir: WORKDIR })
 }
 
 fn fill(upper: &Path, draft: &Draft, installed: &Installed) -> io::Result<()> {

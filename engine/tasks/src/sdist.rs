@@ -1,21 +1,34 @@
-//! Makes tasks of source archives: finds the archives, makes an image of the old release over this machine's own programs, runs
-//! the new release's tests on both sources, and keeps what came out, so that nothing is done twice. What a task is made of is
-//! decided in `core::dataset::sdist`; here is all that touches the machine.
+//! Tasks out of two releases of a Python library: finds the archives, lays out an image of the old release over this machine's own
+//! programs, says which experiment runs the new release's tests on both sources, and keeps what came out, so that nothing is done
+//! twice. Who calls writes the image ([`ImageOrder`]) and runs the experiment ([`Probe`]). What a task is made of is decided in
+//! [`Draft`]. How people make them: docs/tasks.md.
 
 mod archive;
+mod changelog;
+mod draft;
+mod expect;
 mod image;
+mod manifest;
+mod marks;
 mod measure;
+mod names;
 mod others;
+mod parts;
+mod patch;
 mod python;
+mod version;
 
-pub use archive::read as read_archive;
-pub use measure::{PROBE, Probe, runs_of};
-pub use python::{Pip, fetch};
+pub use draft::{Draft, PYTHON, Refusal, Release, SourceFile, Tree, WORKDIR, Wishes};
+pub use expect::Expected;
+pub use image::ImageOrder;
+pub use manifest::{Library, Manifest, ManifestError, is_name};
+pub use measure::{PROBE, Probe, Runs};
+pub use version::Version;
 
-use python::INTERPRETER;
-
-use espalier_core::dataset::sdist::{Draft, Expected, Refusal, Release, Version, Wishes};
+use archive::read as read_archive;
+use python::{INTERPRETER, Pip, fetch};
 use serde::{Deserialize, Serialize};
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -77,7 +90,10 @@ pub enum SdistError {
     },
     /// The image could not be written.
     #[error(transparent)]
-    Image(#[from] espalier_images::ImageError),
+    Image(Box<dyn Error + Send + Sync>),
+    /// The runs of the tests say nothing of the releases.
+    #[error("{0}")]
+    Unmeasured(String),
 }
 
 impl SdistError {
@@ -96,7 +112,8 @@ impl SdistError {
             SdistError::Requires(_)
             | SdistError::OtherPython { .. }
             | SdistError::Machine { .. }
-            | SdistError::Image(_) => false,
+            | SdistError::Image(_)
+            | SdistError::Unmeasured(_) => false,
         }
     }
 
@@ -110,6 +127,7 @@ impl SdistError {
                 "have {INTERPRETER} come first in PATH as python3, and delete {}",
                 folder.display()
             )),
+            SdistError::Unmeasured(_) => Some("the same command measures again".to_owned()),
             _ => None,
         }
     }
@@ -259,15 +277,21 @@ impl Work {
         Ok(Outcome::Task(line, expected))
     }
 
-    /// Makes the image, and what measures. Blocks.
-    pub fn prepare(&self, folders: &Folders) -> Result<Probe, SdistError> {
+    /// Has the image written by `write`, and makes what measures. Blocks.
+    pub fn prepare<E: Error + Send + Sync + 'static>(
+        &self,
+        folders: &Folders,
+        write: impl FnOnce(&ImageOrder<'_>) -> Result<(), E>,
+    ) -> Result<Probe, SdistError> {
         let installed = python::installed(&self.requires, &self.draft.library, folders)?;
-        image::write(&self.folder.join("image"), &self.draft, &installed)?;
+        let write = |order: &ImageOrder<'_>| write(order).map_err(|error| SdistError::Image(error.into()));
+        image::lay_out(&self.folder.join("image"), &self.draft, &installed, write)?;
         Probe::new(&self.draft.probes(&self.image()))
     }
 
-    /// What follows from the runs, kept for the next time.
-    pub fn conclude(&self, runs: &measure::Runs) -> Result<Outcome, SdistError> {
+    /// What follows from the runs, kept for the next time; of runs that say nothing, nothing is kept.
+    pub fn conclude(&self, runs: &Runs) -> Result<Outcome, SdistError> {
+        runs.agree()?;
         let judged = measure::judge(runs);
         let kept = match &judged {
             Ok(expected) => Kept::Expected(expected.clone()),

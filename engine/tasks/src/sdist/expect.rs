@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One run of the tests: each with its status, as the reward `tests-reward` lists them (`PASSED`, `FAILED` ...).
-pub type TestRun = BTreeMap<String, String>;
+pub(super) type TestRun = BTreeMap<String, String>;
 
 /// The tests that a task expects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -25,7 +25,7 @@ enum Passes {
 }
 
 /// Sorts the tests by what they do before and after the change. No runs, nothing expected.
-pub fn expect(before: &[TestRun], after: &[TestRun]) -> Expected {
+pub(super) fn expect(before: &[TestRun], after: &[TestRun]) -> Expected {
     let mut expected = Expected::default();
     let names: BTreeSet<&String> = before.iter().chain(after).flat_map(BTreeMap::keys).collect();
     for name in names {

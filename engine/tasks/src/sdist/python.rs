@@ -1,8 +1,7 @@
 //! What is asked of Python: pip, to read the package index and to install what tests need; the interpreter of the image `host`, to
 //! compile it. Nothing of a library under test runs here.
 
-use super::{Folders, SdistError, plain};
-use espalier_core::dataset::sdist::Refusal;
+use super::{Folders, Refusal, SdistError, plain};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -27,11 +26,11 @@ const NONE: i32 = 3;
 
 /// A Python with pip, in an environment of its own.
 #[derive(Clone, Debug)]
-pub struct Pip(PathBuf);
+pub(super) struct Pip(PathBuf);
 
 impl Pip {
     /// Made where it is not there. Blocks.
-    pub fn ready(cache: &Path) -> Result<Pip, SdistError> {
+    pub(super) fn ready(cache: &Path) -> Result<Pip, SdistError> {
         let folder = cache.join("pip");
         let python = folder.join("bin/python");
         if !python.exists() {
@@ -63,7 +62,7 @@ impl Pip {
 }
 
 /// Brings an archive into the folder. Blocks.
-pub fn fetch(pip: &Pip, name: &str, version: &str, archives: &Path) -> Result<PathBuf, SdistError> {
+pub(super) fn fetch(pip: &Pip, name: &str, version: &str, archives: &Path) -> Result<PathBuf, SdistError> {
     std::fs::create_dir_all(archives).map_err(SdistError::machine(archives.display().to_string()))?;
     let mut command = pip.command();
     command.args(["-c", include_str!("fetch.py"), name, version]).arg(archives);

@@ -1,7 +1,6 @@
 //! Source archives: which file it is, and what it holds. Nothing of them is ever carried out here, nor written anywhere.
 
-use super::{SdistError, plain};
-use espalier_core::dataset::sdist::{SourceFile, Tree, Version};
+use super::{SdistError, SourceFile, Tree, Version, plain};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, Read};
@@ -31,7 +30,7 @@ pub(super) fn find(folder: &Path, name: &str, version: &str) -> Option<PathBuf> 
 }
 
 /// The files of an archive without the one folder around them, and the version that it says of itself. Links are left out.
-pub fn read(file: &Path) -> Result<(Tree, Option<String>), SdistError> {
+pub(super) fn read(file: &Path) -> Result<(Tree, Option<String>), SdistError> {
     let bad = |why: &str| SdistError::Archive { file: file.to_owned(), why: why.to_owned() };
     let read = |error: io::Error| bad(&format!("cannot be read as .tar.gz: {error}"));
     let opened = File::open(file).map_err(|error| bad(&error.to_string()))?;
