@@ -4,7 +4,6 @@
 pub mod folder;
 pub mod place;
 pub mod reading;
-pub mod watch;
 pub mod writing;
 
 use crate::{Reason, refusal};

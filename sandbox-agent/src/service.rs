@@ -103,7 +103,6 @@ impl agent_server::Agent for Service {
     type AttachStream = Stream<wire::ExecEvent>;
     type ReadStream = Stream<wire::ReadEvent>;
     type ListFolderStream = Stream<wire::ListFolderEvent>;
-    type WatchStream = Stream<wire::WatchEvent>;
     type ChangesStream = Stream<wire::ChangeEvent>;
     type ForwardStream = Stream<wire::ForwardEvent>;
 
@@ -393,13 +392,6 @@ impl agent_server::Agent for Service {
             blocking(move || folder::move_entry(&from, &to, request.replace).map(|()| wire::MoveAnswer {}))
         };
         self.once(call, print, work).await
-    }
-
-    async fn watch(
-        &self,
-        request: Request<wire::WatchRequest>,
-    ) -> Result<Response<Self::WatchStream>, Status> {
-        files::watch::watch(&request.into_inner()).map(Response::new)
     }
 
     async fn apply_patch(

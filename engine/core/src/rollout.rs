@@ -219,11 +219,6 @@ impl Rollout {
         rollout
     }
 
-    /// Whether it holds a permit.
-    pub fn holds_permit(&self) -> bool {
-        matches!(self.phase, Phase::Running { .. } | Phase::Storing { .. } | Phase::Discarding { .. })
-    }
-
     /// Whether no attempt follows the one under way, however it ends.
     pub fn is_last(&self, policy: &RetryPolicy) -> bool {
         self.failures + 1 >= policy.attempts

@@ -47,10 +47,6 @@ impl Origin {
 pub enum GroupKind {
     /// Rollouts of one task.
     Task,
-    /// Evaluations of one turn by a judge.
-    JudgeTurn,
-    /// Generated unit tests of one task.
-    UnitTests,
 }
 
 /// What became of a group.
@@ -97,9 +93,6 @@ pub struct Group {
     pub kind: GroupKind,
     /// Whose tokens train here: `policy`, `judge`, ...
     pub model: String,
-    /// What a judge's group judges.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent: Option<GroupParent>,
     /// The task.
     pub task_id: String,
     /// blake3 of the task, hex.
@@ -124,15 +117,6 @@ pub struct Group {
     pub trajectories: Vec<Trajectory>,
     /// Rollouts that ended without a reward and were replaced.
     pub replaced: Vec<Trajectory>,
-}
-
-/// The turn a judge's group judges.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GroupParent {
-    /// The trajectory.
-    pub traj_id: String,
-    /// Its turn.
-    pub turn: u32,
 }
 
 /// The record one attempt at a rollout leaves.

@@ -5,7 +5,7 @@ use crate::run::{GroupOpened, RunWriter};
 use crate::words;
 use espalier_core::ending::{Status, StopReason};
 use espalier_core::plugin_failure::PluginFailure;
-use espalier_core::samples::{GroupParent, GroupStatus};
+use espalier_core::samples::GroupStatus;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 use std::collections::BTreeMap;
@@ -132,15 +132,9 @@ pub(crate) fn attempt_state(row: &AnyRow) -> Result<AttemptState, StoreError> {
 
 /// A row of `groups` as it opened.
 pub(crate) fn opened(row: &AnyRow) -> Result<GroupOpened, StoreError> {
-    let parent_traj: Option<String> = row.try_get("parent_traj")?;
-    let parent_turn: Option<i64> = row.try_get("parent_turn")?;
     Ok(GroupOpened {
         group_index: row.try_get::<i64, _>("group_index")? as u64,
-        kind: words::parse_kind(row.try_get("kind")?)?,
         model: row.try_get("model")?,
-        parent: parent_traj
-            .zip(parent_turn)
-            .map(|(traj_id, turn)| GroupParent { traj_id, turn: turn as u32 }),
         task_id: row.try_get("task_id")?,
         task_hash: row.try_get("task_hash")?,
         task_text: row.try_get("task_text")?,

@@ -7,7 +7,7 @@ use crate::store::Store;
 use crate::write::{Ended, Write};
 use crate::{ids, record};
 use espalier_core::meter::Meter;
-use espalier_core::samples::{GroupKind, GroupParent, GroupStatus};
+use espalier_core::samples::GroupStatus;
 use espalier_core::trajectory::Record;
 use sqlx::Row;
 use std::collections::BTreeMap;
@@ -66,12 +66,8 @@ impl RunState {
 pub struct GroupOpened {
     /// Place in the run, from 0; the group's id follows from it ([`ids::group_id`]).
     pub group_index: u64,
-    /// What is compared.
-    pub kind: GroupKind,
     /// Whose tokens train.
     pub model: String,
-    /// What a judge's group judges.
-    pub parent: Option<GroupParent>,
     /// The task.
     pub task_id: String,
     /// blake3 of the task, hex.

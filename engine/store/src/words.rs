@@ -3,19 +3,7 @@
 use crate::error::StoreError;
 use espalier_core::ending::{Status, StopReason};
 use espalier_core::plugin_failure::PluginFailure;
-use espalier_core::samples::{GroupKind, GroupStatus};
-
-pub(crate) fn kind(kind: GroupKind) -> &'static str {
-    match kind {
-        GroupKind::Task => "task",
-        GroupKind::JudgeTurn => "judge-turn",
-        GroupKind::UnitTests => "unit-tests",
-    }
-}
-
-pub(crate) fn parse_kind(word: &str) -> Result<GroupKind, StoreError> {
-    find([GroupKind::Task, GroupKind::JudgeTurn, GroupKind::UnitTests], kind, word)
-}
+use espalier_core::samples::GroupStatus;
 
 pub(crate) fn parse_group_status(word: &str) -> Result<GroupStatus, StoreError> {
     find(GROUP_STATUSES, GroupStatus::as_str, word)

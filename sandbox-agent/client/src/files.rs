@@ -1,4 +1,4 @@
-//! Files of the sandbox: read with ranges, written as a whole, listed, moved, watched, patched.
+//! Files of the sandbox: read with ranges, written as a whole, listed, moved, patched.
 
 use crate::agent::Agent;
 use crate::error::AgentError;
@@ -8,7 +8,6 @@ use crate::wire::{
 };
 use bytes::Bytes;
 use espalier_agent_protocol::CHUNK_BYTES;
-use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use std::path::PathBuf;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
@@ -304,22 +303,6 @@ impl Agent {
         let send =
             |mut client: crate::connection::Client, request| async move { client.r#move(request).await };
         self.changing(id, request, send).await.map(drop)
-    }
-
-    /// Events below a path, from the first event `READY` on. Not repeated after a cut, since events would be missed: then
-    /// the stream ends with `Lost` or an error, and the caller looks again.
-    pub async fn watch(
-        &self,
-        path: impl Into<Bytes>,
-        recursive: bool,
-    ) -> Result<BoxStream<'static, Result<wire::WatchEvent, AgentError>>, AgentError> {
-        let request = wire::WatchRequest { path: path.into(), recursive };
-        let stream =
-            self.asking(request, |mut client, request| async move { client.watch(request).await }).await?;
-        let cut = |status: tonic::Status| {
-            AgentError::of(&status).unwrap_or_else(|| AgentError::Protocol("watch was cut".to_owned()))
-        };
-        Ok(stream.map(move |event| event.map_err(cut)).boxed())
     }
 
     /// Applies a unified or git diff: all of it or nothing. The request's `call` is filled in here.

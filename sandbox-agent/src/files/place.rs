@@ -92,11 +92,6 @@ impl Place {
     pub fn fault(&self, error: Errno) -> Status {
         fault(&self.path, error)
     }
-
-    /// Removes what stands here, if it is no folder.
-    pub fn unlink(&self) {
-        let _ = rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty());
-    }
 }
 
 fn open_folder(path: &CStr) -> Result<OwnedFd, Errno> {

@@ -1,12 +1,9 @@
-//! Files: streamed, whole, with mode and owner; odd names, links, holes; watched.
+//! Files: streamed, whole, with mode and owner; odd names, links, holes.
 
 use crate::support::{Sandbox, Way, ways};
 use bytes::Bytes;
 use espalier_agent_client::files::Source;
-use espalier_agent_client::wire::{
-    self, FileKind, MakeFolderRequest, Reason, WriteHeader, watch_event::Kind,
-};
-use futures::StreamExt;
+use espalier_agent_client::wire::{self, FileKind, MakeFolderRequest, Reason, WriteHeader};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -255,48 +252,6 @@ async fn a_full_disk_is_told_as_such() {
         "0\n",
         "nothing is left behind"
     );
-}
-
-#[tokio::test]
-async fn changes_are_watched() {
-    let sandbox = Sandbox::start(Way::Beside).await;
-    let root = sandbox.path("watched");
-    std::fs::create_dir(&root).unwrap();
-    let mut events = sandbox.agent.watch(wire(&root), true).await.unwrap();
-    let mut next = async || {
-        let event = tokio::time::timeout(std::time::Duration::from_secs(10), events.next())
-            .await
-            .unwrap()
-            .unwrap()
-            .unwrap();
-        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
-        (event.kind(), text(&event.from), text(&event.path))
-    };
-    let told = |kind, path: &str| (kind, String::new(), path.to_owned());
-    assert_eq!(next().await, told(Kind::Ready, ""));
-    std::fs::create_dir(root.join("sub")).unwrap();
-    assert_eq!(next().await, told(Kind::Created, "sub"));
-    std::fs::write(root.join("sub/file"), "x").unwrap();
-    assert_eq!(next().await, told(Kind::Created, "sub/file"));
-    let mut last = next().await;
-    assert_eq!(last, told(Kind::Changed, "sub/file"));
-    std::fs::rename(root.join("sub/file"), root.join("moved")).unwrap();
-    while last == told(Kind::Changed, "sub/file") {
-        last = next().await;
-    }
-    assert_eq!(last, (Kind::Moved, "sub/file".to_owned(), "moved".to_owned()));
-    std::fs::rename(root.join("moved"), sandbox.path("away")).unwrap();
-    assert_eq!(next().await, told(Kind::Removed, "moved"));
-    std::fs::remove_dir_all(&root).unwrap();
-    let mut kinds = Vec::new();
-    loop {
-        let (kind, _, _) = next().await;
-        kinds.push(kind);
-        if kind == Kind::Gone {
-            break;
-        }
-    }
-    assert!(kinds.contains(&Kind::Removed));
 }
 
 #[tokio::test]

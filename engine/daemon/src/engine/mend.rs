@@ -131,7 +131,6 @@ pub(super) fn plan(
 mod tests {
     use super::*;
     use espalier_core::plugin_failure::PluginFailureClass;
-    use espalier_core::samples::GroupKind;
 
     fn digests(harness: &str, reward: &str) -> BTreeMap<String, String> {
         [("h", harness), ("r", reward)].map(|(alias, digest)| (alias.to_owned(), digest.to_owned())).into()
@@ -186,9 +185,7 @@ mod tests {
         };
         let opened = GroupOpened {
             group_index: 0,
-            kind: GroupKind::Task,
             model: "policy".into(),
-            parent: None,
             task_id: "t".into(),
             task_hash: "00".into(),
             task_text: None,

@@ -15,7 +15,6 @@ use espalier_core::group::Verdict;
 use espalier_core::ledger;
 use espalier_core::limits::Limits;
 use espalier_core::rollout::{AttemptOutcome, Fate};
-use espalier_core::samples::GroupKind;
 use espalier_store::{AttemptEnd, GroupClosed, GroupOpened, StoreError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -129,9 +128,7 @@ impl EngineWorld {
                     });
                 let opened = GroupOpened {
                     group_index,
-                    kind: GroupKind::Task,
                     model: self.runner.group_model.clone(),
-                    parent: None,
                     task_id: slot.task.id.as_str().to_owned(),
                     task_hash: slot.task.hash(),
                     task_text,

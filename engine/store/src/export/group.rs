@@ -4,7 +4,7 @@ use super::ExportError;
 use crate::error::StoreError;
 use crate::resume::AttemptState;
 use crate::store::Store;
-use espalier_core::samples::{Group, SCHEMA};
+use espalier_core::samples::{Group, GroupKind, SCHEMA};
 use espalier_core::trajectory::Record;
 
 /// A group as trainers get it, with the records of its rollouts.
@@ -54,9 +54,8 @@ impl Store {
             run_id: run_id.to_owned(),
             group_id: row.group_id,
             group_index,
-            kind: opened.kind,
+            kind: GroupKind::Task,
             model: opened.model,
-            parent: opened.parent,
             task_id: opened.task_id,
             task_hash: opened.task_hash,
             environment: opened.environment,

@@ -89,17 +89,14 @@ async fn open_group(
     let group_id = ids::group_id(run_id, group.group_index);
     let plugins = serde_json::to_string(&group.plugins).expect("a map of strings can be written");
     let inserted = sqlx::query(
-        "INSERT INTO groups (run_id, group_index, group_id, kind, model, parent_traj, parent_turn, task_id, \
-         task_hash, task_repeat, environment, n_requested, dispatch_version, deadline_ms, plugins, opened_ms, task_text) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING",
+        "INSERT INTO groups (run_id, group_index, group_id, kind, model, task_id, task_hash, task_repeat, environment, \
+         n_requested, dispatch_version, deadline_ms, plugins, opened_ms, task_text) \
+         VALUES ($1, $2, $3, 'task', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING",
     )
     .bind(run_id)
     .bind(group.group_index as i64)
     .bind(group_id.as_str())
-    .bind(crate::words::kind(group.kind))
     .bind(group.model.as_str())
-    .bind(group.parent.as_ref().map(|parent| parent.traj_id.as_str()))
-    .bind(group.parent.as_ref().map(|parent| i64::from(parent.turn)))
     .bind(group.task_id.as_str())
     .bind(group.task_hash.as_str())
     .bind(i64::from(group.repeat))

@@ -154,9 +154,7 @@ on_both! {
         let store = backend.open().await;
         let run = claim(&store).await;
         let judge = espalier_store::GroupOpened {
-            kind: espalier_core::samples::GroupKind::JudgeTurn,
             model: "judge".into(),
-            parent: Some(espalier_core::samples::GroupParent { traj_id: "t".into(), turn: 3 }),
             deadline_ms: Some(NOW + 5),
             repeat: 2,
             ..opened(7)

@@ -3,8 +3,8 @@
 use espalier_core::chat::{Message, Role, Usage};
 use espalier_core::ending::StopReason;
 use espalier_core::samples::{
-    Call, Excluded, ExcludedHow, GroupKind, GroupStatus, LogprobKind, RewardPart, Sampling, Segment, Span,
-    SpanUse, Timing, Trajectory,
+    Call, Excluded, ExcludedHow, GroupStatus, LogprobKind, RewardPart, Sampling, Segment, Span, SpanUse,
+    Timing, Trajectory,
 };
 use espalier_core::trajectory::{ConversationLog, Record, Step, Transcript, Turn};
 use espalier_store::{
@@ -27,9 +27,7 @@ pub(crate) fn spec(name: &str, seed: u64) -> RunSpec {
 pub(crate) fn opened(group_index: u64) -> GroupOpened {
     GroupOpened {
         group_index,
-        kind: GroupKind::Task,
         model: "policy".into(),
-        parent: None,
         task_id: format!("task-{group_index}"),
         task_hash: "ab".repeat(32),
         task_text: None,

@@ -697,86 +697,6 @@ pub struct MoveRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MoveAnswer {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct WatchRequest {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub path: ::prost::bytes::Bytes,
-    #[prost(bool, tag = "2")]
-    pub recursive: bool,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct WatchEvent {
-    #[prost(enumeration = "watch_event::Kind", tag = "1")]
-    pub kind: i32,
-    /// From the path that is watched; empty: it itself.
-    #[prost(bytes = "bytes", tag = "2")]
-    pub path: ::prost::bytes::Bytes,
-    #[prost(bytes = "bytes", tag = "3")]
-    pub from: ::prost::bytes::Bytes,
-    #[prost(bool, tag = "4")]
-    pub folder: bool,
-}
-/// Nested message and enum types in `WatchEvent`.
-pub mod watch_event {
-    #[derive(
-        Clone,
-        Copy,
-        Debug,
-        PartialEq,
-        Eq,
-        Hash,
-        PartialOrd,
-        Ord,
-        ::prost::Enumeration
-    )]
-    #[repr(i32)]
-    pub enum Kind {
-        /// The watch stands; changes from now on are seen.
-        Ready = 0,
-        Created = 1,
-        Changed = 2,
-        Removed = 3,
-        /// From `from` to `path`.
-        Moved = 4,
-        Attributes = 5,
-        /// Events were lost: look again.
-        Overflow = 6,
-        /// The watched path itself is gone; nothing follows.
-        Gone = 7,
-    }
-    impl Kind {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Ready => "READY",
-                Self::Created => "CREATED",
-                Self::Changed => "CHANGED",
-                Self::Removed => "REMOVED",
-                Self::Moved => "MOVED",
-                Self::Attributes => "ATTRIBUTES",
-                Self::Overflow => "OVERFLOW",
-                Self::Gone => "GONE",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "READY" => Some(Self::Ready),
-                "CREATED" => Some(Self::Created),
-                "CHANGED" => Some(Self::Changed),
-                "REMOVED" => Some(Self::Removed),
-                "MOVED" => Some(Self::Moved),
-                "ATTRIBUTES" => Some(Self::Attributes),
-                "OVERFLOW" => Some(Self::Overflow),
-                "GONE" => Some(Self::Gone),
-                _ => None,
-            }
-        }
-    }
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ApplyPatchRequest {
     #[prost(message, optional, tag = "1")]
     pub call: ::core::option::Option<Call>,
@@ -1072,7 +992,7 @@ pub enum Reason {
     Expired = 3,
     /// The id was used for another call.
     IdReused = 4,
-    /// A bound was reached: clients, ids above the floor, running commands, shells, watches.
+    /// A bound was reached: clients, ids above the floor, running commands, shells.
     Bound = 5,
     /// The request has no meaning; the text says which field.
     Invalid = 6,
@@ -1774,30 +1694,6 @@ pub mod agent_client {
                 .insert(GrpcMethod::new("espalier.agent.v1.Agent", "Move"));
             self.inner.unary(req, path, codec).await
         }
-        pub async fn watch(
-            &mut self,
-            request: impl tonic::IntoRequest<super::WatchRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::WatchEvent>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/espalier.agent.v1.Agent/Watch",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("espalier.agent.v1.Agent", "Watch"));
-            self.inner.server_streaming(req, path, codec).await
-        }
         /// Applies a unified or git diff: all of it or nothing.
         pub async fn apply_patch(
             &mut self,
@@ -2067,16 +1963,6 @@ pub mod agent_server {
             &self,
             request: tonic::Request<super::MoveRequest>,
         ) -> std::result::Result<tonic::Response<super::MoveAnswer>, tonic::Status>;
-        /// Server streaming response type for the Watch method.
-        type WatchStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::WatchEvent, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
-        async fn watch(
-            &self,
-            request: tonic::Request<super::WatchRequest>,
-        ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
         /// Applies a unified or git diff: all of it or nothing.
         async fn apply_patch(
             &self,
@@ -3112,52 +2998,6 @@ pub mod agent_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/espalier.agent.v1.Agent/Watch" => {
-                    #[allow(non_camel_case_types)]
-                    struct WatchSvc<T: Agent>(pub Arc<T>);
-                    impl<
-                        T: Agent,
-                    > tonic::server::ServerStreamingService<super::WatchRequest>
-                    for WatchSvc<T> {
-                        type Response = super::WatchEvent;
-                        type ResponseStream = T::WatchStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::WatchRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Agent>::watch(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = WatchSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

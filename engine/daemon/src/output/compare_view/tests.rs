@@ -1,5 +1,5 @@
 use super::*;
-use espalier_core::samples::{GroupKind, GroupStatus, Timing, TokenSums};
+use espalier_core::samples::{GroupStatus, Timing, TokenSums};
 use espalier_store::{Exclusion, GroupOpened, GroupRow, RolloutCounts, RunState};
 
 /// A run of one task per entry, with these rewards.
@@ -65,9 +65,7 @@ fn group(group_index: u64, digest: &str) -> GroupRow {
         group_id: format!("g{group_index}"),
         opened: GroupOpened {
             group_index,
-            kind: GroupKind::Task,
             model: "policy".into(),
-            parent: None,
             task_id: "tc-1".into(),
             task_hash: String::new(),
             task_text: None,

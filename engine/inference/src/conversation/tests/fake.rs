@@ -400,7 +400,6 @@ fn group(output: &ModelOutput, trainable: bool) -> Group {
         group_index: 0,
         kind: GroupKind::Task,
         model: "policy".into(),
-        parent: None,
         task_id: "t".into(),
         task_hash: String::new(),
         environment: "e".into(),
