@@ -1,4 +1,4 @@
-//! Which sandboxes there are, and whose. Every question names a key: what is another's is not there.
+//! Which sandboxes there are, and whose. What a client asks is asked with its key: what is another's is not there.
 //!
 //! What has to outlive this process stands in a label of the sandbox itself ([`LABEL`]), so there is no second truth: a service
 //! that starts again finds its sandboxes by it and renews their leases. What was being made when it died is ended. What outlives the

@@ -1,7 +1,8 @@
 //! Executes one attempt at a rollout: meter, models, environment, harness; then the ending, the scores, the record.
 //!
-//! [`Runner::run`] always returns, under the limits of the rollout; it never retries, never writes to the store but
-//! blobs, and decides nothing about groups. What it returns is the one event that the scheduler is sent. How an attempt
+//! [`Runner::run`] always returns, under the limits of the rollout; it retries rewards, never an attempt, and
+//! decides nothing about groups. To the store it writes that the attempt started, and blobs; what it returns is the one event
+//! that the scheduler is sent. How an attempt
 //! ended is [`classify`]'s word alone.
 
 mod absent;
