@@ -8,7 +8,7 @@ use crate::ids::Key;
 use crate::launch::{Launch, Launcher, explain};
 use crate::lease::Lease;
 use crate::output::Budget;
-use crate::records::{Record, Records};
+use crate::records::{CallRecord, Records};
 use crate::spill::Spill;
 use crate::sys::{self, Exit};
 use crate::tree::{MARK_VARIABLE, Marks, Proc, Tree};
@@ -309,7 +309,7 @@ impl Agent {
         let gone = records.evict(Instant::now());
         let mut budget = lock(&self.budget);
         for record in gone {
-            if let Record::Command(job) = record {
+            if let CallRecord::Command(job) = record {
                 job.discard(&mut budget);
             }
         }

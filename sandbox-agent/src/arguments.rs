@@ -3,7 +3,7 @@
 use crate::agent::Settings;
 use crate::cgroup::Cgroups;
 use crate::lease;
-use crate::server::Door;
+use crate::server::Listener;
 use crate::spill::Spill;
 use crate::sys::adopt;
 use std::io::Read;
@@ -47,7 +47,7 @@ pub struct Arguments {
     /// For the agent.
     pub settings: Settings,
     /// Where connections come from.
-    pub door: Opening,
+    pub opening: Opening,
     /// Whoever waits for the start.
     pub ready: Option<OwnedFd>,
     /// See `--no-new-privileges`.
@@ -67,19 +67,19 @@ pub enum Opening {
 
 impl Opening {
     /// Inside the runtime.
-    pub fn open(self) -> std::io::Result<Door> {
+    pub fn open(self) -> std::io::Result<Listener> {
         Ok(match self {
             Opening::Unix(listener) => {
                 listener.set_nonblocking(true)?;
-                Door::Unix(UnixListener::from_std(listener)?)
+                Listener::Unix(UnixListener::from_std(listener)?)
             }
             Opening::Tcp(listener) => {
                 listener.set_nonblocking(true)?;
-                Door::Tcp(TcpListener::from_std(listener)?)
+                Listener::Tcp(TcpListener::from_std(listener)?)
             }
             Opening::Stream(stream) => {
                 stream.set_nonblocking(true)?;
-                Door::Stream(Some(UnixStream::from_std(stream)?))
+                Listener::Stream(Some(UnixStream::from_std(stream)?))
             }
         })
     }
@@ -88,7 +88,7 @@ impl Opening {
 /// Reads the arguments; `None` asks for help. What is named is opened here: a fault is told before anything runs.
 pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
     let mut arguments = arguments;
-    let (mut door, mut secret, mut ready) = (None, None, None);
+    let (mut opening, mut secret, mut ready) = (None, None, None);
     let mut lease_ms = 60_000;
     let (mut spill, mut spill_max_bytes) = (Spill::Nowhere, 256 << 20);
     let mut cgroups = Cgroups::default();
@@ -97,17 +97,17 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Arguments
         let mut value = || arguments.next().ok_or_else(|| format!("{name}: a value is missing"));
         match name.as_str() {
             "--help" | "-h" => return Ok(None),
-            "--listen-fd" => door = Some(listening(descriptor(&name, &value()?)?)?),
-            "--stream-fd" => door = Some(Opening::Stream(descriptor(&name, &value()?)?.into())),
+            "--listen-fd" => opening = Some(listening(descriptor(&name, &value()?)?)?),
+            "--stream-fd" => opening = Some(Opening::Stream(descriptor(&name, &value()?)?.into())),
             "--listen-unix" => {
                 let path = value()?;
                 let listener = std::os::unix::net::UnixListener::bind(&path);
-                door = Some(Opening::Unix(listener.map_err(|error| format!("{name} {path}: {error}"))?));
+                opening = Some(Opening::Unix(listener.map_err(|error| format!("{name} {path}: {error}"))?));
             }
             "--listen-tcp" => {
                 let address = value()?;
                 let listener = std::net::TcpListener::bind(&address);
-                door = Some(Opening::Tcp(listener.map_err(|error| format!("{name} {address}: {error}"))?));
+                opening = Some(Opening::Tcp(listener.map_err(|error| format!("{name} {address}: {error}"))?));
             }
             "--secret-fd" => secret = Some(read_secret(&name, descriptor(&name, &value()?)?)?),
             "--secret-file" => {
@@ -142,10 +142,10 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Arguments
     if !(lease::BOUNDS.0..=lease::BOUNDS.1).contains(&lease) {
         return Err(format!("--lease-ms {lease_ms}: from 1000 to 86400000"));
     }
-    let door = door.ok_or("nowhere to listen (--help shows all)")?;
+    let opening = opening.ok_or("nowhere to listen (--help shows all)")?;
     let secret = secret.ok_or("no secret (--help shows all)")?;
     let settings = Settings { secret, lease, spill, spill_max_bytes, cgroups, keep_capabilities };
-    Ok(Some(Arguments { settings, door, ready, no_new_privileges }))
+    Ok(Some(Arguments { settings, opening, ready, no_new_privileges }))
 }
 
 fn descriptor(name: &str, value: &str) -> Result<OwnedFd, String> {

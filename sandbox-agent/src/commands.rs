@@ -5,7 +5,7 @@ use crate::ids::Key;
 use crate::input::Input;
 use crate::job::{self, DRAIN, Job, Times};
 use crate::launch::{self, Launch};
-use crate::records::{self, Record};
+use crate::records::{self, CallRecord};
 use crate::shell::{self, Opening, Shell, Turn};
 use crate::{Reason, refusal, sys, terminal};
 use espalier_agent_protocol::v1::command_spec::Program;
@@ -39,10 +39,10 @@ pub fn start(
         Some(id) => Some(find_shell(agent, &records::key(Some(id))?)?),
         None => None,
     };
-    let make = |key| Record::Command(Arc::new(Job::new(key, label, keep)));
+    let make = |key| CallRecord::Command(Arc::new(Job::new(key, label, keep)));
     let admitted = agent.records().admit(call, &agent.boot, fingerprint, make)?;
     let (key, record, new) = admitted;
-    let Record::Command(job) = record else {
+    let CallRecord::Command(job) = record else {
         return Err(refusal(Reason::IdReused, "the id was used for another call"));
     };
     if new && spec.wait_for_reader && spec.shell.is_none() {
@@ -59,7 +59,7 @@ pub fn start(
 /// The command that is recorded under an id.
 pub fn find(agent: &Agent, key: &Key) -> Result<Arc<Job>, Status> {
     match agent.records().get(key) {
-        Some(Record::Command(job)) => Ok(job),
+        Some(CallRecord::Command(job)) => Ok(job),
         _ => Err(refusal(
             Reason::NotFound,
             format!("no command ({}, {}, {})", key.client, key.epoch, key.sequence),
@@ -70,7 +70,7 @@ pub fn find(agent: &Agent, key: &Key) -> Result<Arc<Job>, Status> {
 /// The shell that is recorded under an id.
 pub fn find_shell(agent: &Agent, key: &Key) -> Result<Arc<Shell>, Status> {
     match agent.records().get(key) {
-        Some(Record::Shell(shell)) => Ok(shell),
+        Some(CallRecord::Shell(shell)) => Ok(shell),
         _ => Err(refusal(
             Reason::NotFound,
             format!("no shell ({}, {}, {})", key.client, key.epoch, key.sequence),
@@ -98,24 +98,26 @@ pub fn open_shell(
     let admitted = records.admit(call, &agent.boot, fingerprint, |key| {
         opened = Some(Shell::open(agent, key, opening, tree));
         match &opened {
-            Some(Ok(shell)) => Record::Shell(Arc::clone(shell)),
+            Some(Ok(shell)) => CallRecord::Shell(Arc::clone(shell)),
             _ => {
                 let answer = Arc::new(records::Answer::default());
                 if let Some(Err(status)) = &opened {
                     answer.set(Err(status.clone()));
                 }
-                Record::Answer(answer)
+                CallRecord::Answer(answer)
             }
         }
     });
     drop(records);
     match (admitted?, opened) {
-        (_, Some(Ok(shell))) | ((_, Record::Shell(shell), _), None) => Ok(shell),
+        (_, Some(Ok(shell))) | ((_, CallRecord::Shell(shell), _), None) => Ok(shell),
         ((key, _, _), Some(Err(status))) => {
             agent.ended(&key);
             Err(status)
         }
-        ((_, Record::Answer(_), _), None) => Err(refusal(Reason::ShellEnded, "the shell was never opened")),
+        ((_, CallRecord::Answer(_), _), None) => {
+            Err(refusal(Reason::ShellEnded, "the shell was never opened"))
+        }
         (_, None) => Err(refusal(Reason::IdReused, "the id was used for another call")),
     }
 }

@@ -4,7 +4,7 @@ use crate::agent::Agent;
 use crate::ids::Key;
 use crate::job::{Job, Look};
 use crate::output::Piece;
-use crate::records::{self, Record};
+use crate::records::{self, CallRecord};
 use crate::shell::Shell;
 use crate::{Reason, refusal};
 use espalier_agent_protocol::CHUNK_BYTES;
@@ -169,11 +169,11 @@ pub fn list(agent: &Agent) -> Vec<Listed> {
     listed
 }
 
-fn describe(key: &Key, record: &Record) -> Listed {
+fn describe(key: &Key, record: &CallRecord) -> Listed {
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let alive = |members: usize| u32::try_from(members).unwrap_or(u32::MAX);
     match record {
-        Record::Command(job) => {
+        CallRecord::Command(job) => {
             let look = job.look([u64::MAX; 2], 0);
             Listed {
                 id: Some(records::id(key)),
@@ -187,8 +187,8 @@ fn describe(key: &Key, record: &Record) -> Listed {
                 shell: false,
             }
         }
-        Record::Shell(shell) => describe_shell(key, shell),
-        Record::Answer(_) => Listed::default(),
+        CallRecord::Shell(shell) => describe_shell(key, shell),
+        CallRecord::Answer(_) => Listed::default(),
     }
 }
 
@@ -219,11 +219,11 @@ pub fn signal(agent: &Agent, key: &Key, number: i32, tree: bool) -> Result<u32, 
     let signal = rustix::process::Signal::from_named_raw(number)
         .ok_or_else(|| refusal(Reason::Invalid, format!("signal {number}")))?;
     let target = match agent.records().get(key) {
-        Some(Record::Command(job)) => {
+        Some(CallRecord::Command(job)) => {
             job.note_signal(signal);
             job.tree().cloned()
         }
-        Some(Record::Shell(shell)) => Some(Arc::clone(&shell.tree)),
+        Some(CallRecord::Shell(shell)) => Some(Arc::clone(&shell.tree)),
         _ => {
             let Key { client, epoch, sequence } = key;
             return Err(refusal(Reason::NotFound, format!("no command ({client}, {epoch}, {sequence})")));

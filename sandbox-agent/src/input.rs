@@ -10,13 +10,13 @@ const END_OF_TRANSMISSION: u8 = 4;
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Input {
-    state: Mutex<State>,
+    state: Mutex<InputState>,
     /// One writer at a time, in the order in which they came.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct InputState {
     /// Where bytes go; `None`: nothing more is taken.
     pipe: Option<Arc<AsyncFd<OwnedFd>>>,
     terminal: bool,
@@ -80,7 +80,7 @@ impl Input {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, InputState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

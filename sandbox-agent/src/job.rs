@@ -39,12 +39,12 @@ pub struct Job {
     /// Whether it waits for readers.
     pub pace: Pace,
     tree: OnceLock<Arc<Tree>>,
-    state: Mutex<State>,
+    state: Mutex<JobState>,
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct JobState {
     outputs: [Output; 2],
     /// How far the reader that is farthest has come.
     taken: [u64; 2],
@@ -88,7 +88,7 @@ pub type Pipe = Arc<AsyncFd<OwnedFd>>;
 impl Job {
     /// A command that is recorded and not started yet.
     pub fn new(key: Key, label: String, keep: u64) -> Job {
-        let state = State {
+        let state = JobState {
             outputs: [Output::new(keep), Output::new(keep)],
             taken: [0; 2],
             open: [false, false],
@@ -109,7 +109,7 @@ impl Job {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, JobState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

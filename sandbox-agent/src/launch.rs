@@ -206,7 +206,7 @@ impl Child<'_> {
             }
             let mark = libc::rlimit { rlim_cur: self.launch.mark, rlim_max: self.launch.mark };
             libc::setrlimit(MARK_LIMIT as _, &raw const mark);
-            self.become_user();
+            self.switch_user();
             if self.launch.die_with_agent {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             }
@@ -220,7 +220,7 @@ impl Child<'_> {
         }
     }
 
-    unsafe fn become_user(&self) {
+    unsafe fn switch_user(&self) {
         // SAFETY: see `run`. The calls of the C library would speak to threads that do not exist here.
         unsafe {
             if let Some(capabilities) = self.launch.capabilities {

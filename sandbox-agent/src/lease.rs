@@ -9,10 +9,10 @@ pub const BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from
 
 /// See the module.
 #[derive(Debug)]
-pub struct Lease(Mutex<State>);
+pub struct Lease(Mutex<LeaseState>);
 
 #[derive(Debug)]
-struct State {
+struct LeaseState {
     renewed: Instant,
     length: Duration,
 }
@@ -20,7 +20,7 @@ struct State {
 impl Lease {
     /// Runs from now.
     pub fn new(length: Duration) -> Lease {
-        Lease(Mutex::new(State { renewed: Instant::now(), length }))
+        Lease(Mutex::new(LeaseState { renewed: Instant::now(), length }))
     }
 
     /// A call came.
@@ -62,7 +62,7 @@ impl Lease {
         (now <= end).then_some(end)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LeaseState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -30,7 +30,7 @@ fn start() -> Result<ExitCode, String> {
         print!("{}", arguments::HELP);
         return Ok(ExitCode::SUCCESS);
     };
-    let Arguments { settings, door, ready, no_new_privileges } = arguments;
+    let Arguments { settings, opening, ready, no_new_privileges } = arguments;
     if no_new_privileges {
         sys::no_new_privileges().map_err(failed("--no-new-privileges"))?;
     }
@@ -55,12 +55,12 @@ fn start() -> Result<ExitCode, String> {
     let code = runtime.block_on(async move {
         agent.watch_over().map_err(failed("a thread"))?;
         tokio::task::spawn_blocking(|| ()).await.map_err(|error| failed("a thread")(error.into()))?;
-        let door = door.open().map_err(failed("the socket"))?;
+        let opening = opening.open().map_err(failed("the socket"))?;
         if let Some(ready) = ready {
             // Whoever waited may have gone.
             let _ = std::fs::File::from(ready).write_all(b"1");
         }
-        Ok::<_, String>(run::run(agent, door, signals).await)
+        Ok::<_, String>(run::run(agent, opening, signals).await)
     })?;
     // Threads that wait for a disk are not waited for.
     runtime.shutdown_background();

@@ -25,7 +25,7 @@ const CLIENT_BYTES_MAX: usize = 128;
 
 /// What is kept of a call.
 #[derive(Clone, Debug)]
-pub enum Record {
+pub enum CallRecord {
     /// A command, running or ended.
     Command(Arc<Job>),
     /// A stateful shell.
@@ -98,7 +98,7 @@ pub struct Records {
 struct Entry {
     /// Of the request, to find an id that is used for something else.
     fingerprint: u64,
-    record: Record,
+    record: CallRecord,
 }
 
 /// An id of the wire, checked.
@@ -124,8 +124,8 @@ impl Records {
         call: Option<&Call>,
         boot: &[u8],
         fingerprint: u64,
-        make: impl FnOnce(Key) -> Record,
-    ) -> Result<(Key, Record, bool), Status> {
+        make: impl FnOnce(Key) -> CallRecord,
+    ) -> Result<(Key, CallRecord, bool), Status> {
         let call = call.ok_or_else(|| refusal(Reason::Invalid, "the call has no id"))?;
         let key = key(call.id.as_ref())?;
         let expired = |why: &str| {
@@ -160,13 +160,13 @@ impl Records {
     }
 
     /// The record of an id.
-    pub fn get(&self, key: &Key) -> Option<Record> {
+    pub fn get(&self, key: &Key) -> Option<CallRecord> {
         self.entries.get(key).map(|entry| entry.record.clone())
     }
 
     /// Every command and shell.
-    pub fn all(&self) -> Vec<(Key, Record)> {
-        let kept = |record: &Record| !matches!(record, Record::Answer(_));
+    pub fn all(&self) -> Vec<(Key, CallRecord)> {
+        let kept = |record: &CallRecord| !matches!(record, CallRecord::Answer(_));
         let entries = self.entries.iter().filter(|(_, entry)| kept(&entry.record));
         entries.map(|(key, entry)| (key.clone(), entry.record.clone())).collect()
     }
@@ -178,7 +178,7 @@ impl Records {
 
     /// The call has done nothing and was cut: as if it had never come.
     pub fn withdraw(&mut self, key: &Key) {
-        if let Some(Entry { record: Record::Answer(answer), .. }) = self.entries.get(key)
+        if let Some(Entry { record: CallRecord::Answer(answer), .. }) = self.entries.get(key)
             && answer.is_pending()
         {
             answer.withdraw();
@@ -188,11 +188,11 @@ impl Records {
     }
 
     /// The client needs it no more. What still runs is kept until it ends.
-    pub fn acknowledge(&mut self, key: &Key) -> Option<Record> {
+    pub fn acknowledge(&mut self, key: &Key) -> Option<CallRecord> {
         let ended = match &self.entries.get(key)?.record {
-            Record::Command(job) => job.is_ended(),
-            Record::Shell(shell) => shell.is_ended(),
-            Record::Answer(answer) => !answer.is_pending(),
+            CallRecord::Command(job) => job.is_ended(),
+            CallRecord::Shell(shell) => shell.is_ended(),
+            CallRecord::Answer(answer) => !answer.is_pending(),
         };
         if !ended {
             return None;
@@ -202,7 +202,7 @@ impl Records {
     }
 
     /// Takes out what is too much or too old.
-    pub fn evict(&mut self, now: Instant) -> Vec<Record> {
+    pub fn evict(&mut self, now: Instant) -> Vec<CallRecord> {
         let mut gone = Vec::new();
         while let Some((ended, _)) = self.ended.front() {
             if self.ended.len() <= RECORDS_MAX && now.duration_since(*ended) < RECORD_AGE_MAX {
@@ -218,7 +218,7 @@ impl Records {
     /// Ended commands, oldest first: whose output to give up when room is short.
     pub fn oldest_ended(&self) -> impl Iterator<Item = Arc<Job>> + '_ {
         self.ended.iter().filter_map(|(_, key)| match &self.entries.get(key)?.record {
-            Record::Command(job) => Some(Arc::clone(job)),
+            CallRecord::Command(job) => Some(Arc::clone(job)),
             _ => None,
         })
     }

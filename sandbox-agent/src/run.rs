@@ -1,7 +1,7 @@
 //! The agent's life: serve, reap, heed signals, watch the lease; then end everything.
 
 use crate::agent::Agent;
-use crate::server::{self, Door};
+use crate::server::{self, Listener};
 use crate::sys::{self, Signal, parse_signal};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ pub const LEASE_OVER: u8 = 3;
 pub const CUT: u8 = 4;
 
 /// Runs until told to end; returns the exit code. Nothing of the sandbox lives after that.
-pub async fn run(agent: Arc<Agent>, door: Door, signals: OwnedFd) -> u8 {
+pub async fn run(agent: Arc<Agent>, listener: Listener, signals: OwnedFd) -> u8 {
     let Ok(signals) = sys::readiness(signals) else { return ENDED };
     // Owned by this function; ends with the process.
-    let mut serving = tokio::spawn(server::serve(Arc::clone(&agent), door));
+    let mut serving = tokio::spawn(server::serve(Arc::clone(&agent), listener));
     let mut tidy = tokio::time::interval(TIDY_EVERY);
     let (code, grace) = loop {
         tokio::select! {

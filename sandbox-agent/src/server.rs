@@ -31,7 +31,7 @@ const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::fro
 
 /// Where connections come from.
 #[derive(Debug)]
-pub enum Door {
+pub enum Listener {
     /// A Unix socket.
     Unix(UnixListener),
     /// An address.
@@ -41,23 +41,23 @@ pub enum Door {
 }
 
 /// Serves until the door is closed. Owns the task of each connection through the runtime; they end with it.
-pub async fn serve(agent: Arc<Agent>, mut door: Door) {
+pub async fn serve(agent: Arc<Agent>, mut listener: Listener) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         // Waits here while there are too many.
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let serving = match &mut door {
-            Door::Stream(stream) => match stream.take() {
+        let serving = match &mut listener {
+            Listener::Stream(stream) => match stream.take() {
                 Some(stream) => {
                     connection(agent, stream).await;
                     return;
                 }
                 None => return,
             },
-            Door::Unix(listener) => {
+            Listener::Unix(listener) => {
                 listener.accept().await.map(|(stream, _)| connection(Arc::clone(&agent), stream).boxed())
             }
-            Door::Tcp(listener) => match listener.accept().await {
+            Listener::Tcp(listener) => match listener.accept().await {
                 Ok((stream, _)) => {
                     stream.set_nodelay(true).map(|()| connection(Arc::clone(&agent), stream).boxed())
                 }

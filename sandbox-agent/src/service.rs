@@ -4,7 +4,7 @@
 use crate::agent::Agent;
 use crate::files::{self, blocking, folder, place, reading, writing};
 use crate::ids::Key;
-use crate::records::{self, Answer, Record};
+use crate::records::{self, Answer, CallRecord};
 use crate::uploads::{self, Upload};
 use crate::{Reason, changes, commands, events, forward, patch, refusal, terminal};
 use bytes::Bytes;
@@ -50,10 +50,10 @@ impl Service {
         let agent = &self.0;
         let mut work = Some(work);
         loop {
-            let make = |_| Record::Answer(Arc::default());
+            let make = |_| CallRecord::Answer(Arc::default());
             let admitted = agent.records().admit(call.as_ref(), &agent.boot, fingerprint, make);
             let (key, record, new) = admitted?;
-            let Record::Answer(answer) = record else {
+            let CallRecord::Answer(answer) = record else {
                 return Err(refusal(Reason::IdReused, "the id was used for another call"));
             };
             if new && let Some(work) = work.take() {
@@ -270,7 +270,7 @@ impl agent_server::Agent for Service {
         }
         for id in &ids {
             let gone = self.0.records().acknowledge(&key(Some(id))?);
-            if let Some(Record::Command(job)) = gone {
+            if let Some(CallRecord::Command(job)) = gone {
                 self.0.with_budget(|budget, _| job.discard(budget));
             }
         }

@@ -6,7 +6,7 @@ use crate::files::place::{Owner, Place};
 use crate::files::writing::{self, Wanted, Writing};
 use crate::files::{self, blocking};
 use crate::ids::Key;
-use crate::records::{Answer, Record};
+use crate::records::{Answer, CallRecord};
 use crate::{Reason, refusal};
 use bytes::Bytes;
 use espalier_agent_protocol::v1::{Call, WriteHeader, WriteRequest, write_request::Part};
@@ -28,10 +28,10 @@ pub struct Upload {
 
 /// Admits the call.
 pub fn begin(agent: &Arc<Agent>, call: Option<&Call>, fingerprint: u64) -> Result<Upload, Status> {
-    let make = |_| Record::Answer(Arc::default());
+    let make = |_| CallRecord::Answer(Arc::default());
     let admitted = agent.records().admit(call, &agent.boot, fingerprint, make);
     let (key, record, mine) = admitted?;
-    let Record::Answer(answer) = record else {
+    let CallRecord::Answer(answer) = record else {
         return Err(refusal(Reason::IdReused, "the id was used for another call"));
     };
     let call = call.cloned().unwrap_or_default();

@@ -8,7 +8,7 @@ pub mod shell;
 use book::{Book, Recipe};
 use draws::Draws;
 use espalier_core::task::Task;
-use espalier_textcraft::world::World;
+use espalier_textcraft::world::Game;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -64,7 +64,7 @@ impl TextCraft {
 
         let data = book.world(goal, &commands);
         let actions = plan::solve(book, goal);
-        let mut world = World::new(&data).map_err(|error| format!("{goal}: {error}"))?;
+        let mut world = Game::new(&data).map_err(|error| format!("{goal}: {error}"))?;
         let last = actions
             .iter()
             .map(|action| (action, world.step(action)))

@@ -37,7 +37,7 @@ pub use tenant::Used;
 pub(crate) use view::Reaches;
 pub use view::{SandboxState, SandboxView};
 
-/// Label of a sandbox of this service: a [`Record`].
+/// Label of a sandbox of this service: a [`LabelRecord`].
 const LABEL: &str = "espalier.api";
 /// Names of labels that are not the client's.
 const OWN: &str = "espalier.";
@@ -77,7 +77,7 @@ impl Default for Bounds {
 
 /// What is kept of a sandbox in its label.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct LabelRecord {
     pub(crate) owner: Arc<str>,
     pub(crate) id: String,
     #[serde(default)]
@@ -111,11 +111,11 @@ pub(crate) struct Record {
 
 /// A sandbox of a key.
 pub struct Entry {
-    record: Mutex<Record>,
+    record: Mutex<LabelRecord>,
     seen: Mutex<Instant>,
     /// Streams and calls that are under way.
     busy: AtomicUsize,
-    state: watch::Sender<State>,
+    state: watch::Sender<EntryState>,
     /// Who changes what is kept of it, one after the other: in the sandbox first, in `record` last.
     turn: tokio::sync::Mutex<()>,
     /// What is still to be deleted below it, after its end.
@@ -126,7 +126,7 @@ pub struct Entry {
 
 /// How a sandbox stands.
 #[derive(Clone)]
-pub(crate) enum State {
+pub(crate) enum EntryState {
     Creating,
     Running(Box<Sandbox>),
     /// A service before this one made it, and its agent has not answered yet. It is tried until then.
@@ -135,14 +135,14 @@ pub(crate) enum State {
     Ended(String, Instant),
 }
 
-impl State {
+impl EntryState {
     fn is_over(&self) -> bool {
-        matches!(self, State::Failed(..) | State::Ended(..))
+        matches!(self, EntryState::Failed(..) | EntryState::Ended(..))
     }
 }
 
 impl Entry {
-    fn new(record: Record, state: State) -> Arc<Entry> {
+    fn new(record: LabelRecord, state: EntryState) -> Arc<Entry> {
         Arc::new(Entry {
             record: Mutex::new(record),
             seen: Mutex::new(Instant::now()),
@@ -154,7 +154,7 @@ impl Entry {
         })
     }
 
-    pub(crate) fn record(&self) -> Record {
+    pub(crate) fn record(&self) -> LabelRecord {
         lock(&self.record).clone()
     }
 
@@ -163,12 +163,12 @@ impl Entry {
     }
 
     /// Changes the state, but for one that is over: that is for ever. Whether it was changed.
-    fn become_(&self, state: State) -> bool {
+    fn transition(&self, state: EntryState) -> bool {
         self.replace(state).is_some()
     }
 
     /// The same; gives the state before.
-    fn replace(&self, state: State) -> Option<State> {
+    fn replace(&self, state: EntryState) -> Option<EntryState> {
         let mut before = None;
         self.state.send_if_modified(|now| {
             if !now.is_over() {
@@ -182,19 +182,19 @@ impl Entry {
     /// As the backend knows it, while it is there.
     fn backend_id(&self) -> Option<String> {
         match &*self.state.borrow() {
-            State::Running(sandbox) => Some(sandbox.placed.id.clone()),
-            State::Silent(placed, _) => Some(placed.id.clone()),
-            State::Creating | State::Failed(..) | State::Ended(..) => None,
+            EntryState::Running(sandbox) => Some(sandbox.placed.id.clone()),
+            EntryState::Silent(placed, _) => Some(placed.id.clone()),
+            EntryState::Creating | EntryState::Failed(..) | EntryState::Ended(..) => None,
         }
     }
 
     /// Waits until it runs or is over, or in `over`, until it is over; at most so long.
     pub(crate) async fn settled(&self, over: bool, within: Duration) {
         let mut state = self.state.subscribe();
-        let there = |state: &State| match state {
-            State::Creating | State::Silent(..) => false,
-            State::Running(_) => !over,
-            State::Failed(..) | State::Ended(..) => true,
+        let there = |state: &EntryState| match state {
+            EntryState::Creating | EntryState::Silent(..) => false,
+            EntryState::Running(_) => !over,
+            EntryState::Failed(..) | EntryState::Ended(..) => true,
         };
         // The sender is in this entry.
         let _ = tokio::time::timeout(within, state.wait_for(there)).await;
@@ -284,24 +284,24 @@ impl Registry {
     pub(crate) fn running(&self, owner: &str, id: &str) -> Result<(Sandbox, Busy), Problem> {
         let entry = self.find(owner, id)?;
         let sandbox = match &*entry.state.borrow() {
-            State::Running(sandbox) => (**sandbox).clone(),
-            State::Creating => {
+            EntryState::Running(sandbox) => (**sandbox).clone(),
+            EntryState::Creating => {
                 return Err(Problem::new(Code::Conflict, format!("sandbox {id} is still being made"))
                     .hint("wait for it: `GET /v1/sandboxes/{id}/wait`"));
             }
-            State::Silent(..) => {
+            EntryState::Silent(..) => {
                 let detail = format!("sandbox {id} has not answered since the service was started");
                 return Err(Problem::new(Code::Unavailable, detail)
                     .retry_after(1)
                     .hint("it is tried until its lease is over"));
             }
-            State::Failed(problem, _) => {
+            EntryState::Failed(problem, _) => {
                 return Err(Problem::new(
                     Code::SandboxLost,
                     format!("sandbox {id} could not be made: {}", problem.detail),
                 ));
             }
-            State::Ended(how, _) => {
+            EntryState::Ended(how, _) => {
                 return Err(Problem::new(Code::SandboxLost, format!("sandbox {id} has ended: {how}")));
             }
         };
@@ -340,7 +340,7 @@ impl Registry {
     pub(crate) async fn change(
         &self,
         entry: &Arc<Entry>,
-        change: impl FnOnce(&mut Record) + Send + 'static,
+        change: impl FnOnce(&mut LabelRecord) + Send + 'static,
     ) -> Result<(), Problem> {
         entry.touch();
         let (registry, entry) = (self.clone(), Arc::clone(entry));
@@ -372,9 +372,9 @@ impl Registry {
     /// Ends a sandbox; one that is over stays so. What could not be deleted is tried again by the next call, and from time to time.
     pub(crate) async fn delete(&self, entry: &Arc<Entry>, how: &str) -> Result<(), Problem> {
         // From here on nobody reaches it. One that is being made is ended by its maker.
-        match entry.replace(State::Ended(how.to_owned(), Instant::now())) {
-            Some(State::Running(sandbox)) => *lock(&entry.left) = Some(sandbox.placed.id.clone()),
-            Some(State::Silent(placed, _)) => *lock(&entry.left) = Some(placed.id.clone()),
+        match entry.replace(EntryState::Ended(how.to_owned(), Instant::now())) {
+            Some(EntryState::Running(sandbox)) => *lock(&entry.left) = Some(sandbox.placed.id.clone()),
+            Some(EntryState::Silent(placed, _)) => *lock(&entry.left) = Some(placed.id.clone()),
             _ => {}
         }
         let Some(id) = lock(&entry.left).clone() else { return Ok(()) };
@@ -397,14 +397,14 @@ impl Registry {
 }
 
 /// The labels of a sandbox with this record: the client's own stand beside, for `espalier sandbox list --label`.
-fn labels(record: &Record) -> BTreeMap<String, String> {
+fn labels(record: &LabelRecord) -> BTreeMap<String, String> {
     let mut labels = record.labels.clone();
     labels.insert(LABEL.to_owned(), serde_json::to_string(record).unwrap_or_default());
     labels
 }
 
 /// What makes the labels of one record those of the next.
-fn changed_labels(before: &Record, record: &Record) -> BTreeMap<String, Option<String>> {
+fn changed_labels(before: &LabelRecord, record: &LabelRecord) -> BTreeMap<String, Option<String>> {
     let gone = before.labels.keys().map(|name| (name.clone(), None));
     gone.chain(labels(record).into_iter().map(|(name, value)| (name, Some(value)))).collect()
 }

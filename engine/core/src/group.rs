@@ -485,7 +485,7 @@ mod tests {
     #[test]
     fn resumed_at_any_event_it_closes_alike() {
         let config = GroupsConfig { replacements: Some(2), ..config(3) };
-        let fate = |index: u32| if index.is_multiple_of(2) { None } else { Some(f64::from(index)) };
+        let reward_of = |index: u32| if index.is_multiple_of(2) { None } else { Some(f64::from(index)) };
         let mut verdicts = Vec::new();
         for order in 0..9u32 {
             for kill_after in 0..6usize {
@@ -498,8 +498,8 @@ mod tests {
                     let live: Vec<u32> = group.live().collect();
                     let place = if order < 6 { order as usize } else { known.len() * order as usize };
                     let index = live[place % live.len()];
-                    known.push((index, end(fate(index))));
-                    effects = group.on(&config, ended(index, fate(index)));
+                    known.push((index, end(reward_of(index))));
+                    effects = group.on(&config, ended(index, reward_of(index)));
                     if known.len() == kill_after {
                         (group, effects) = GroupState::resume(&config, &known);
                     }

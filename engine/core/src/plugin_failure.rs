@@ -100,7 +100,7 @@ impl PluginFailure {
 
     /// Whether another component in its place may do better: after a defect, or a failure that it returned; a reward, which sees
     /// the same rollout again, also after a limit.
-    pub fn is_mendable(&self) -> bool {
+    pub fn is_repairable(&self) -> bool {
         use PluginFailureClass::{BudgetIgnored, Cpu, Memory, Returned, Stack, Wall};
         let limit = matches!(self.class, Cpu | Memory | Stack | BudgetIgnored | Wall);
         let own = self.class == Returned || (limit && self.world == REWARD);

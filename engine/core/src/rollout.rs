@@ -59,7 +59,7 @@ pub struct AttemptOutcome {
 
 /// Whether an attempt is the rollout's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     /// It is.
     Final,
     /// Another follows, now or when the run is resumed: its tokens are dropped.
@@ -165,7 +165,7 @@ pub enum Effect {
         /// Which attempt.
         key: AttemptKey,
         /// Whether it counts.
-        fate: Fate,
+        disposition: Disposition,
     },
     /// Give the permit back.
     Release,
@@ -234,13 +234,13 @@ impl Rollout {
             }
             (Phase::Running { key }, Event::AttemptEnded { key: from, outcome, draw }) if key == from => {
                 self.phase = Phase::Storing { key, outcome, draw };
-                vec![Effect::Store { key, fate: self.fate(policy, outcome.stop_reason) }]
+                vec![Effect::Store { key, disposition: self.disposition(policy, outcome.stop_reason) }]
             }
             (Phase::Running { key }, Event::SampleAgain { key: from })
                 if key == from && self.unscored.is_some() =>
             {
                 self.phase = Phase::Discarding { key };
-                vec![Effect::Store { key, fate: Fate::Abandoned }]
+                vec![Effect::Store { key, disposition: Disposition::Abandoned }]
             }
             (Phase::Discarding { key }, Event::Stored { key: from }) if key == from => {
                 self.unscored = None;
@@ -268,20 +268,20 @@ impl Rollout {
     }
 
     /// Whether an attempt that ends so counts.
-    fn fate(&self, policy: &RetryPolicy, stop_reason: StopReason) -> Fate {
+    fn disposition(&self, policy: &RetryPolicy, stop_reason: StopReason) -> Disposition {
         match stop_reason.row().retried {
-            Retried::No => Fate::Final,
-            _ if self.unscored.is_some() => Fate::AsItWas,
-            Retried::WithBackoff | Retried::WithMoreMemory if self.is_last(policy) => Fate::Final,
-            Retried::WithBackoff | Retried::WithMoreMemory | Retried::OnResume => Fate::Abandoned,
+            Retried::No => Disposition::Final,
+            _ if self.unscored.is_some() => Disposition::AsItWas,
+            Retried::WithBackoff | Retried::WithMoreMemory if self.is_last(policy) => Disposition::Final,
+            Retried::WithBackoff | Retried::WithMoreMemory | Retried::OnResume => Disposition::Abandoned,
         }
     }
 
     /// What follows from a durable attempt.
     fn settle(&mut self, policy: &RetryPolicy, outcome: AttemptOutcome) {
         let retried = outcome.stop_reason.row().retried;
-        let fate = self.fate(policy, outcome.stop_reason);
-        if let (Fate::AsItWas, Some(unscored)) = (fate, self.unscored) {
+        let disposition = self.disposition(policy, outcome.stop_reason);
+        if let (Disposition::AsItWas, Some(unscored)) = (disposition, self.unscored) {
             self.phase = match retried {
                 Retried::OnResume => Phase::Queued,
                 _ => Phase::Ended { attempt: self.attempt, outcome: unscored },
@@ -294,12 +294,12 @@ impl Rollout {
         if retried == Retried::WithMoreMemory {
             self.level += 1;
         }
-        self.phase = match fate {
-            Fate::Final => Phase::Ended { attempt: self.attempt, outcome },
-            Fate::Abandoned | Fate::AsItWas if retried == Retried::OnResume => Phase::Queued,
-            Fate::Abandoned | Fate::AsItWas => Phase::BackingOff,
+        self.phase = match disposition {
+            Disposition::Final => Phase::Ended { attempt: self.attempt, outcome },
+            Disposition::Abandoned | Disposition::AsItWas if retried == Retried::OnResume => Phase::Queued,
+            Disposition::Abandoned | Disposition::AsItWas => Phase::BackingOff,
         };
-        if fate == Fate::Abandoned {
+        if disposition == Disposition::Abandoned {
             self.attempt += 1;
         }
     }
@@ -359,25 +359,25 @@ mod tests {
                 running(0, 9, 0),
                 ended(0, 9, Submitted),
                 at(storing(0, 9, Submitted), 0, 0),
-                vec![Effect::Store { key: key(0, 9), fate: Fate::Final }],
+                vec![Effect::Store { key: key(0, 9), disposition: Disposition::Final }],
             ),
             (
                 running(1, 9, 1),
                 ended(1, 9, Infrastructure),
                 at(storing(1, 9, Infrastructure), 1, 1),
-                vec![Effect::Store { key: key(1, 9), fate: Fate::Abandoned }],
+                vec![Effect::Store { key: key(1, 9), disposition: Disposition::Abandoned }],
             ),
             (
                 running(2, 9, 2),
                 ended(2, 9, Infrastructure),
                 at(storing(2, 9, Infrastructure), 2, 2),
-                vec![Effect::Store { key: key(2, 9), fate: Fate::Final }],
+                vec![Effect::Store { key: key(2, 9), disposition: Disposition::Final }],
             ),
             (
                 running(2, 9, 2),
                 ended(2, 9, Cancelled),
                 at(storing(2, 9, Cancelled), 2, 2),
-                vec![Effect::Store { key: key(2, 9), fate: Fate::Abandoned }],
+                vec![Effect::Store { key: key(2, 9), disposition: Disposition::Abandoned }],
             ),
             (
                 at(storing(0, 9, Submitted), 0, 0),
@@ -421,7 +421,7 @@ mod tests {
                 to_score(running(1, 9, 1)),
                 ended(1, 9, Submitted),
                 to_score(at(storing(1, 9, Submitted), 1, 1)),
-                vec![Effect::Store { key: key(1, 9), fate: Fate::Final }],
+                vec![Effect::Store { key: key(1, 9), disposition: Disposition::Final }],
             ),
             (
                 to_score(at(storing(1, 9, Submitted), 1, 1)),
@@ -433,7 +433,7 @@ mod tests {
                 to_score(running(1, 9, 1)),
                 ended(1, 9, Cancelled),
                 to_score(at(storing(1, 9, Cancelled), 1, 1)),
-                vec![Effect::Store { key: key(1, 9), fate: Fate::AsItWas }],
+                vec![Effect::Store { key: key(1, 9), disposition: Disposition::AsItWas }],
             ),
             (
                 to_score(at(storing(1, 9, Cancelled), 1, 1)),
@@ -445,7 +445,7 @@ mod tests {
                 to_score(running(2, 9, 2)),
                 ended(2, 9, Infrastructure),
                 to_score(at(storing(2, 9, Infrastructure), 2, 2)),
-                vec![Effect::Store { key: key(2, 9), fate: Fate::AsItWas }],
+                vec![Effect::Store { key: key(2, 9), disposition: Disposition::AsItWas }],
             ),
             (
                 to_score(at(storing(2, 9, Infrastructure), 2, 2)),
@@ -457,7 +457,7 @@ mod tests {
                 to_score(running(1, 9, 1)),
                 SampleAgain { key: key(1, 9) },
                 to_score(at(Phase::Discarding { key: key(1, 9) }, 1, 1)),
-                vec![Effect::Store { key: key(1, 9), fate: Fate::Abandoned }],
+                vec![Effect::Store { key: key(1, 9), disposition: Disposition::Abandoned }],
             ),
             (
                 to_score(at(Phase::Discarding { key: key(1, 9) }, 1, 1)),

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 /// The record of one attempt, kept as one blob.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct AttemptRecord {
     /// What a trainer gets.
     pub trajectory: Trajectory,
     /// What was said.

@@ -1,6 +1,5 @@
 //! The command line: flags, help and documented exit codes. Each command's work is in its own module below.
 
-mod aside;
 mod compare;
 mod control;
 pub mod exit;
@@ -17,6 +16,7 @@ mod sandbox;
 mod schema;
 mod serve;
 mod show;
+mod side_run;
 mod signals;
 mod store;
 mod task_check;

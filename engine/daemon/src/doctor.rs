@@ -39,7 +39,7 @@ pub struct Check {
     /// What was looked at.
     pub name: &'static str,
     /// Whether it will do.
-    pub state: State,
+    pub state: CheckState,
     /// What there is.
     pub found: String,
     /// What it is for.
@@ -52,7 +52,7 @@ pub struct Check {
 /// Whether it will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum CheckState {
     /// It will.
     Good,
     /// It will for less than everything.
@@ -71,7 +71,7 @@ pub(crate) async fn doctor(out: &mut Out, common: &Common) -> Result<Exit, Probl
     } else {
         print(out, &checks)?;
     }
-    let failed = checks.iter().any(|check| check.state == State::Failed);
+    let failed = checks.iter().any(|check| check.state == CheckState::Failed);
     Ok(if failed { Exit::Negative } else { Exit::Done })
 }
 
@@ -113,18 +113,18 @@ fn print(out: &mut Out, checks: &[Check]) -> Result<(), Problem> {
     let mut table = Table::new(&[("", Align::Left), ("", Align::Left), ("", Align::Left)]);
     for check in checks {
         let (word, style) = match check.state {
-            State::Good => ("ok", styles::GOOD),
-            State::Limited => ("limited", styles::WARN),
-            State::Missing => ("missing", styles::WARN),
-            State::Failed => ("failed", styles::BAD),
+            CheckState::Good => ("ok", styles::GOOD),
+            CheckState::Limited => ("limited", styles::WARN),
+            CheckState::Missing => ("missing", styles::WARN),
+            CheckState::Failed => ("failed", styles::BAD),
         };
         table.row(vec![Cell::styled(word, style), check.name.into(), check.found.as_str().into()]);
     }
     for line in table.lines(&out.look) {
         out.line(&line)?;
     }
-    let lacking: Vec<&Check> = checks.iter().filter(|check| check.state != State::Good).collect();
-    for check in &lacking {
+    let missing: Vec<&Check> = checks.iter().filter(|check| check.state != CheckState::Good).collect();
+    for check in &missing {
         out.line("")?;
         let name = out.look.paint(styles::STRONG, check.name);
         out.line(&format!("{name}: needed for {}", check.needed_for))?;
@@ -136,7 +136,7 @@ fn print(out: &mut Out, checks: &[Check]) -> Result<(), Problem> {
             }
         }
     }
-    if lacking.is_empty() {
+    if missing.is_empty() {
         out.line("\nnothing is missing")?;
     }
     Ok(())
@@ -148,23 +148,23 @@ async fn rust_guests() -> Check {
     let remedy = "rustup target add wasm32-wasip2";
     let Some(sysroot) = ask(&["rustc", "--print", "sysroot"]).await else {
         let remedy = format!("install rustup (Debian: apt-get install -y rustup), then {remedy}");
-        return check(name, needed, State::Missing, "no rustc in PATH", &remedy);
+        return check(name, needed, CheckState::Missing, "no rustc in PATH", &remedy);
     };
     let target = Path::new(&sysroot).join("lib/rustlib/wasm32-wasip2/lib");
     match tokio::fs::try_exists(&target).await {
-        Ok(true) => check(name, needed, State::Good, "rustc with the target wasm32-wasip2", ""),
-        _ => check(name, needed, State::Missing, "rustc without the target wasm32-wasip2", remedy),
+        Ok(true) => check(name, needed, CheckState::Good, "rustc with the target wasm32-wasip2", ""),
+        _ => check(name, needed, CheckState::Missing, "rustc without the target wasm32-wasip2", remedy),
     }
 }
 
 fn check(
     name: &'static str,
     needed_for: &'static str,
-    state: State,
+    state: CheckState,
     found: impl Into<String>,
     remedy: &str,
 ) -> Check {
-    let remedy = (state != State::Good).then(|| remedy.to_owned());
+    let remedy = (state != CheckState::Good).then(|| remedy.to_owned());
     Check { name, state, found: found.into(), needed_for, remedy }
 }
 
@@ -176,7 +176,7 @@ fn cpu() -> Check {
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
         .map_or("", |(_, name)| name);
     let found = format!("{} {model}", counted(cores as u64, "core"));
-    check("processor", "everything", State::Good, found.trim(), "")
+    check("processor", "everything", CheckState::Good, found.trim(), "")
 }
 
 fn memory() -> Check {
@@ -186,7 +186,7 @@ fn memory() -> Check {
         value.and_then(|value| value.parse().ok()).unwrap_or(0)
     };
     let (free, all) = (kib("MemAvailable:") << 10, kib("MemTotal:") << 10);
-    let state = if free >= 1 << 30 { State::Good } else { State::Limited };
+    let state = if free >= 1 << 30 { CheckState::Good } else { CheckState::Limited };
     let found = format!("{} free of {}", bytes(free), bytes(all));
     check(
         "memory",
@@ -203,13 +203,13 @@ fn memory_maps() -> Check {
         return check(
             "vm.max_map_count",
             "many rollouts at once",
-            State::Limited,
+            CheckState::Limited,
             "cannot be read",
             "look at `sysctl vm.max_map_count`",
         );
     };
     let rollouts = maps.saturating_sub(MAPS_BESIDE) / MAPS_PER_ROLLOUT;
-    let state = if rollouts >= ROLLOUTS_AT_ONCE { State::Good } else { State::Limited };
+    let state = if rollouts >= ROLLOUTS_AT_ONCE { CheckState::Good } else { CheckState::Limited };
     let found = format!(
         "{}: about {} rollouts at once, each with a harness and an environment",
         count(maps),
@@ -228,7 +228,7 @@ fn memory_maps() -> Check {
 fn open_files() -> Check {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let files = limit.current.unwrap_or(u64::MAX);
-    let state = if files >= 4096 { State::Good } else { State::Limited };
+    let state = if files >= 4096 { CheckState::Good } else { CheckState::Limited };
     let found = if files == u64::MAX { "no limit".to_owned() } else { count(files) };
     check(
         "open files",
@@ -241,21 +241,23 @@ fn open_files() -> Check {
 
 async fn store_writable(store: &str) -> Check {
     let name = "store";
-    let failed = |found: String, remedy: &str| check(name, "every run", State::Failed, found, remedy);
+    let failed = |found: String, remedy: &str| check(name, "every run", CheckState::Failed, found, remedy);
     let url: StoreUrl = match store.parse() {
         Ok(url) => url,
         Err(error) => return failed(error.to_string(), "name a folder or a postgres:// URL with --store"),
     };
     match &url {
         StoreUrl::Folder(folder) => match probe_folder(folder) {
-            Ok(()) => check(name, "every run", State::Good, format!("{} is writable", folder.display()), ""),
+            Ok(()) => {
+                check(name, "every run", CheckState::Good, format!("{} is writable", folder.display()), "")
+            }
             Err(error) => failed(
                 format!("{}: {error}", folder.display()),
                 "check owner and permissions, or name another store with --store",
             ),
         },
         StoreUrl::Postgres { .. } => match timeout(CONNECT, Store::open_existing(&url)).await {
-            Ok(Ok(_)) => check(name, "every run", State::Good, format!("{url} answers"), ""),
+            Ok(Ok(_)) => check(name, "every run", CheckState::Good, format!("{url} answers"), ""),
             Ok(Err(error)) => failed(
                 Problem::from(error).whole(),
                 "check that the server runs, and user, password and database",
@@ -291,7 +293,7 @@ fn disk(store: &str) -> Check {
     match rustix::fs::statvfs(there) {
         Ok(stat) => {
             let free = stat.f_bavail * stat.f_frsize;
-            let state = if free >= 2 << 30 { State::Good } else { State::Limited };
+            let state = if free >= 2 << 30 { CheckState::Good } else { CheckState::Limited };
             check(
                 "disk",
                 "the store (a rollout of 2,000 tokens takes some 20 KiB)",
@@ -303,7 +305,7 @@ fn disk(store: &str) -> Check {
         Err(error) => check(
             "disk",
             "the store",
-            State::Limited,
+            CheckState::Limited,
             format!("{}: {error}", there.display()),
             "look at `df`",
         ),
@@ -316,19 +318,19 @@ fn plugin_cache_folder() -> Check {
     let remedy = "name a folder of your own in ESPALIER_CACHE";
     let Some(folder) = plugin_cache() else {
         let found = "none of ESPALIER_CACHE, XDG_CACHE_HOME and HOME is set".to_owned();
-        return check(name, needed, State::Limited, found, remedy);
+        return check(name, needed, CheckState::Limited, found, remedy);
     };
     let shown = folder.display();
     match check_own_folder(&folder) {
         Ok(()) => match probe_folder(&folder) {
-            Ok(()) => check(name, needed, State::Good, shown.to_string(), ""),
-            Err(error) => check(name, "every run", State::Failed, format!("{shown}: {error}"), remedy),
+            Ok(()) => check(name, needed, CheckState::Good, shown.to_string(), ""),
+            Err(error) => check(name, "every run", CheckState::Failed, format!("{shown}: {error}"), remedy),
         },
         Err(FolderError::Io(error)) => {
-            check(name, "every run", State::Failed, format!("{shown}: {error}"), remedy)
+            check(name, "every run", CheckState::Failed, format!("{shown}: {error}"), remedy)
         }
         Err(FolderError::Untrusted(reason)) => {
-            check(name, needed, State::Limited, format!("{shown} is not used: {reason}"), remedy)
+            check(name, needed, CheckState::Limited, format!("{shown} is not used: {reason}"), remedy)
         }
     }
 }
@@ -344,7 +346,7 @@ fn plugin_bounds() -> Check {
         bytes(compiler.memory_bytes_max),
         compiler.time_max.as_secs()
     );
-    check("plugin bounds", "plugins", State::Good, found, "")
+    check("plugin bounds", "plugins", CheckState::Good, found, "")
 }
 
 fn plugins() -> Check {
@@ -355,7 +357,7 @@ fn plugins() -> Check {
         return check(
             "plugins",
             "experiments that name a plugin",
-            State::Missing,
+            CheckState::Missing,
             format!("none in {}", looked.join(", ")),
             "an installation brings them; from source: make build, or name folders in ESPALIER_PLUGINS",
         );
@@ -364,7 +366,7 @@ fn plugins() -> Check {
     check(
         "plugins",
         "experiments that name a plugin",
-        State::Good,
+        CheckState::Good,
         format!("{}: {}", found.len(), names.join(", ")),
         "",
     )
@@ -373,16 +375,16 @@ fn plugins() -> Check {
 fn embedded_model() -> Check {
     let folder = environment_folder();
     let found = folder.display().to_string();
-    let state = if is_installed(&folder) { State::Good } else { State::Missing };
-    let found = if state == State::Good { found } else { format!("not in {found}") };
+    let state = if is_installed(&folder) { CheckState::Good } else { CheckState::Missing };
+    let found = if state == CheckState::Good { found } else { format!("not in {found}") };
     check("embedded model", "experiments with `embedded = true`", state, found, EMBEDDED_REMEDY)
 }
 
 /// A program, and files that belong to it.
 async fn program(name: &'static str, needed: &'static str, command: &[&str], remedy: &str) -> Check {
     match ask(command).await {
-        Some(version) => check(name, needed, State::Good, version, ""),
-        None => check(name, needed, State::Missing, format!("no {}", command[0]), remedy),
+        Some(version) => check(name, needed, CheckState::Good, version, ""),
+        None => check(name, needed, CheckState::Missing, format!("no {}", command[0]), remedy),
     }
 }
 
@@ -401,12 +403,12 @@ async fn postgres() -> Check {
             check(
                 "PostgreSQL",
                 needed,
-                State::Good,
+                CheckState::Good,
                 version.unwrap_or_else(|| path.display().to_string()),
                 "",
             )
         }
-        None => check("PostgreSQL", needed, State::Missing, "not installed", remedy),
+        None => check("PostgreSQL", needed, CheckState::Missing, "not installed", remedy),
     }
 }
 
@@ -416,11 +418,11 @@ async fn namespaces() -> Check {
         ask(&["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "echo", "can be made"])
             .await;
     match tried {
-        Some(found) => check("namespaces", needed, State::Good, found, ""),
+        Some(found) => check("namespaces", needed, CheckState::Good, found, ""),
         None => check(
             "namespaces",
             needed,
-            State::Missing,
+            CheckState::Missing,
             "cannot be made",
             "as root: sysctl -w user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1; in a container, allow unshare",
         ),
@@ -434,7 +436,7 @@ fn sandboxes() -> Check {
         return check(
             "sandboxes",
             needed,
-            State::Limited,
+            CheckState::Limited,
             "own root, no network, filtered calls; limits of each process, disks in memory",
             "run as root for control groups, disks with a quota, checkpoints, and users in a sandbox",
         );
@@ -450,13 +452,13 @@ fn sandboxes() -> Check {
                     && fields[3].split(',').any(|option| option == controller)
             })
     };
-    let lacking: Vec<&str> = ["memory", "cpu", "pids"].into_iter().filter(|name| !has(name)).collect();
-    if !lacking.is_empty() {
-        let found = format!("no control groups for {}", lacking.join(", "));
+    let missing: Vec<&str> = ["memory", "cpu", "pids"].into_iter().filter(|name| !has(name)).collect();
+    if !missing.is_empty() {
+        let found = format!("no control groups for {}", missing.join(", "));
         return check(
             "sandboxes",
             needed,
-            State::Limited,
+            CheckState::Limited,
             found,
             "mount cgroup2 at /sys/fs/cgroup, or let this container have it",
         );
@@ -470,25 +472,25 @@ fn sandboxes() -> Check {
         return check(
             "sandboxes",
             needed,
-            State::Missing,
+            CheckState::Missing,
             found,
             "apt-get install -y btrfs-progs; modprobe btrfs loop",
         );
     }
     let found = "own root and users, no network, filtered calls, limits, disks with a quota, checkpoints";
-    check("sandboxes", needed, State::Good, found, "")
+    check("sandboxes", needed, CheckState::Good, found, "")
 }
 
 async fn chromium() -> Check {
     for name in ["chromium-headless-shell", "chromium", "google-chrome"] {
         if let Some(version) = ask(&[name, "--version"]).await {
-            return check("Chromium", "browser tasks (a later version)", State::Good, version, "");
+            return check("Chromium", "browser tasks (a later version)", CheckState::Good, version, "");
         }
     }
     check(
         "Chromium",
         "browser tasks (a later version)",
-        State::Missing,
+        CheckState::Missing,
         "not installed",
         "apt-get install -y chromium-headless-shell",
     )

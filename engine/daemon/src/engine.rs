@@ -1,23 +1,23 @@
 //! One run of an experiment, from its file to its summary: reads the tasks, takes the run's lock, loads plugins, reaches
 //! the models, and hands everything to the scheduler.
 //!
-//! What is wrong with the input is found before the first rollout. Next: `tasks` (a file or a stream), `plugins`, `world` (what
+//! What is wrong with the input is found before the first rollout. Next: `tasks` (a file or a stream), `plugins`, `backend` (what
 //! the scheduler stands on), `lease` (holding the lock), `inbox` (commands from other processes).
 //!
 //! Runs in one process share nothing that steers one of them. What they share on purpose lies on the disk: compiled plugins,
 //! and the machine's sandboxes and images, where they name the same store.
 
+mod backend;
 pub(crate) mod components;
 mod error;
 pub(crate) mod inbox;
 mod lease;
-mod mend;
 mod parts;
 mod plan;
 pub(crate) mod plugins;
+mod redo;
 mod stream;
 mod tasks;
-mod world;
 
 pub(crate) use components::short;
 pub use error::EngineError;
@@ -30,7 +30,8 @@ use crate::control::Commands;
 use crate::experiment::{Experiment, ExperimentError};
 use crate::progress::{Counts, PluginChange, ProgressSender, Stage};
 use crate::runner::now_ms;
-use crate::scheduler::{self, Fatal, Hopeless, Lack, Resume, Schedule};
+use crate::scheduler::{self, Fatal, MissingPart, Resume, RunBlocker, Schedule};
+use backend::EngineBackend;
 use components::Finder;
 use espalier_core::breaker::TASKS_MIN;
 use espalier_core::control::{Command, ControlEvent};
@@ -39,16 +40,15 @@ use espalier_core::rollout::AttemptOutcome;
 use espalier_core::samples::GroupStatus;
 use espalier_plugin::Compiler;
 use espalier_store::{
-    AttemptState, Causes, Claim, DoAgain, GroupOpened, Holder, RunSpec, RunState, RunWriter, Start, Store,
-    StoreError, StoreUrl,
+    AttemptState, Causes, Claim, GroupOpened, GroupReopened, Holder, RunSpec, RunState, RunWriter, Start,
+    Store, StoreError, StoreUrl,
 };
-use mend::{EarlierGroup, EarlierResult};
+use redo::{EarlierGroup, EarlierResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tasks::Tasks;
-use world::EngineWorld;
 
 /// What the command line adds to an experiment file. None of it is part of what the run is.
 #[derive(Clone, Debug)]
@@ -263,7 +263,7 @@ impl Session {
         let end_of =
             |closed: u64| if closed < planned && closed >= wanted { RunEnd::Open } else { RunEnd::Finished };
         let lost = earlier.iter().any(EarlierGroup::was_lost);
-        let failing = earlier.iter().any(EarlierGroup::may_be_mended);
+        let failing = earlier.iter().any(EarlierGroup::may_be_redone);
         let all_done = async |resume: Resume| {
             self.progress.send_modify(|progress| progress.counts.clone_from(&resume.counts));
             let finder = Finder::new(self.options.plugin_folders.clone(), Some(self.run.store().clone()));
@@ -290,8 +290,8 @@ impl Session {
             }
             Err(error) => return Err(error),
         };
-        let mends = mend::plan(&groups, &earlier, &loaded.digests());
-        if nothing_left && mends.is_empty() {
+        let redos = redo::plan(&groups, &earlier, &loaded.digests());
+        if nothing_left && redos.is_empty() {
             return all_done(resume).await;
         }
         let runner = tokio::select! {
@@ -300,38 +300,38 @@ impl Session {
                 return self.summary(RunEnd::Stopped, resume.counts, Duration::ZERO).await;
             }
         };
-        if !mends.is_empty() {
+        if !redos.is_empty() {
             // A group that is done again must find them, whatever becomes of the files.
             plugins.keep(&loaded).await?;
             let (mut run, mut score) = (0, 0);
-            for mend in &mends {
-                run += mend.again.run.len();
-                score += mend.again.score.len();
-                if let Some(plugins) = mend.plugins.clone() {
-                    let (group_index, rollouts) = (mend.group_index, mend.again.run.clone());
-                    self.run.do_again(DoAgain { group_index, rollouts, plugins }).await?;
+            for redo in &redos {
+                run += redo.again.run.len();
+                score += redo.again.score.len();
+                if let Some(plugins) = redo.plugins.clone() {
+                    let (group_index, rollouts) = (redo.group_index, redo.again.run.clone());
+                    self.run.do_again(GroupReopened { group_index, rollouts, plugins }).await?;
                 }
             }
             tracing::warn!(
-                groups = mends.len(),
+                groups = redos.len(),
                 results_given_up = run,
                 results_scored_again = score,
                 "groups that infrastructure or a plugin that is another now has failed go on"
             );
             // Groups that go on under other components are told like those that open under them.
-            let renewed = mends.iter().find_map(|mend| Some((mend.group_index, mend.plugins.clone()?)));
+            let renewed = redos.iter().find_map(|redo| Some((redo.group_index, redo.plugins.clone()?)));
             if let Some((group_index, digests)) = renewed {
                 let changed = PluginChange::between(&versions, &digests, Some(group_index));
                 self.progress.send_modify(|progress| progress.plugins_changed.extend(changed));
                 versions = digests;
             }
             Earlier { resume, opened, .. } = self.resume().await?;
-            let to_score = mends.into_iter().filter(|mend| !mend.again.score.is_empty());
+            let to_score = redos.into_iter().filter(|redo| !redo.again.score.is_empty());
             resume.score_again =
-                to_score.map(|mend| (mend.group_index, mend.again.score.into_iter().collect())).collect();
+                to_score.map(|redo| (redo.group_index, redo.again.score.into_iter().collect())).collect();
         }
         let source = self.tasks.source(taken, &self.progress)?;
-        let world = Arc::new(EngineWorld::new(
+        let backend = Arc::new(EngineBackend::new(
             Arc::clone(&self.experiment),
             self.tasks.clone(),
             plugins,
@@ -352,15 +352,15 @@ impl Session {
             drain: self.options.drain,
             tasks,
         };
-        let sandboxes = world.sandboxes();
+        let sandboxes = backend.sandboxes();
         let progress = self.progress.clone();
-        let run = Box::pin(scheduler::run(world, schedule, source, commands, lease.lost(), progress));
+        let run = Box::pin(scheduler::run(backend, schedule, source, commands, lease.lost(), progress));
         let outcome = run.await;
         if let Some(sandboxes) = sandboxes {
             sandboxes.service.close().await;
         }
         let outcome = outcome.map_err(|fatal| match fatal {
-            Fatal::Hopeless(hopeless) => self.explain(hopeless),
+            Fatal::Blocked(blocker) => self.explain(blocker),
             other => other.into(),
         })?;
         let closed = outcome.counts.groups_closed.values().sum();
@@ -457,21 +457,23 @@ impl Session {
     }
 
     /// Why the run cannot go on, in the words of the experiment.
-    fn explain(&self, hopeless: Hopeless) -> EngineError {
+    fn explain(&self, blocker: RunBlocker) -> EngineError {
         let file = &self.experiment.file;
         let harness = &file.harness.plugin;
-        match hopeless {
-            Hopeless::Away { model, why } => EngineError::Gone { name: model, problem: why, for_good: false },
-            Hopeless::Unusable { model, why } => {
+        match blocker {
+            RunBlocker::Away { model, why } => {
+                EngineError::Gone { name: model, problem: why, for_good: false }
+            }
+            RunBlocker::Unusable { model, why } => {
                 EngineError::Gone { name: model, problem: why, for_good: true }
             }
-            Hopeless::Lacks(Lack::Environment) => {
+            RunBlocker::Missing(MissingPart::Environment) => {
                 let problem =
                     format!("harness `{harness}` asks for an environment, and the experiment has none");
                 let hint = "add a section `[environment]` with its `plugin`, or name another harness";
                 self.experiment.refuse("harness.plugin", problem, hint).into()
             }
-            Hopeless::Lacks(Lack::Model(model)) => {
+            RunBlocker::Missing(MissingPart::Model(model)) => {
                 let names: Vec<&str> = file.models.keys().map(String::as_str).collect();
                 let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
                 let problem =

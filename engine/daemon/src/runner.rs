@@ -14,7 +14,7 @@ mod score;
 
 pub(crate) use again::ScoredAgain;
 
-use crate::scheduler::{AttemptStart, Lack};
+use crate::scheduler::{AttemptStart, MissingPart};
 use espalier_core::breaker::PluginReport;
 use espalier_core::ending::{Ending, Evidence, HarnessEnd, Lost, Scored, Status, StopReason, classify};
 use espalier_core::failure::Failure;
@@ -30,7 +30,7 @@ use espalier_core::samples::TokenSums;
 use espalier_core::seed::{Purpose, SeedScope};
 use espalier_core::signal::RewardConfig;
 use espalier_core::task::{Task, TaskId, TaskView};
-use espalier_core::trajectory::{LogLine, LogSource, Record};
+use espalier_core::trajectory::{AttemptRecord, LogLine, LogSource};
 use espalier_inference::models::{Model, RolloutContext, RolloutModels};
 use espalier_plugin::{EnvironmentRun, HARNESS_EXPORT, HarnessOutcome, HarnessRun, Plugin, PluginHost};
 use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
@@ -104,7 +104,7 @@ pub struct Runner {
 #[derive(Debug)]
 pub struct Finished {
     /// All that is kept of it.
-    pub record: Record,
+    pub record: AttemptRecord,
     /// Blobs that it may read.
     pub blobs: Vec<IssuedBlob>,
     /// How it ended, for the scheduler.
@@ -112,7 +112,7 @@ pub struct Finished {
     /// When it ended, ms since 1970.
     pub ended_ms: u64,
     /// What the harness asked for and the experiment does not have.
-    pub lacks: Option<Lack>,
+    pub missing: Option<MissingPart>,
     /// What its plugins did, for the circuit breaker.
     pub plugins: PluginReport,
     /// Where it was scored again: the sums of its tokens before.
@@ -121,7 +121,7 @@ pub struct Finished {
 
 /// What a rollout's rewards are lent of it.
 #[derive(Clone, Copy)]
-pub(crate) struct Lent<'a> {
+pub(crate) struct ScoringResources<'a> {
     pub(crate) blobs: &'a Arc<RolloutBlobs>,
     pub(crate) sandboxes: Option<&'a Arc<RolloutSandboxes>>,
     pub(crate) provider: Option<&'a AttemptSandboxes>,
@@ -256,19 +256,24 @@ impl Runner {
         }
         draft.ended_ms = now_ms();
         if self.is_scored(draft.ending.stop_reason) {
-            let lent = Lent { blobs: &blobs, sandboxes: sandboxes.as_ref(), provider: provider.as_deref() };
+            let resources = ScoringResources {
+                blobs: &blobs,
+                sandboxes: sandboxes.as_ref(),
+                provider: provider.as_deref(),
+            };
             if self.keeps_patches() {
-                self.keep_patch(group, start, &lent, &mut draft).await;
+                self.keep_patch(group, start, &resources, &mut draft).await;
             }
             let scoring = Instant::now();
             let turns = models.policy_turns();
             let none = again::Scores::default();
-            self.score(group, start, &names, &mut draft, (models.transcript(), turns), &lent, &none).await;
+            self.score(group, start, &names, &mut draft, (models.transcript(), turns), &resources, &none)
+                .await;
             draft.score = scoring.elapsed();
         }
         draft.sandboxes = provider.map(|provider| provider.made()).unwrap_or_default();
         let finished = self.finish(group, start, &names, draft, &models, &blobs);
-        Finished { lacks: absent.lack(&models), ..finished }
+        Finished { missing: absent.missing_part(&models), ..finished }
     }
 
     fn is_scored(&self, stop_reason: StopReason) -> bool {
@@ -346,8 +351,8 @@ impl Runner {
             record.withheld = true;
         }
         let outcome = AttemptOutcome { stop_reason, reward };
-        let (blobs, lacks, scored_again) = (blobs.issued(), None, None);
-        Finished { record, blobs, outcome, ended_ms, lacks, plugins, scored_again }
+        let (blobs, missing, scored_again) = (blobs.issued(), None, None);
+        Finished { record, blobs, outcome, ended_ms, missing, plugins, scored_again }
     }
 
     /// What is kept of an attempt that left nothing: a panic of the engine, or no word by its deadline.
@@ -365,7 +370,7 @@ impl Runner {
         let ended_ms = draft.ended_ms;
         let record = draft.into_record(group, start, &names, output, false);
         let (blobs, plugins) = (Vec::new(), PluginReport::default());
-        Finished { record, blobs, outcome, ended_ms, lacks: None, plugins, scored_again: None }
+        Finished { record, blobs, outcome, ended_ms, missing: None, plugins, scored_again: None }
     }
 
     /// Notes that an attempt started, where that may not have been done.

@@ -2,7 +2,7 @@
 //!
 //! The loop turns events into effects through the pure machines [`espalier_core::rollout`] and
 //! [`espalier_core::group`]. Everything that waits (opening a group, running an attempt, writing a record) is a task of
-//! its own that ends in one event; the loop itself never waits for one of them. What those tasks do is behind [`World`]:
+//! its own that ends in one event; the loop itself never waits for one of them. What those tasks do is behind [`SchedulerBackend`]:
 //! the runner and the store in the engine, a simulation with seeded faults in the tests.
 //!
 //! Order on disk: a group is opened before its rollouts run, an attempt's record is durable before anything follows from
@@ -16,16 +16,18 @@
 //! permits; the inbox holds as many events as there are permits, and a runner waits when it is full.
 
 mod admission;
+mod backend;
 mod lag;
 #[cfg(test)]
 mod simulation;
 mod source;
 mod timers;
-mod world;
 
+pub use backend::{
+    AttemptEnded, AttemptStart, Fatal, MissingPart, Outbox, RolloutKey, RunBlocker, SchedulerBackend, Written,
+};
 pub use lag::LagMeter;
 pub use source::{SourceFailed, TaskSource};
-pub use world::{AttemptEnded, AttemptStart, Fatal, Hopeless, Lack, Outbox, RolloutKey, World, Written};
 
 use crate::control::{CANCEL_GRACE, Commands};
 use crate::progress::{Counts, Progress, ProgressSender, Stage};
@@ -97,20 +99,20 @@ pub struct Outcome {
 /// Runs a schedule to its end, or until it is told to stop.
 ///
 /// `fenced` becomes `Some(reason)` when the run's lock is lost. Dropping the future aborts all tasks. A run in which no
-/// attempt can come to anything ([`Hopeless`]) cancels what runs, closes no further group and fails: what it lost is run
+/// attempt can come to anything ([`RunBlocker`]) cancels what runs, closes no further group and fails: what it lost is run
 /// again when it is resumed.
 ///
 /// So does one whose circuit breaker has tripped, except that attempts go on as after a first stop where only a reward fails:
 /// what they sample is scored when the reward is mended. One whose source of tasks fails ends what it has begun, then fails.
-pub async fn run<W: World>(
-    world: Arc<W>,
+pub async fn run<W: SchedulerBackend>(
+    backend: Arc<W>,
     schedule: Schedule,
     mut source: Box<dyn TaskSource<Task = W::Task>>,
     mut commands: Commands,
     mut fenced: tokio::sync::watch::Receiver<Option<String>>,
     progress: ProgressSender,
 ) -> Result<Outcome, Fatal> {
-    let mut scheduler = Scheduler::new(world, schedule, source.groups(), progress);
+    let mut scheduler = Scheduler::new(backend, schedule, source.groups(), progress);
     let mut deadline: Option<Instant> = None;
     let mut entered = RunPhase::Admitting;
     loop {
@@ -160,8 +162,8 @@ async fn lost(fenced: &mut tokio::sync::watch::Receiver<Option<String>>) -> Stri
     }
 }
 
-struct Scheduler<W: World> {
-    world: Arc<W>,
+struct Scheduler<W: SchedulerBackend> {
+    backend: Arc<W>,
     config: GroupsConfig,
     policy: RetryPolicy,
     /// Groups that there are tasks for, where that is known.
@@ -188,8 +190,8 @@ struct Scheduler<W: World> {
     permits_used: u32,
     backing_off: u64,
     timers: Timers,
-    inbox: mpsc::Receiver<AttemptEnded<W::Record>>,
-    outbox: Outbox<W::Record>,
+    inbox: mpsc::Receiver<AttemptEnded<W::Output>>,
+    outbox: Outbox<W::Output>,
     /// Attempts under way. Owner: this; aborted when it is dropped. A panic becomes an infrastructure failure.
     attempts: JoinSet<()>,
     running: HashMap<tokio::task::Id, (RolloutKey, AttemptKey)>,
@@ -199,7 +201,7 @@ struct Scheduler<W: World> {
     cancel: CancelToken,
     phase: RunPhase,
     /// Set once, by the attempt that found out.
-    hopeless: Option<Hopeless>,
+    blocker: Option<RunBlocker>,
     breaker: Breaker,
     /// Set once.
     tripped: Option<Tripped>,
@@ -210,21 +212,21 @@ struct Scheduler<W: World> {
     progress: ProgressSender,
 }
 
-struct OpenGroup<W: World> {
+struct OpenGroup<W: SchedulerBackend> {
     shared: Arc<W::Group>,
     state: GroupState,
     rollouts: BTreeMap<u32, Rollout>,
 }
 
 /// What an operation came to.
-enum Done<W: World> {
+enum Done<W: SchedulerBackend> {
     Opened { group_index: u64, group: W::Group },
     Stored { rollout: RolloutKey, key: AttemptKey, written: Written },
     Closed { group_index: u64, status: GroupStatus },
 }
 
-impl<W: World> Scheduler<W> {
-    fn new(world: Arc<W>, schedule: Schedule, available: Option<u64>, progress: ProgressSender) -> Self {
+impl<W: SchedulerBackend> Scheduler<W> {
+    fn new(backend: Arc<W>, schedule: Schedule, available: Option<u64>, progress: ProgressSender) -> Self {
         let permits = schedule.groups.concurrent_rollouts as usize;
         let (sender, inbox) = mpsc::channel(permits.max(1));
         let Resume { closed, open: reopen, score_again, counts } = schedule.resume;
@@ -233,7 +235,7 @@ impl<W: World> Scheduler<W> {
         let is_gap = |index: &u64| !closed.contains(index) && !reopen.contains_key(index);
         let gaps = (0..next_group).filter(is_gap).collect();
         Scheduler {
-            world,
+            backend,
             policy: schedule.groups.retry_policy(),
             config: schedule.groups.clone(),
             available,
@@ -261,7 +263,7 @@ impl<W: World> Scheduler<W> {
             operations: JoinSet::new(),
             cancel: CancelToken::new(),
             phase: RunPhase::Admitting,
-            hopeless: None,
+            blocker: None,
             breaker: Breaker::new(schedule.groups.plugin_failures_max, schedule.tasks),
             tripped: None,
             score_again,
@@ -289,7 +291,7 @@ impl<W: World> Scheduler<W> {
     /// How the run stops by itself, where no attempt can come to anything.
     fn blocked(&self) -> Option<StopMode> {
         let of_reward = |tripped: &Tripped| tripped.failure.world == plugin_failure::REWARD;
-        match (&self.hopeless, &self.tripped) {
+        match (&self.blocker, &self.tripped) {
             (Some(_), _) => Some(StopMode::Cancel),
             (None, Some(tripped)) if of_reward(tripped) => Some(StopMode::Drain),
             (None, Some(_)) => Some(StopMode::Cancel),
@@ -387,15 +389,15 @@ impl<W: World> Scheduler<W> {
         let Some(group) = self.groups.get(&rollout.group_index) else { return self.stale() };
         let shared = Arc::clone(&group.shared);
         self.permits_used += 1;
-        let deadline = self.world.attempt_deadline(&shared);
+        let deadline = self.backend.attempt_deadline(&shared);
         self.timers.add(Instant::now() + deadline, Timer::Deadline { rollout, key, after: deadline });
         let state = group.rollouts.get(&rollout.rollout_index);
         let (level, last) = state.map_or((0, true), |state| (state.level, state.is_last(&self.policy)));
         let score_again = state.is_some_and(|state| state.unscored.is_some());
         let cancel = self.cancel.clone();
         let start = AttemptStart { rollout, key, level, last, score_again, queued, cancel };
-        let (world, outbox) = (Arc::clone(&self.world), self.outbox.clone());
-        let handle = self.attempts.spawn(async move { world.run_attempt(shared, start, outbox).await });
+        let (backend, outbox) = (Arc::clone(&self.backend), self.outbox.clone());
+        let handle = self.attempts.spawn(async move { backend.run_attempt(shared, start, outbox).await });
         self.running.insert(handle.id(), (rollout, key));
         self.handles.insert(rollout, (key, handle));
     }
@@ -417,10 +419,10 @@ impl<W: World> Scheduler<W> {
                     self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
                 }
                 GroupEffect::Close(verdict) => {
-                    let (world, shared) = (Arc::clone(&self.world), Arc::clone(&group.shared));
+                    let (backend, shared) = (Arc::clone(&self.backend), Arc::clone(&group.shared));
                     let status = verdict.status;
                     self.operate(STORE_DEADLINE, format!("closing group {group_index}"), async move {
-                        world.close_group(shared, verdict).await?;
+                        backend.close_group(shared, verdict).await?;
                         Ok(Done::Closed { group_index, status })
                     });
                 }
@@ -430,13 +432,13 @@ impl<W: World> Scheduler<W> {
     }
 
     /// A runner's word. Believed once, while its attempt runs; then written before anything follows from it.
-    fn attempt_ended(&mut self, mut ended: AttemptEnded<W::Record>) {
+    fn attempt_ended(&mut self, mut ended: AttemptEnded<W::Output>) {
         self.lag.record(ended.sent_at.elapsed());
         let (rollout, key) = (ended.rollout, ended.key);
-        if let Some(hopeless) = ended.hopeless.take()
-            && (self.hopeless.is_some() || self.is_believed(&hopeless, rollout))
+        if let Some(blocker) = ended.blocker.take()
+            && (self.blocker.is_some() || self.is_believed(&blocker, rollout))
         {
-            self.hopeless.get_or_insert(hopeless);
+            self.blocker.get_or_insert(blocker);
             // It counts as cut by the engine's own end: it says nothing of the rollout, which goes on when the run does.
             ended.outcome = AttemptOutcome { stop_reason: StopReason::Cancelled, reward: None };
         }
@@ -445,30 +447,30 @@ impl<W: World> Scheduler<W> {
             true => Event::SampleAgain { key },
             false => Event::AttemptEnded { key, outcome: ended.outcome, draw },
         };
-        let fate = match self.rollout_effects(rollout, event).as_deref() {
-            Some([Effect::Store { fate, .. }]) => *fate,
+        let disposition = match self.rollout_effects(rollout, event).as_deref() {
+            Some([Effect::Store { disposition, .. }]) => *disposition,
             _ => return self.stale(),
         };
         let Some(group) = self.groups.get(&rollout.group_index) else { return self.stale() };
-        let (world, shared) = (Arc::clone(&self.world), Arc::clone(&group.shared));
+        let (backend, shared) = (Arc::clone(&self.backend), Arc::clone(&group.shared));
         let report = std::mem::take(&mut ended.plugins);
         if ended.outcome.stop_reason != StopReason::Cancelled
-            && let Some(tripped) = self.breaker.on(rollout.group_index, &world.task(&shared), &report)
+            && let Some(tripped) = self.breaker.on(rollout.group_index, &backend.task(&shared), &report)
         {
             self.tripped.get_or_insert(tripped);
         }
         self.timers.remove_deadline(rollout, key);
         self.operate(STORE_DEADLINE, format!("writing {rollout:?}"), async move {
-            let written = world.store_attempt(shared, ended, fate).await?;
+            let written = backend.store_attempt(shared, ended, disposition).await?;
             Ok(Done::Stored { rollout, key, written })
         });
     }
 
     /// Whether one attempt is enough to end the run by.
-    fn is_believed(&self, hopeless: &Hopeless, rollout: RolloutKey) -> bool {
-        match hopeless {
-            Hopeless::Unusable { .. } | Hopeless::Lacks(_) => true,
-            Hopeless::Away { .. } => {
+    fn is_believed(&self, blocker: &RunBlocker, rollout: RolloutKey) -> bool {
+        match blocker {
+            RunBlocker::Unusable { .. } | RunBlocker::Missing(_) => true,
+            RunBlocker::Away { .. } => {
                 let group = self.groups.get(&rollout.group_index);
                 let rollout = group.and_then(|group| group.rollouts.get(&rollout.rollout_index));
                 rollout.is_some_and(|rollout| rollout.failures + 1 >= self.policy.attempts)
@@ -511,7 +513,7 @@ impl<W: World> Scheduler<W> {
             outcome: AttemptOutcome { stop_reason, reward: None },
             record: None,
             lost: Some(why),
-            hopeless: None,
+            blocker: None,
             plugins: PluginReport::default(),
             sample_again: false,
             sent_at: Instant::now(),
@@ -580,8 +582,8 @@ impl<W: World> Scheduler<W> {
         if let Some(tripped) = self.tripped.take() {
             return Err(Fatal::PluginFails(Box::new(tripped)));
         }
-        match (self.hopeless.take(), self.source_failed.take()) {
-            (Some(hopeless), _) if !finished => Err(Fatal::Hopeless(hopeless)),
+        match (self.blocker.take(), self.source_failed.take()) {
+            (Some(blocker), _) if !finished => Err(Fatal::Blocked(blocker)),
             (_, Some(failed)) => Err(Fatal::Tasks(failed)),
             _ => Ok(Outcome { finished, counts: self.counts.clone(), lag: std::mem::take(&mut self.lag) }),
         }

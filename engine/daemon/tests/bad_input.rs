@@ -14,7 +14,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// A folder with an experiment, a task file and nothing else.
-struct Desk {
+struct Fixture {
     folder: TempDir,
 }
 
@@ -46,19 +46,19 @@ plugin = "environment-reward"
 
 const TASK: &str = r#"{"id":"stick","instruction":"Craft 1 stick.","data":{"goal":"stick"}}"#;
 
-impl Desk {
-    fn new() -> Desk {
-        let desk = Desk { folder: tempfile::tempdir().unwrap() };
-        desk.write("tasks.jsonl", &task_lines());
-        desk
+impl Fixture {
+    fn new() -> Fixture {
+        let fixture = Fixture { folder: tempfile::tempdir().unwrap() };
+        fixture.write("tasks.jsonl", &task_lines());
+        fixture
     }
 
     /// With the experiment, one piece of it replaced.
-    fn with(from: &str, to: &str) -> Desk {
+    fn with(from: &str, to: &str) -> Fixture {
         assert!(EXPERIMENT.contains(from), "{from}");
-        let desk = Desk::new();
-        desk.write("craft.toml", &EXPERIMENT.replacen(from, to, 1));
-        desk
+        let fixture = Fixture::new();
+        fixture.write("craft.toml", &EXPERIMENT.replacen(from, to, 1));
+        fixture
     }
 
     fn write(&self, name: &str, text: &str) -> PathBuf {
@@ -108,9 +108,9 @@ fn task_lines() -> String {
 }
 
 macro_rules! assert_message {
-    ($desk:expr, $message:expr) => {{
-        let desk: &Desk = &$desk;
-        let folder = regex_escape(&desk.folder.path().display().to_string());
+    ($fixture:expr, $message:expr) => {{
+        let fixture: &Fixture = &$fixture;
+        let folder = regex_escape(&fixture.folder.path().display().to_string());
         let repository = regex_escape(
             &Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap().display().to_string(),
         );
@@ -134,128 +134,128 @@ const RUN: &[&str] = &["run", "craft.toml"];
 
 #[test]
 fn unknown_key() {
-    let desk = Desk::with("size = 2", "sise = 2");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("size = 2", "sise = 2");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn unknown_key_of_a_model() {
     let models = "[models.policy]\nkind = \"llama-cpp\"\nembedded = true\nsampling = { temprature = 0.4 }\n\n[harness]";
-    let desk = Desk::with("[harness]", models);
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("[harness]", models);
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn unknown_word() {
-    let desk = Desk::with("[harness]", "[models.policy]\nkind = \"llamacpp\"\n\n[harness]");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("[harness]", "[models.policy]\nkind = \"llamacpp\"\n\n[harness]");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn wrong_type() {
-    let desk = Desk::with("size = 2", "size = \"two\"");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("size = 2", "size = \"two\"");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn out_of_range() {
-    let desk = Desk::with("size = 2", "size = 0");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("size = 2", "size = 0");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn limit_out_of_range() {
-    let desk = Desk::with("[harness]", "[limits]\nturns = 20000\n\n[harness]");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("[harness]", "[limits]\nturns = 20000\n\n[harness]");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn duration_without_a_unit() {
-    let desk = Desk::with("[harness]", "[limits]\nrollout_wall = \"10\"\n\n[harness]");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("[harness]", "[limits]\nrollout_wall = \"10\"\n\n[harness]");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn missing_section() {
-    let desk = Desk::with("[harness]\nplugin = \"idle\"\n", "");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("[harness]\nplugin = \"idle\"\n", "");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn not_toml() {
-    let desk = Desk::with("size = 2", "size = ");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("size = 2", "size = ");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn no_such_experiment() {
-    let desk = Desk::new();
-    assert_message!(desk, desk.refused(&["run", "craff.toml"]));
+    let fixture = Fixture::new();
+    assert_message!(fixture, fixture.refused(&["run", "craff.toml"]));
 }
 
 #[test]
 fn bad_set() {
-    let desk = Desk::with("size = 2", "size = 2");
-    let twice = |argument: &str| desk.refused(&["run", "craft.toml", "--set", argument]);
+    let fixture = Fixture::with("size = 2", "size = 2");
+    let twice = |argument: &str| fixture.refused(&["run", "craft.toml", "--set", argument]);
     assert_message!(
-        desk,
+        fixture,
         [twice("groups.size"), twice("groups.size=many"), twice("groups.sice=3")].join("\n\n")
     );
 }
 
 #[test]
 fn model_without_an_address() {
-    let desk = Desk::with("[harness]", "[models.policy]\nkind = \"vllm\"\n\n[harness]");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("[harness]", "[models.policy]\nkind = \"vllm\"\n\n[harness]");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn missing_plugin() {
-    let desk = Desk::with("\"idle\"", "\"idel\"");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("\"idle\"", "\"idel\"");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn plugin_of_another_world() {
-    let desk = Desk::with("\"idle\"", "\"textcraft\"");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("\"idle\"", "\"textcraft\"");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn plugin_that_is_none() {
-    let desk = Desk::with("\"idle\"", "\"./mine.wasm\"");
-    desk.write("mine.wasm", "not a component");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("\"idle\"", "\"./mine.wasm\"");
+    fixture.write("mine.wasm", "not a component");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn settings_against_the_schema() {
-    let desk = Desk::with(
+    let fixture = Fixture::with(
         "\"environment-reward\"",
         "\"environment-reward\"\nsettings = { take = \"best\", tage = 1 }",
     );
-    assert_message!(desk, desk.refused(RUN));
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn a_setting_of_a_plugin_without_settings() {
-    let desk = Desk::with("\"idle\"", "\"idle\"\nsettings = { turns = 1 }");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("\"idle\"", "\"idle\"\nsettings = { turns = 1 }");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn a_part_that_the_harness_needs() {
     let environment = "[environment]\nplugin = \"textcraft\"\n";
-    let desk = Desk::with(environment, "");
+    let fixture = Fixture::with(environment, "");
     let reference = "harness={plugin=\"reference\", grants=[\"private-task\"]}";
-    assert_message!(desk, desk.refused(&["run", "craft.toml", "--set", reference]));
-    let listed: serde_json::Value = serde_json::from_str(&desk.run(&["list", "--json"]).stdout).unwrap();
+    assert_message!(fixture, fixture.refused(&["run", "craft.toml", "--set", reference]));
+    let listed: serde_json::Value = serde_json::from_str(&fixture.run(&["list", "--json"]).stdout).unwrap();
     assert_eq!((&listed[0]["state"], &listed[0]["rollouts"]), (&"blocked".into(), &0.into()));
     // Mended, the same command does what was meant.
-    desk.write("craft.toml", EXPERIMENT);
-    assert_eq!(desk.run(&["run", "craft.toml", "--set", reference]).code, 0);
-    let desk = Desk::with("\"idle\"", "\"react-text\"");
-    assert_message!(desk, desk.refused(RUN));
+    fixture.write("craft.toml", EXPERIMENT);
+    assert_eq!(fixture.run(&["run", "craft.toml", "--set", reference]).code, 0);
+    let fixture = Fixture::with("\"idle\"", "\"react-text\"");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
@@ -264,32 +264,32 @@ fn files_of_a_model_that_cannot_be_read() {
         let models = format!(
             "[models.policy]\nkind = \"llama-cpp\"\nurl = \"http://127.0.0.1:9\"\n{key}\n\n[harness]"
         );
-        let desk = Desk::with("[harness]", &models);
-        assert_message!(desk, desk.refused(RUN));
+        let fixture = Fixture::with("[harness]", &models);
+        assert_message!(fixture, fixture.refused(RUN));
     }
 }
 
 #[test]
 fn a_chat_model_without_its_name() {
     let models = "[models.policy]\nkind = \"openai-chat\"\nurl = \"http://127.0.0.1:9\"\n\n[harness]";
-    let desk = Desk::with("[harness]", models);
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("[harness]", models);
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn plugin_cache_not_writable() {
-    let desk = Desk::with("size = 2", "size = 2");
-    let taken = desk.write("taken", "");
-    let output = desk.command(RUN).env("ESPALIER_CACHE", taken.join("cache")).output().unwrap();
+    let fixture = Fixture::with("size = 2", "size = 2");
+    let taken = fixture.write("taken", "");
+    let output = fixture.command(RUN).env("ESPALIER_CACHE", taken.join("cache")).output().unwrap();
     let ran = ran(&output);
-    assert_message!(desk, format!("{}exit {}", ran.stderr, ran.code));
+    assert_message!(fixture, format!("{}exit {}", ran.stderr, ran.code));
 }
 
 /// What anybody could have made first is not looked into: without a folder of one's own plugins are compiled each time.
 #[test]
 fn compiled_code_is_kept_in_a_folder_of_ones_own_or_not_at_all() {
-    let desk = Desk::new();
-    let (temporary, open) = (desk.folder.path().join("tmp"), desk.folder.path().join("open"));
+    let fixture = Fixture::new();
+    let (temporary, open) = (fixture.folder.path().join("tmp"), fixture.folder.path().join("open"));
     for folder in [temporary.join("espalier/plugins"), open.clone()] {
         fs::create_dir_all(folder).unwrap();
     }
@@ -298,7 +298,7 @@ fn compiled_code_is_kept_in_a_folder_of_ones_own_or_not_at_all() {
         (None, "compiled plugins are not kept: no folder is named".to_owned()),
         (Some(&open), format!("others can write to {} (mode 0777, it belongs to ", open.display())),
     ] {
-        let mut command = desk.command(&["plugin", "check", "idle"]);
+        let mut command = fixture.command(&["plugin", "check", "idle"]);
         command.env_remove("HOME").env("TMPDIR", &temporary);
         if let Some(cache) = cache {
             command.env("XDG_CACHE_HOME", cache);
@@ -314,44 +314,44 @@ fn compiled_code_is_kept_in_a_folder_of_ones_own_or_not_at_all() {
 
 #[test]
 fn a_new_run_that_fails_its_checks_does_not_stand_before_the_old_one() {
-    let desk = Desk::with("size = 2", "size = 2");
-    assert_eq!(desk.run(RUN).code, 0);
-    assert_eq!(desk.run(&["run", "craft.toml", "--new", "--set", "harness.plugin=idel"]).code, 2);
-    let listed: serde_json::Value = serde_json::from_str(&desk.run(&["list", "--json"]).stdout).unwrap();
+    let fixture = Fixture::with("size = 2", "size = 2");
+    assert_eq!(fixture.run(RUN).code, 0);
+    assert_eq!(fixture.run(&["run", "craft.toml", "--new", "--set", "harness.plugin=idel"]).code, 2);
+    let listed: serde_json::Value = serde_json::from_str(&fixture.run(&["list", "--json"]).stdout).unwrap();
     assert_eq!(listed.as_array().unwrap().len(), 1);
-    assert_eq!(desk.run(&["show", "craft"]).code, 0);
-    assert_eq!(desk.run(&["show", "craft.g0.r0"]).code, 0);
-    assert_eq!(desk.run(&["show", ""]).code, 2);
+    assert_eq!(fixture.run(&["show", "craft"]).code, 0);
+    assert_eq!(fixture.run(&["show", "craft.g0.r0"]).code, 0);
+    assert_eq!(fixture.run(&["show", ""]).code, 2);
 }
 
 #[test]
 fn task_lines_that_not_every_reader_takes() {
-    let desk = Desk::with("size = 2", "size = 2");
+    let fixture = Fixture::with("size = 2", "size = 2");
     let mut lines = b"\xEF\xBB\xBF".to_vec();
     lines.extend_from_slice(task_lines().as_bytes());
     lines.extend_from_slice(b"{\"id\":\"a\xFF\"}\n[\"b\",\"x\"]\n");
     let half = "{\"id\":\"c\",\"instruction\":\"x\",\"data\":{\"n\":\"\\ud83d\"}}\n";
     lines.extend_from_slice(half.as_bytes());
-    fs::write(desk.folder.path().join("tasks.jsonl"), lines).unwrap();
-    assert_message!(desk, desk.refused(RUN));
-    let ran = desk.run(&["task", "check", "tasks.jsonl"]);
+    fs::write(fixture.folder.path().join("tasks.jsonl"), lines).unwrap();
+    assert_message!(fixture, fixture.refused(RUN));
+    let ran = fixture.run(&["task", "check", "tasks.jsonl"]);
     assert_eq!(ran.code, 1);
-    assert_message!(desk, ran.stdout);
-    let ran = desk.run(&["run", "craft.toml", "--skip-bad-tasks"]);
+    assert_message!(fixture, ran.stdout);
+    let ran = fixture.run(&["run", "craft.toml", "--skip-bad-tasks"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "there is no runtime here whose thread could be blocked")]
 fn a_check_that_is_stopped_leaves_nothing() {
-    let desk = Desk::with("size = 2", "size = 2");
+    let fixture = Fixture::with("size = 2", "size = 2");
     let many: String =
         (0..3000).map(|n| TASK.replace("\"stick\",\"ins", &format!("\"t{n}\",\"ins")) + "\n").collect();
-    desk.write("tasks.jsonl", &many);
-    let temporary = desk.folder.path().join("tmp");
+    fixture.write("tasks.jsonl", &many);
+    let temporary = fixture.folder.path().join("tmp");
     fs::create_dir(&temporary).unwrap();
     for (signal, code) in [("-INT", 130), ("-TERM", 130)] {
-        let mut check = desk
+        let mut check = fixture
             .command(&["task", "check", "craft.toml"])
             .env("TMPDIR", &temporary)
             .stdout(std::process::Stdio::null())
@@ -370,77 +370,77 @@ fn a_check_that_is_stopped_leaves_nothing() {
 
 #[test]
 fn a_reader_of_messages_that_is_gone_changes_no_exit_code() {
-    let desk = Desk::with("size = 2", "sise = 2");
+    let fixture = Fixture::with("size = 2", "sise = 2");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let status = desk.command(RUN).stderr(writer).status().unwrap();
+    let status = fixture.command(RUN).stderr(writer).status().unwrap();
     assert_eq!(status.code(), Some(2));
 }
 
 #[test]
 fn broken_task_line() {
-    let desk = Desk::with("size = 2", "size = 2");
-    desk.write(
+    let fixture = Fixture::with("size = 2", "size = 2");
+    fixture.write(
         "tasks.jsonl",
         &format!("{TASK}\n{{\"id\":\"b\",\"instruction\":\"x\",\"colour\":1}}\n{{\"id\":\"c\"\n"),
     );
-    assert_message!(desk, desk.refused(RUN));
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn duplicate_ids() {
-    let desk = Desk::with("size = 2", "size = 2");
-    desk.write("tasks.jsonl", &format!("{TASK}\n\n{TASK}\n"));
-    assert_message!(desk, desk.refused(RUN));
-    let ran = desk.run(&["task", "check", "tasks.jsonl"]);
+    let fixture = Fixture::with("size = 2", "size = 2");
+    fixture.write("tasks.jsonl", &format!("{TASK}\n\n{TASK}\n"));
+    assert_message!(fixture, fixture.refused(RUN));
+    let ran = fixture.run(&["task", "check", "tasks.jsonl"]);
     assert_eq!(ran.code, 1);
-    assert_message!(desk, ran.stdout);
+    assert_message!(fixture, ran.stdout);
 }
 
 #[test]
 fn missing_task_file() {
-    let desk = Desk::with("tasks.jsonl", "task.jsonl");
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("tasks.jsonl", "task.jsonl");
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn model_not_reachable() {
     // Port 9 is discard: nobody listens there on a machine without inetd.
     let model = "[models.policy]\nkind = \"llama-cpp\"\nurl = \"http://127.0.0.1:9\"\nretries = { attempts = 1 }\n\n[harness]";
-    let desk = Desk::with("[harness]", model);
-    assert_message!(desk, desk.refused(RUN));
+    let fixture = Fixture::with("[harness]", model);
+    assert_message!(fixture, fixture.refused(RUN));
 }
 
 #[test]
 fn store_not_writable() {
     // A file where the folder should be: permissions do not stop root, and tests may run as root.
-    let desk = Desk::with("size = 2", "size = 2");
-    desk.write("taken", "");
-    assert_message!(desk, desk.refused(&["run", "craft.toml", "--store", "taken/store"]));
+    let fixture = Fixture::with("size = 2", "size = 2");
+    fixture.write("taken", "");
+    assert_message!(fixture, fixture.refused(&["run", "craft.toml", "--store", "taken/store"]));
 }
 
 #[test]
 fn store_of_a_newer_version() {
-    let desk = Desk::with("size = 2", "size = 2");
-    let first = desk.run(RUN);
+    let fixture = Fixture::with("size = 2", "size = 2");
+    let first = fixture.run(RUN);
     assert_eq!(first.code, 0, "{}", first.stderr);
-    newer(&desk.folder.path().join(".espalier/store.sqlite"));
-    assert_message!(desk, desk.refused(&["list"]));
+    newer(&fixture.folder.path().join(".espalier/store.sqlite"));
+    assert_message!(fixture, fixture.refused(&["list"]));
 }
 
 #[test]
 fn store_that_lost_its_database() {
-    let desk = Desk::with("size = 2", "size = 2");
-    let first = desk.run(RUN);
+    let fixture = Fixture::with("size = 2", "size = 2");
+    let first = fixture.run(RUN);
     assert_eq!(first.code, 0, "{}", first.stderr);
-    let whole = desk.run(&["store", "check"]);
+    let whole = fixture.run(&["store", "check"]);
     assert_eq!(whole.code, 0, "{}{}", whole.stdout, whole.stderr);
     assert!(whole.stdout.ends_with("all whole\n"), "{}", whole.stdout);
-    std::fs::write(desk.folder.path().join(".espalier/store.sqlite"), "").unwrap();
-    let refused = desk.run(RUN);
+    std::fs::write(fixture.folder.path().join(".espalier/store.sqlite"), "").unwrap();
+    let refused = fixture.run(RUN);
     assert_eq!(refused.code, 4);
-    assert_message!(desk, refused.stderr);
-    assert_eq!(desk.run(&["store", "check"]).code, 4);
+    assert_message!(fixture, refused.stderr);
+    assert_eq!(fixture.run(&["store", "check"]).code, 4);
 }
 
 /// What a newer engine would leave: one more migration. Written by Python's sqlite3, since only the store names SQL.
@@ -456,28 +456,31 @@ fn newer(database: &Path) {
 
 #[test]
 fn changed_meaning() {
-    let desk = Desk::with("size = 2", "size = 2");
-    let first = desk.run(RUN);
+    let fixture = Fixture::with("size = 2", "size = 2");
+    let first = fixture.run(RUN);
     assert_eq!(first.code, 0, "{}", first.stderr);
-    let again = desk.run(RUN);
+    let again = fixture.run(RUN);
     assert_eq!(again.code, 0, "a finished run prints its table again: {}", again.stderr);
-    assert_message!(desk, desk.refused(&["run", "craft.toml", "--set", "seed=8", "--set", "limits.turns=3"]));
-    let new = desk.run(&["run", "craft.toml", "--set", "seed=8", "--new"]);
+    assert_message!(
+        fixture,
+        fixture.refused(&["run", "craft.toml", "--set", "seed=8", "--set", "limits.turns=3"])
+    );
+    let new = fixture.run(&["run", "craft.toml", "--set", "seed=8", "--new"]);
     assert_eq!(new.code, 0, "{}", new.stderr);
-    let listed: serde_json::Value = serde_json::from_str(&desk.run(&["list", "--json"]).stdout).unwrap();
+    let listed: serde_json::Value = serde_json::from_str(&fixture.run(&["list", "--json"]).stdout).unwrap();
     assert_eq!(listed.as_array().unwrap().len(), 2);
 }
 
 #[test]
 fn no_such_run() {
-    let desk = Desk::with("size = 2", "size = 2");
-    assert_message!(desk, desk.refused(&["show", "craft"]));
-    assert_eq!(desk.run(RUN).code, 0);
-    assert_message!(desk, desk.refused(&["show", "nothing"]));
-    assert_message!(desk, desk.refused(&["show", "craft", "craft.g0.r0"]));
-    assert_message!(desk, desk.refused(&["show", "craft", "craft", "--tokens"]));
+    let fixture = Fixture::with("size = 2", "size = 2");
+    assert_message!(fixture, fixture.refused(&["show", "craft"]));
+    assert_eq!(fixture.run(RUN).code, 0);
+    assert_message!(fixture, fixture.refused(&["show", "nothing"]));
+    assert_message!(fixture, fixture.refused(&["show", "craft", "craft.g0.r0"]));
+    assert_message!(fixture, fixture.refused(&["show", "craft", "craft", "--tokens"]));
     let shown: serde_json::Value =
-        serde_json::from_str(&desk.run(&["show", "craft", "craft", "--json"]).stdout).unwrap();
+        serde_json::from_str(&fixture.run(&["show", "craft", "craft", "--json"]).stdout).unwrap();
     assert_eq!(shown["runs"].as_array().map(Vec::len), Some(2));
     assert_eq!(shown["differences"], serde_json::json!([]));
     assert_eq!(shown["rewards"][1]["difference_to_first"]["mean"], 0.0);
@@ -485,14 +488,14 @@ fn no_such_run() {
 
 #[test]
 fn errors_for_programs() {
-    let desk = Desk::with("size = 2", "sise = 2");
-    let ran = desk.run(&["run", "craft.toml", "--json"]);
+    let fixture = Fixture::with("size = 2", "sise = 2");
+    let ran = fixture.run(&["run", "craft.toml", "--json"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
     let error: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
     assert_eq!(error["error"]["line"], 8);
     assert_eq!(error["error"]["exit"], 2);
     assert!(error["error"]["hint"].as_str().unwrap().contains("size"));
-    let ran = desk.run(&["run", "--json", "--limit", "none", "craft.toml"]);
+    let ran = fixture.run(&["run", "--json", "--limit", "none", "craft.toml"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
     let error: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
     assert_eq!(error["error"]["exit"], 2);
@@ -501,10 +504,10 @@ fn errors_for_programs() {
 
 #[test]
 fn usage_errors_and_help() {
-    let desk = Desk::new();
-    assert_eq!(desk.run(&["runn"]).code, 2);
-    assert_eq!(desk.run(&["run"]).code, 2);
-    let help = desk.run(&["--help"]);
+    let fixture = Fixture::new();
+    assert_eq!(fixture.run(&["runn"]).code, 2);
+    assert_eq!(fixture.run(&["run"]).code, 2);
+    let help = fixture.run(&["--help"]);
     assert_eq!(help.code, 0);
     assert!(help.stdout.contains("Exit codes"));
     for command in [
@@ -520,7 +523,7 @@ fn usage_errors_and_help() {
         &["store", "check"],
         &["doctor"],
     ] {
-        let help = desk.run(&[command, &["--help"]].concat());
+        let help = fixture.run(&[command, &["--help"]].concat());
         assert_eq!(help.code, 0);
         assert!(help.stdout.contains("Example"), "{command:?} has no example");
     }
@@ -528,31 +531,31 @@ fn usage_errors_and_help() {
 
 #[test]
 fn published_sets_become_tasks_or_say_what_is_wrong() {
-    let desk = Desk::new();
+    let fixture = Fixture::new();
     let row = |id: &str, tests: &str| {
         format!(
             r#"{{"repo":"a/b","instance_id":"{id}","base_commit":"0123456789012345678901234567890123456789","patch":"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n","test_patch":"--- a/tests/test_x.py\n+++ b/tests/test_x.py\n@@ -1 +1 @@\n-a\n+b\n","problem_statement":"It fails.","version":"1.0","FAIL_TO_PASS":{tests},"PASS_TO_PASS":"[]"}}"#
         )
     };
     let good = row("a__b-1", r#""[\"tests/test_x.py::test_a\"]""#);
-    desk.write("rows.jsonl", &format!("{good}\n{}\n", row("a__b-2", "7")));
+    fixture.write("rows.jsonl", &format!("{good}\n{}\n", row("a__b-2", "7")));
     let import = |more: &[&str]| {
         let fixed = ["task", "import", "swe-bench", "rows.jsonl", "--out", "made.jsonl"];
         let command = ["--command", "pytest -rA {files}", "--parser", "pytest"];
-        desk.run(&[&fixed[..], &command[..], more].concat())
+        fixture.run(&[&fixed[..], &command[..], more].concat())
     };
     let refused = import(&[]);
     assert_eq!(refused.code, 2);
     assert!(refused.stderr.contains("record 2 (a__b-2)"), "{}", refused.stderr);
     assert!(refused.stderr.contains("1 record of rows.jsonl cannot be read"), "{}", refused.stderr);
-    assert!(!desk.folder.path().join("made.jsonl").exists());
+    assert!(!fixture.folder.path().join("made.jsonl").exists());
     let made = import(&["--skip-bad-tasks"]);
     assert_eq!(made.code, 0, "{}", made.stderr);
-    let checked = desk.run(&["task", "check", "made.jsonl"]);
+    let checked = fixture.run(&["task", "check", "made.jsonl"]);
     assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
     let none = import(&["--skip-bad-tasks", "--only", "a__b-9"]);
     assert!(none.stderr.contains("rows.jsonl holds no task that was asked for"), "{}", none.stderr);
-    let unknown = desk.run(&["task", "import", "swe", "rows.jsonl", "--out", "made.jsonl"]);
+    let unknown = fixture.run(&["task", "import", "swe", "rows.jsonl", "--out", "made.jsonl"]);
     let expect =
         "\"swe\" is no form of tasks; there are swe-bench, swe-rebench, swe-rebench-v2, swe-gym, harbor";
     assert!(unknown.stderr.contains(expect), "{}", unknown.stderr);
@@ -560,18 +563,18 @@ fn published_sets_become_tasks_or_say_what_is_wrong() {
 
 #[test]
 fn causes_stand_in_the_message_or_line_by_line_but_once() {
-    let desk = Desk::with("size = 2", "size = 2");
-    desk.write("taken", "a file");
+    let fixture = Fixture::with("size = 2", "size = 2");
+    fixture.write("taken", "a file");
     let arguments = ["run", "craft.toml", "--store", "taken/store"];
     let (effect, cause) = ("store taken/store/blobs is not writable", "Not a directory (os error 20)");
-    let plain = desk.run(&arguments).stderr;
+    let plain = fixture.run(&arguments).stderr;
     assert!(plain.starts_with(&format!("error: {effect}: {cause}\n")), "{plain}");
-    let verbose = desk.run(&[&arguments[..], &["--verbose"]].concat()).stderr;
+    let verbose = fixture.run(&[&arguments[..], &["--verbose"]].concat()).stderr;
     assert!(verbose.starts_with(&format!("error: {effect}\n  caused by: {cause}\n")), "{verbose}");
     for told in [&plain, &verbose] {
         assert_eq!(told.matches(cause).count(), 1, "{told}");
     }
-    let json = desk.run(&[&arguments[..], &["--json"]].concat()).stderr;
+    let json = fixture.run(&[&arguments[..], &["--json"]].concat()).stderr;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["error"]["message"], format!("{effect}: {cause}"));
     assert_eq!(json["error"]["causes"], serde_json::json!([cause]));

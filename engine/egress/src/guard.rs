@@ -3,7 +3,7 @@
 //! they would by themselves.
 
 use super::names::{Lookups, Shared};
-use super::speak::{self, Asked, Tongue};
+use super::protocol::{self, Protocol, ProxyRequest};
 use super::{Allowed, CONNECTION_MAX, REQUEST_MAX, Refused, one_request, reach};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ pub type Hosts = dyn Fn(&str, u16, bool) -> Result<(), String> + Send + Sync;
 
 /// Where it lets connections through to.
 #[derive(Clone)]
-pub struct Ways {
+pub struct GuardRules {
     /// Which addresses.
     pub addresses: Allowed,
     /// `None`: every host.
@@ -33,22 +33,22 @@ pub struct Ways {
 /// See the module. It ends when this is dropped.
 pub struct Guard {
     url: String,
-    shared: Arc<State>,
+    shared: Arc<GuardState>,
     serving: AbortHandle,
 }
 
-struct State {
-    ways: Mutex<Ways>,
+struct GuardState {
+    rules: Mutex<GuardRules>,
     /// The last connection that was not let through, or could not be made.
     refused: Mutex<Option<Refused>>,
 }
 
 impl Guard {
     /// Inside a runtime, which carries it. Threads that look names up are those of `all`.
-    pub async fn start(ways: Ways, all: &Shared) -> io::Result<Guard> {
+    pub async fn start(rules: GuardRules, all: &Shared) -> io::Result<Guard> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(State { ways: Mutex::new(ways), refused: Mutex::default() });
+        let shared = Arc::new(GuardState { rules: Mutex::new(rules), refused: Mutex::default() });
         // Owner: the guard, which aborts it.
         let serving = tokio::spawn(serve(listener, Arc::clone(&shared), all.lookups())).abort_handle();
         Ok(Guard { url: format!("http://{address}"), shared, serving })
@@ -61,7 +61,7 @@ impl Guard {
 
     /// From the next connection on.
     pub fn set_hosts(&self, hosts: Option<Arc<Hosts>>) {
-        lock(&self.shared.ways).hosts = hosts;
+        lock(&self.shared.rules).hosts = hosts;
     }
 
     /// Why the last connection was refused, told once.
@@ -80,7 +80,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn serve(listener: TcpListener, state: Arc<State>, lookups: Lookups) {
+async fn serve(listener: TcpListener, state: Arc<GuardState>, lookups: Lookups) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // Ended, with all connections, when this future is dropped.
     let mut connections = tokio::task::JoinSet::new();
@@ -101,36 +101,37 @@ async fn serve(listener: TcpListener, state: Arc<State>, lookups: Lookups) {
     }
 }
 
-async fn carry(mut client: TcpStream, state: &State, lookups: &Lookups) -> io::Result<()> {
-    let Ok(asked) = timeout(REQUEST_MAX, speak::listen(&mut client)).await else { return Ok(()) };
-    let Asked { host, port, tongue, first, rest } = asked?;
-    if tongue == Tongue::Socks {
+async fn carry(mut client: TcpStream, state: &GuardState, lookups: &Lookups) -> io::Result<()> {
+    let Ok(asked) = timeout(REQUEST_MAX, protocol::listen(&mut client)).await else { return Ok(()) };
+    let ProxyRequest { host, port, protocol, first, rest } = asked?;
+    if protocol == Protocol::Socks {
         return Ok(());
     }
-    let ways = lock(&state.ways).clone();
-    let known = ways.hosts.as_ref().map_or(Ok(()), |hosts| hosts(&host, port, tongue == Tongue::Connect));
+    let rules = lock(&state.rules).clone();
+    let known =
+        rules.hosts.as_ref().map_or(Ok(()), |hosts| hosts(&host, port, protocol == Protocol::Connect));
     let reached = match known {
-        Ok(()) => reach(&host, port, &ways.addresses, lookups).await,
+        Ok(()) => reach(&host, port, &rules.addresses, lookups).await,
         Err(why) => Err(Refused { forbidden: true, why }),
     };
     let mut peer = match reached {
         Ok(peer) => peer,
         Err(refused) => {
             tracing::debug!(%host, port, why = %refused.why, "not let through");
-            let answer = tongue.refusal(&refused);
+            let answer = protocol.refusal(&refused);
             *lock(&state.refused) = Some(refused);
             return client.write_all(&answer).await;
         }
     };
     let _ = (client.set_nodelay(true), peer.set_nodelay(true));
-    client.write_all(tongue.acceptance()).await?;
+    client.write_all(protocol.acceptance()).await?;
     peer.write_all(&first).await?;
-    if let Tongue::Plain(body) = tongue {
-        return one_request(&mut client, &mut peer, body, rest, ways.answer_bytes_max).await;
+    if let Protocol::Plain(body) = protocol {
+        return one_request(&mut client, &mut peer, body, rest, rules.answer_bytes_max).await;
     }
     peer.write_all(&rest).await?;
     let ((mut from_client, mut to_client), (from_peer, mut to_peer)) = (client.split(), peer.split());
-    let mut from_peer = tokio::io::AsyncReadExt::take(from_peer, ways.answer_bytes_max);
+    let mut from_peer = tokio::io::AsyncReadExt::take(from_peer, rules.answer_bytes_max);
     let ask = async {
         tokio::io::copy(&mut from_client, &mut to_peer).await?;
         to_peer.shutdown().await

@@ -6,15 +6,15 @@
 mod allow;
 mod guard;
 mod names;
+mod protocol;
 mod request;
-mod speak;
 
 pub use allow::{Allowed, Verdict};
-pub use guard::{Guard, Hosts, Ways};
+pub use guard::{Guard, GuardRules, Hosts};
 pub use names::Shared;
 
 use names::Lookups;
-use speak::{Asked, Tongue};
+use protocol::{Protocol, ProxyRequest};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +33,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const CONNECTION_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Serves one sandbox until the task is aborted or its socket fails. Owned by whoever spawned it.
-pub async fn serve(sandbox: String, door: std::net::TcpListener, allowed: Allowed, shared: Shared) {
-    let opened = door.set_nonblocking(true).and_then(|()| TcpListener::from_std(door));
-    let door = match opened {
-        Ok(door) => door,
+pub async fn serve(sandbox: String, listener: std::net::TcpListener, allowed: Allowed, shared: Shared) {
+    let opened = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+    let listener = match opened {
+        Ok(listener) => listener,
         Err(error) => {
             tracing::error!(%sandbox, %error, "the sandbox's way out cannot be opened");
             return;
@@ -50,7 +50,7 @@ pub async fn serve(sandbox: String, door: std::net::TcpListener, allowed: Allowe
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok(of_all) = shared.connection().await else { return };
-        match door.accept().await {
+        match listener.accept().await {
             Ok((client, _)) => {
                 let (allowed, sandbox, lookups) = (Arc::clone(&allowed), sandbox.clone(), lookups.clone());
                 connections.spawn(async move {
@@ -67,24 +67,24 @@ pub async fn serve(sandbox: String, door: std::net::TcpListener, allowed: Allowe
 
 async fn carry(sandbox: &str, mut client: TcpStream, allowed: &Allowed, lookups: &Lookups) {
     // Whoever speaks no such language gets no answer in it.
-    let Ok(Ok(asked)) = timeout(REQUEST_MAX, speak::listen(&mut client)).await else { return };
-    let Asked { host, port, tongue, first, rest } = asked;
+    let Ok(Ok(asked)) = timeout(REQUEST_MAX, protocol::listen(&mut client)).await else { return };
+    let ProxyRequest { host, port, protocol, first, rest } = asked;
     let peer = match reach(&host, port, allowed, lookups).await {
         Ok(peer) => peer,
         Err(refused) => {
             tracing::debug!(%sandbox, %host, port, why = %refused.why, "refused a way out");
-            let _ = timeout(REQUEST_MAX, tongue.refuse(&mut client, &refused)).await;
+            let _ = timeout(REQUEST_MAX, protocol.refuse(&mut client, &refused)).await;
             return;
         }
     };
     let mut peer = peer;
     let _ = client.set_nodelay(true);
     let _ = peer.set_nodelay(true);
-    if tongue.accept(&mut client).await.is_err() || peer.write_all(&first).await.is_err() {
+    if protocol.accept(&mut client).await.is_err() || peer.write_all(&first).await.is_err() {
         return;
     }
     // Each ends when both sides have, or the sandbox is gone.
-    if let Tongue::Plain(body) = tongue {
+    if let Protocol::Plain(body) = protocol {
         let _ = one_request(&mut client, &mut peer, body, rest, u64::MAX).await;
     } else if peer.write_all(&rest).await.is_ok() {
         let _ = tokio::io::copy_bidirectional(&mut client, &mut peer).await;
@@ -95,7 +95,7 @@ async fn carry(sandbox: &str, mut client: TcpStream, allowed: &Allowed, lookups:
 async fn one_request(
     client: &mut TcpStream,
     peer: &mut TcpStream,
-    body: speak::Body,
+    body: protocol::Body,
     rest: Vec<u8>,
     answer_bytes_max: u64,
 ) -> std::io::Result<()> {
@@ -190,7 +190,7 @@ pub fn environment(port: u16) -> Vec<(String, String)> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
 }
 
-impl Tongue {
+impl Protocol {
     async fn accept(self, client: &mut TcpStream) -> std::io::Result<()> {
         client.write_all(self.acceptance()).await
     }

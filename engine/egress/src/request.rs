@@ -1,6 +1,6 @@
 //! The body of one plain request, and nothing after it, from a client to a peer.
 
-use super::speak::Body;
+use super::protocol::Body;
 use std::io;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 

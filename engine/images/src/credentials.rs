@@ -175,7 +175,7 @@ async fn ask(name: &str, image: &Reference) -> Result<Option<RegistryAuth>, Imag
         return Err(failed("no name for a helper"));
     }
     let server = if host(image) == "docker.io" { HUB } else { image.registry() };
-    let talk = async {
+    let exchange = async {
         let mut child = tokio::process::Command::new(&program)
             .arg("get")
             .stdin(Stdio::piped())
@@ -194,7 +194,7 @@ async fn ask(name: &str, image: &Reference) -> Result<Option<RegistryAuth>, Imag
         }
         Ok::<_, std::io::Error>((child.wait().await?, answer))
     };
-    let (status, answer) = match tokio::time::timeout(HELPER_TIMEOUT, talk).await {
+    let (status, answer) = match tokio::time::timeout(HELPER_TIMEOUT, exchange).await {
         Ok(done) => done.map_err(|error| failed(&error.to_string()))?,
         Err(_) => return Err(failed(&format!("no answer within {} s", HELPER_TIMEOUT.as_secs()))),
     };

@@ -86,7 +86,7 @@ pub(crate) struct Registry {
 }
 
 /// What follows from a fault.
-enum Fate {
+enum RetryDecision {
     /// It may pass.
     Again(String),
     Final(ImageError),
@@ -233,14 +233,14 @@ impl Registry {
                         Some(said) => said,
                     }
                 }
-                Ok(Err(error)) => match self.fate(error, &what) {
-                    Fate::Again(said) => said,
-                    Fate::Final(ImageError::BadContent { .. }) if before > 0 && !restarted => {
+                Ok(Err(error)) => match self.classify(error, &what) {
+                    RetryDecision::Again(said) => said,
+                    RetryDecision::Final(ImageError::BadContent { .. }) if before > 0 && !restarted => {
                         partial = partial.restart()?;
                         (mixed, restarted) = (false, true);
                         continue;
                     }
-                    Fate::Final(error) => return Err(error),
+                    RetryDecision::Final(error) => return Err(error),
                 },
             };
             failures = if partial.length > before { 1 } else { failures + 1 };
@@ -261,9 +261,9 @@ impl Registry {
         loop {
             let said = match tokio::time::timeout(self.waits.request, act()).await {
                 Ok(Ok(done)) => return Ok(done),
-                Ok(Err(error)) => match self.fate(error, what) {
-                    Fate::Again(said) => said,
-                    Fate::Final(error) => return Err(error),
+                Ok(Err(error)) => match self.classify(error, what) {
+                    RetryDecision::Again(said) => said,
+                    RetryDecision::Final(error) => return Err(error),
                 },
                 Err(_) => self.late(),
             };
@@ -284,21 +284,26 @@ impl Registry {
         ImageError::Unreachable { place, what: what.to_owned(), attempts, said }
     }
 
-    fn fate(&self, error: OciDistributionError, what: &str) -> Fate {
+    fn classify(&self, error: OciDistributionError, what: &str) -> RetryDecision {
         use OciDistributionError as E;
         let image = self.image.to_string();
         match self.sessions.take_refusal() {
-            Some((true, why)) => return Fate::Final(ImageError::NotReachable { image, why }),
-            Some((false, why)) => return Fate::Again(why),
+            Some((true, why)) => return RetryDecision::Final(ImageError::NotReachable { image, why }),
+            Some((false, why)) => return RetryDecision::Again(why),
             None => {}
         }
         let place = self.image.registry().to_owned();
         let unknown = |said: String| {
-            Fate::Final(ImageError::Unknown { image: image.clone(), place: place.clone(), said })
+            RetryDecision::Final(ImageError::Unknown { image: image.clone(), place: place.clone(), said })
         };
         let denied = |said: String| {
             let credentials = self.shown.clone();
-            Fate::Final(ImageError::Denied { image: image.clone(), place: place.clone(), credentials, said })
+            RetryDecision::Final(ImageError::Denied {
+                image: image.clone(),
+                place: place.clone(),
+                credentials,
+                said,
+            })
         };
         match error {
             E::RegistryError { envelope, .. } => {
@@ -309,7 +314,7 @@ impl Registry {
                     .collect();
                 let said = said.join(", ");
                 match envelope.errors.first().map(|error| &error.code) {
-                    Some(OciErrorCode::Toomanyrequests) => Fate::Again(said),
+                    Some(OciErrorCode::Toomanyrequests) => RetryDecision::Again(said),
                     Some(OciErrorCode::Unauthorized | OciErrorCode::Denied) => denied(said),
                     Some(
                         OciErrorCode::ManifestUnknown
@@ -318,7 +323,7 @@ impl Registry {
                         | OciErrorCode::BlobUnknown
                         | OciErrorCode::NameInvalid,
                     ) => unknown(said),
-                    _ => Fate::Final(ImageError::bad(what, said)),
+                    _ => RetryDecision::Final(ImageError::bad(what, said)),
                 }
             }
             E::ServerError { code, message, .. } => {
@@ -331,22 +336,24 @@ impl Registry {
                 match code {
                     404 => unknown(said),
                     401 | 403 => denied(said),
-                    408 | 429 | 500.. => Fate::Again(said),
-                    _ => Fate::Final(ImageError::bad(what, said)),
+                    408 | 429 | 500.. => RetryDecision::Again(said),
+                    _ => RetryDecision::Final(ImageError::bad(what, said)),
                 }
             }
             E::UnauthorizedError { .. } => denied("status 401".to_owned()),
             E::AuthenticationFailure(said) => denied(said.trim().chars().take(200).collect()),
             E::DigestError(DigestError::VerificationError { expected, actual }) => {
-                Fate::Final(ImageError::bad(what, format!("its digest is {actual}, not {expected}")))
+                RetryDecision::Final(ImageError::bad(what, format!("its digest is {actual}, not {expected}")))
             }
-            E::RequestError(error) if error.is_builder() => Fate::Final(ImageError::bad(what, chain(&error))),
-            E::RequestError(error) => Fate::Again(chain(&error)),
+            E::RequestError(error) if error.is_builder() => {
+                RetryDecision::Final(ImageError::bad(what, chain(&error)))
+            }
+            E::RequestError(error) => RetryDecision::Again(chain(&error)),
             E::IoError(error) => match error.get_ref().map(|inner| inner.is::<DigestError>()) {
-                Some(true) => Fate::Final(ImageError::bad(what, chain(&error))),
-                _ => Fate::Again(chain(&error)),
+                Some(true) => RetryDecision::Final(ImageError::bad(what, chain(&error))),
+                _ => RetryDecision::Again(chain(&error)),
             },
-            other => Fate::Final(ImageError::bad(what, chain(&other))),
+            other => RetryDecision::Final(ImageError::bad(what, chain(&other))),
         }
     }
 }

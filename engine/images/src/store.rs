@@ -165,7 +165,7 @@ impl Image {
 
 /// What the store knows of an image. Written before its layers are there, so that what is on its way is not taken for waste.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Record {
+struct ImageRecord {
     digest: Digest,
     /// Lowest first.
     diff_ids: Vec<Digest>,
@@ -367,9 +367,10 @@ impl ImageStore {
     }
 
     /// Writes the image's record and holds it, before anything of it is there.
-    async fn hold(&self, resolved: &Resolved) -> Result<(Record, File), ImageError> {
+    async fn hold(&self, resolved: &Resolved) -> Result<(ImageRecord, File), ImageError> {
         let diff_ids = resolved.layers.iter().map(|layer: &LayerOf| layer.diff_id.clone()).collect();
-        let record = Record { digest: resolved.digest.clone(), diff_ids, config: resolved.config.clone() };
+        let record =
+            ImageRecord { digest: resolved.digest.clone(), diff_ids, config: resolved.config.clone() };
         let global = lock_store(&self.shared.folder.global(), false).await?;
         let shared = self.shared.clone();
         blocking(move || {
@@ -381,7 +382,7 @@ impl ImageStore {
         .await
     }
 
-    fn image(&self, record: Record, layers: Vec<(PathBuf, Report)>, held: File) -> Image {
+    fn image(&self, record: ImageRecord, layers: Vec<(PathBuf, Report)>, held: File) -> Image {
         self.shared.image(record, layers, held)
     }
 }
@@ -406,7 +407,7 @@ impl Shared {
             .and_then(Weak::upgrade)
     }
 
-    fn image(&self, record: Record, layers: Vec<(PathBuf, Report)>, held: File) -> Image {
+    fn image(&self, record: ImageRecord, layers: Vec<(PathBuf, Report)>, held: File) -> Image {
         let (mut layers, reports): (Vec<_>, Vec<_>) = layers.into_iter().unzip();
         if layers.is_empty() {
             layers.push(self.folder.empty());

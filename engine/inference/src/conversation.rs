@@ -20,7 +20,7 @@ use espalier_core::failure::Failure;
 use espalier_core::host::{Branch, Conversation};
 use espalier_core::ledger::{BranchId, DriftKind};
 use espalier_core::trajectory::{ConversationLog, Turn};
-use prompt::{Known, Pending, Trouble};
+use prompt::{Known, Pending, PromptError};
 use sample::{Arrived, Waiting};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const BRANCHES_MAX: u32 = 256;
 
 /// A conversation with one model.
 #[derive(Clone)]
-pub(crate) struct Talk {
+pub(crate) struct ModelConversation {
     rollout: Arc<Shared>,
     model: Arc<Model>,
     tools: Arc<[Tool]>,
@@ -57,13 +57,13 @@ pub(crate) struct Talk {
     discarded: bool,
 }
 
-impl Talk {
+impl ModelConversation {
     pub(crate) async fn open(
         rollout: Arc<Shared>,
         model: Arc<Model>,
         messages: Vec<Message>,
         tools: Vec<Tool>,
-    ) -> Result<Talk, Failure> {
+    ) -> Result<ModelConversation, Failure> {
         for tool in &tools {
             let schema: Result<serde_json::Value, _> = serde_json::from_str(&tool.parameters);
             if let Err(error) = schema {
@@ -71,7 +71,7 @@ impl Talk {
             }
         }
         let branch = rollout.record().ledger(&model.name).open(&[]);
-        let mut talk = Talk {
+        let mut conversation = ModelConversation {
             branch,
             rollout,
             model,
@@ -89,17 +89,17 @@ impl Talk {
             counted: 0,
             discarded: false,
         };
-        talk.pending = talk.render(&messages).await?;
-        talk.log = talk.rollout.record().add_log(ConversationLog {
-            model: talk.model.name.clone(),
+        conversation.pending = conversation.render(&messages).await?;
+        conversation.log = conversation.rollout.record().add_log(ConversationLog {
+            model: conversation.model.name.clone(),
             opening: messages.clone(),
-            tools: talk.tools.to_vec(),
+            tools: conversation.tools.to_vec(),
             forked_from: None,
             inherited: 0,
             discarded: false,
         });
-        talk.messages = messages;
-        Ok(talk)
+        conversation.messages = messages;
+        Ok(conversation)
     }
 
     /// What stands before the next answer if `messages` are the history.
@@ -125,8 +125,8 @@ impl Talk {
         waiting.over();
         match pending {
             Ok(pending) => Ok(Some(Arc::new(pending))),
-            Err(Trouble::Failure(failure)) => Err(failure),
-            Err(Trouble::Tokenizer(error)) => Err(self.tokenizer_failure(&error)),
+            Err(PromptError::Failure(failure)) => Err(failure),
+            Err(PromptError::Tokenizer(error)) => Err(self.tokenizer_failure(&error)),
         }
     }
 
@@ -197,7 +197,7 @@ impl Talk {
     }
 
     /// A handle on the same past. `branch`: the fork of its own in the ledger.
-    fn forked(&self, branch: BranchId) -> Talk {
+    fn forked(&self, branch: BranchId) -> ModelConversation {
         let log = self.rollout.record().add_log(ConversationLog {
             model: self.model.name.clone(),
             opening: Vec::new(),
@@ -206,7 +206,7 @@ impl Talk {
             inherited: self.messages.len() as u32,
             discarded: false,
         });
-        Talk { branch, log, turn: None, ..self.clone() }
+        ModelConversation { branch, log, turn: None, ..self.clone() }
     }
 
     /// Adds an answer that has arrived. Nothing is awaited here, so it happens whole or not at all.
@@ -277,7 +277,7 @@ impl Talk {
 }
 
 #[async_trait]
-impl Conversation for Talk {
+impl Conversation for ModelConversation {
     async fn append(&mut self, messages: Vec<Message>) -> Result<(), Failure> {
         self.usable()?;
         if messages.is_empty() {
@@ -324,9 +324,9 @@ impl Conversation for Talk {
         for mut answer in arrived.drain(..) {
             answer.committed = true;
             let branch = self.rollout.record().ledger(&self.model.name).fork(stem);
-            let mut talk = self.forked(branch);
-            let completion = talk.adopt(answer);
-            branches.push(Branch { conversation: Box::new(talk), completion });
+            let mut conversation = self.forked(branch);
+            let completion = conversation.adopt(answer);
+            branches.push(Branch { conversation: Box::new(conversation), completion });
         }
         Ok(branches)
     }
@@ -348,14 +348,14 @@ impl Conversation for Talk {
     async fn rewrite(&mut self, messages: Vec<Message>) -> Result<(), Failure> {
         self.usable()?;
         // The new history is tried on a copy, so that a refusal leaves this one as it was.
-        let mut talk = self.clone();
-        talk.rewritten = self.answered > 0 || self.rewritten;
-        talk.known = still_known(&self.messages, &self.known, &messages);
-        talk.pending = talk.render(&messages).await?;
-        talk.answered = 0;
-        talk.turn = None;
-        talk.counted = 0;
-        talk.log = self.rollout.record().add_log(ConversationLog {
+        let mut conversation = self.clone();
+        conversation.rewritten = self.answered > 0 || self.rewritten;
+        conversation.known = still_known(&self.messages, &self.known, &messages);
+        conversation.pending = conversation.render(&messages).await?;
+        conversation.answered = 0;
+        conversation.turn = None;
+        conversation.counted = 0;
+        conversation.log = self.rollout.record().add_log(ConversationLog {
             model: self.model.name.clone(),
             opening: messages.clone(),
             tools: self.tools.to_vec(),
@@ -363,8 +363,8 @@ impl Conversation for Talk {
             inherited: 0,
             discarded: false,
         });
-        talk.messages = messages;
-        *self = talk;
+        conversation.messages = messages;
+        *self = conversation;
         Ok(())
     }
 

@@ -190,11 +190,11 @@ impl EmbeddedOptions {
 pub struct Embedded {
     options: EmbeddedOptions,
     /// Held while the server starts, so that those who ask meanwhile wait for the one start.
-    state: Mutex<State>,
+    state: Mutex<ServerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ServerState {
     running: Option<Running>,
     /// When it was started, within the window.
     starts: VecDeque<Instant>,

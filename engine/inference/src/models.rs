@@ -13,7 +13,7 @@ pub use health::Gone;
 pub use open::OpenError;
 
 use crate::config::{History, ModelConfig, TemplateSource};
-use crate::conversation::Talk;
+use crate::conversation::ModelConversation;
 use crate::endpoint::{Endpoint, EndpointInfo};
 use crate::template::{Template, TemplateError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
@@ -126,12 +126,12 @@ pub struct RolloutModels {
 /// What the conversations of one attempt have in common.
 pub(crate) struct Shared {
     pub(crate) context: RolloutContext,
-    record: Mutex<Record>,
+    record: Mutex<AttemptLog>,
 }
 
 /// What an attempt has recorded so far.
 #[derive(Default)]
-pub(crate) struct Record {
+pub(crate) struct AttemptLog {
     ledgers: BTreeMap<String, Ledger>,
     pub(crate) transcript: Transcript,
     pub(crate) model_time: Duration,
@@ -145,7 +145,7 @@ pub(crate) struct Record {
     next_call: u64,
 }
 
-impl Record {
+impl AttemptLog {
     pub(crate) fn ledger(&mut self, model: &str) -> &mut Ledger {
         if !self.ledgers.contains_key(model) {
             self.ledgers.insert(model.to_owned(), Ledger::new());
@@ -168,7 +168,7 @@ impl Record {
 }
 
 impl Shared {
-    pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
+    pub(crate) fn record(&self) -> MutexGuard<'_, AttemptLog> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -245,8 +245,9 @@ impl Models for RolloutModels {
             let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(Failure::Invalid(format!("no model is called {model:?}; the experiment has {has}")));
         };
-        let talk = Talk::open(self.shared.clone(), found.clone(), messages, tools).await?;
-        Ok(Box::new(talk))
+        let conversation =
+            ModelConversation::open(self.shared.clone(), found.clone(), messages, tools).await?;
+        Ok(Box::new(conversation))
     }
 
     /// Where it waited for the policy's server, the policy is lost: nobody else has kept the harness waiting.

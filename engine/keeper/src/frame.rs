@@ -52,13 +52,13 @@ pub fn line(value: &impl Serialize) -> Result<Vec<u8>, FrameError> {
 
 /// What has come over a connection and was not looked at yet.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct ReceiveBuffer {
     bytes: Vec<u8>,
     /// Those before it are done with.
     from: usize,
 }
 
-impl Heard {
+impl ReceiveBuffer {
     /// More has come.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.from > 0 {
@@ -110,7 +110,7 @@ mod tests {
         let mut sent = line(&"hello").unwrap();
         sent.extend(texts.iter().flat_map(|text| frame(text, 100).unwrap()));
         for piece in 1..=sent.len() {
-            let (mut heard, mut found) = (Heard::default(), Vec::new());
+            let (mut heard, mut found) = (ReceiveBuffer::default(), Vec::new());
             let mut greeted = false;
             for bytes in sent.chunks(piece) {
                 heard.push(bytes);
@@ -134,10 +134,10 @@ mod tests {
         assert_eq!(error, "it has 102 bytes, the most is 100");
         assert!(frame(&long, 102).is_ok());
         assert!(line(&"x".repeat(LINE_BYTES_MAX)).is_err());
-        let mut heard = Heard::default();
+        let mut heard = ReceiveBuffer::default();
         heard.push(&u32::MAX.to_be_bytes());
         assert!(heard.frame().is_err());
-        let mut heard = Heard::default();
+        let mut heard = ReceiveBuffer::default();
         heard.push(&vec![b'x'; LINE_BYTES_MAX + 1]);
         assert!(heard.line().is_err());
     }

@@ -4,22 +4,22 @@
 //! If it is killed itself, sandboxes go on; the next keeper finds them by what is written down, and nothing by a process id
 //! alone.
 
-mod birth;
 mod cgroups;
-mod doors;
 mod home;
 mod kernel;
 mod line;
+mod listeners;
 mod pool;
 mod promises;
 mod root;
 mod seccomp;
-mod yard;
+mod spawn;
+mod table;
 
-use crate::wire::{Answer, Hello, Refusal, RefusalKind, Request, Said, VERSION, What};
-use doors::Doors;
+use crate::wire::{Answer, Hello, KeeperMessage, Operation, Refusal, RefusalKind, Request, VERSION};
 use home::Home;
-use line::{Line, Wish};
+use line::{Incoming, Line};
+use listeners::EgressListeners;
 use rustix::event::epoll;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use yard::{Notice, Yard};
+use table::{Notice, SandboxTable};
 
 /// A keeper without sandboxes and engines ends after this long.
 const IDLE: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// Tokens of connections; those of sandboxes are below.
 const LINES: u64 = 1 << 48;
 /// Token of the door for engines.
-const DOOR: u64 = u64::MAX;
+const LISTENER: u64 = u64::MAX;
 
 /// What a keeper is started with.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ struct Settings {
 
 /// Whom to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asker {
+struct Requester {
     line: u64,
     number: u64,
 }
@@ -76,21 +76,21 @@ fn run(settings: &Settings) -> Result<(), String> {
     let agent = rustix::fs::openat(CWD, &settings.agent, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let agent = agent.map_err(|error| format!("the agent {}: {error}", settings.agent.display()))?;
     let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| format!("epoll: {error}"))?;
-    let door_path = home.folder.join("keeper.sock");
-    let yard = Yard::open(home, agent)?;
-    let door = listen(&door_path)?;
+    let socket_path = home.folder.join("keeper.sock");
+    let table = SandboxTable::open(home, agent)?;
+    let listener = listen(&socket_path)?;
     let mut keeper = Keeper {
-        yard,
+        table,
         events,
-        door,
+        listener,
         lines: HashMap::new(),
         next_line: LINES,
-        doors: Doors::default(),
+        listeners: EgressListeners::default(),
         idle: Instant::now(),
     };
     let kept = keeper.keep();
-    let _ = std::fs::remove_file(&door_path);
-    keeper.yard.retire();
+    let _ = std::fs::remove_file(&socket_path);
+    keeper.table.retire();
     kept.map_err(|error| format!("epoll: {error}"))
 }
 
@@ -127,36 +127,36 @@ fn listen(path: &Path) -> Result<UnixListener, String> {
 }
 
 struct Keeper {
-    yard: Yard,
+    table: SandboxTable,
     events: OwnedFd,
-    door: UnixListener,
+    listener: UnixListener,
     lines: HashMap<u64, Line>,
     next_line: u64,
     /// Who carries which sandbox's way out.
-    doors: Doors,
+    listeners: EgressListeners,
     /// Since when there is nothing to do.
     idle: Instant,
 }
 
 impl Keeper {
     fn keep(&mut self) -> rustix::io::Result<()> {
-        self.door
+        self.listener
             .set_nonblocking(true)
             .map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))?;
-        watch(&self.events, self.door.as_fd(), DOOR)?;
-        for (token, descriptor) in self.yard.watched() {
+        watch(&self.events, self.listener.as_fd(), LISTENER)?;
+        for (token, descriptor) in self.table.watched() {
             watch(&self.events, descriptor, token)?;
         }
         loop {
-            if !self.yard.is_empty() || !self.lines.is_empty() {
+            if !self.table.is_empty() || !self.lines.is_empty() {
                 self.idle = Instant::now();
             }
-            if self.yard.is_empty() && self.idle.elapsed() >= IDLE {
+            if self.table.is_empty() && self.idle.elapsed() >= IDLE {
                 return Ok(());
             }
-            let wait = match (self.yard.has_unfinished(), self.yard.is_empty()) {
+            let wait = match (self.table.has_unfinished(), self.table.is_empty()) {
                 (true, _) => TICK,
-                (false, false) => yard::LOOK_BELOW_EVERY,
+                (false, false) => table::LOOK_BELOW_EVERY,
                 (false, true) => Duration::from_secs(1),
             };
             let timeout = rustix::time::Timespec::try_from(wait).ok();
@@ -167,18 +167,18 @@ impl Keeper {
             };
             for token in happened {
                 match token {
-                    DOOR => self.admit(),
+                    LISTENER => self.admit(),
                     LINES.. => self.listen(token),
                     _ => {
-                        let notices = self.yard.happened(token);
+                        let notices = self.table.happened(token);
                         self.tell(notices);
                     }
                 }
             }
-            let notices = self.yard.tick();
+            let notices = self.table.tick();
             self.tell(notices);
             self.forget_lines();
-            self.lend_doors();
+            self.grant_listeners();
             self.watch_lines();
         }
     }
@@ -188,7 +188,7 @@ impl Keeper {
         let over = self.lines.extract_if(|_, line| line.is_over());
         for token in over.map(|(token, _)| token).collect::<Vec<_>>() {
             // Closing has taken it out of the set.
-            self.yard.abandon(token);
+            self.table.abandon(token);
         }
     }
 
@@ -207,7 +207,7 @@ impl Keeper {
     }
 
     fn admit(&mut self) {
-        while let Ok((stream, _)) = self.door.accept() {
+        while let Ok((stream, _)) = self.listener.accept() {
             let Ok(line) = Line::new(stream) else { continue };
             let token = self.next_line;
             self.next_line += 1;
@@ -221,14 +221,16 @@ impl Keeper {
         if let Some(line) = self.lines.get_mut(&token) {
             line.go_on();
         }
-        while let Some(wish) = self.lines.get_mut(&token).and_then(Line::wish) {
-            let notices = match wish {
-                Wish::Request(Request { number, what }) => self.serve(Asker { line: token, number }, what),
-                Wish::Unreadable(number, refusal) => {
-                    vec![Notice::Answer(Asker { line: token, number }, Err(refusal))]
+        while let Some(incoming) = self.lines.get_mut(&token).and_then(Line::incoming) {
+            let notices = match incoming {
+                Incoming::Request(Request { number, what }) => {
+                    self.serve(Requester { line: token, number }, what)
                 }
-                Wish::Hello(number) => {
-                    let said = Said::Answer { number, answer: Ok(Answer::Hello(self.hello())) };
+                Incoming::Unreadable(number, refusal) => {
+                    vec![Notice::Answer(Requester { line: token, number }, Err(refusal))]
+                }
+                Incoming::Hello(number) => {
+                    let said = KeeperMessage::Answer { number, answer: Ok(Answer::Hello(self.hello())) };
                     if let Some(line) = self.lines.get_mut(&token) {
                         line.greet(&said);
                     }
@@ -240,19 +242,19 @@ impl Keeper {
     }
 
     fn hello(&self) -> Hello {
-        Hello { version: VERSION, pid: std::process::id(), abilities: self.yard.abilities() }
+        Hello { version: VERSION, pid: std::process::id(), abilities: self.table.abilities() }
     }
 
-    fn serve(&mut self, asker: Asker, what: What) -> Vec<Notice> {
+    fn serve(&mut self, requester: Requester, what: Operation) -> Vec<Notice> {
         let answer = match what {
-            What::Hello => Ok(Answer::Hello(self.hello())),
-            What::Create(order) => {
-                if let Some(notices) = self.yard.ordered_before(&order, asker) {
+            Operation::Hello => Ok(Answer::Hello(self.hello())),
+            Operation::Create(order) => {
+                if let Some(notices) = self.table.ordered_before(&order, requester) {
                     return notices;
                 }
-                let watched = match self.yard.create(*order, asker) {
+                let watched = match self.table.create(*order, requester) {
                     Ok(watched) => watched,
-                    Err(refusal) => return vec![Notice::Answer(asker, Err(refusal))],
+                    Err(refusal) => return vec![Notice::Answer(requester, Err(refusal))],
                 };
                 for (token, descriptor) in watched {
                     if let Err(error) = watch(&self.events, descriptor, token) {
@@ -261,69 +263,69 @@ impl Keeper {
                 }
                 return Vec::new();
             }
-            What::Delete(id) => return self.yard.delete(&id, asker),
-            What::List { after, brief } => Ok(Answer::Sandboxes(self.yard.list(&after, brief))),
-            What::Find(id) => Ok(Answer::Found(self.yard.find(&id).map(Box::new))),
-            What::Checkpoint { sandbox, checkpoint } => {
-                self.yard.checkpoint(&sandbox, &checkpoint).map(|made| Answer::Checkpoint(Box::new(made)))
+            Operation::Delete(id) => return self.table.delete(&id, requester),
+            Operation::List { after, brief } => Ok(Answer::Sandboxes(self.table.list(&after, brief))),
+            Operation::Find(id) => Ok(Answer::Found(self.table.find(&id).map(Box::new))),
+            Operation::Checkpoint { sandbox, checkpoint } => {
+                self.table.checkpoint(&sandbox, &checkpoint).map(|made| Answer::Checkpoint(Box::new(made)))
             }
-            What::Checkpoints { after, brief } => {
-                Ok(Answer::Checkpoints(self.yard.checkpoints(&after, brief)))
+            Operation::Checkpoints { after, brief } => {
+                Ok(Answer::Checkpoints(self.table.checkpoints(&after, brief)))
             }
-            What::FindCheckpoint(id) => {
-                self.yard.find_checkpoint(&id).map(|found| Answer::FoundCheckpoint(found.map(Box::new)))
+            Operation::FindCheckpoint(id) => {
+                self.table.find_checkpoint(&id).map(|found| Answer::FoundCheckpoint(found.map(Box::new)))
             }
-            What::DeleteCheckpoint(id) => self.yard.delete_checkpoint(&id).map(|()| Answer::Done),
-            What::Suspend { sandbox, stop } => self.yard.suspend(&sandbox, stop).map(|()| Answer::Done),
-            What::Label { sandbox, labels } => self.yard.label(&sandbox, labels).map(|()| Answer::Done),
-            What::Door(id) => {
+            Operation::DeleteCheckpoint(id) => self.table.delete_checkpoint(&id).map(|()| Answer::Done),
+            Operation::Suspend { sandbox, stop } => self.table.suspend(&sandbox, stop).map(|()| Answer::Done),
+            Operation::Label { sandbox, labels } => self.table.label(&sandbox, labels).map(|()| Answer::Done),
+            Operation::EgressListener(id) => {
                 // The owner of a connection that is gone does not stand in the way.
                 self.forget_lines();
-                self.lend_doors();
-                if !self.doors.ask(&id, asker) {
-                    return vec![Notice::Answer(asker, Ok(Answer::Later))];
+                self.grant_listeners();
+                if !self.listeners.ask(&id, requester) {
+                    return vec![Notice::Answer(requester, Ok(Answer::Later))];
                 }
-                self.pass_door(asker, &id);
+                self.pass_listener(requester, &id);
                 return Vec::new();
             }
         };
-        vec![Notice::Answer(asker, answer)]
+        vec![Notice::Answer(requester, answer)]
     }
 
     /// Doors whose connection has been closed go to whoever waits for them.
-    fn lend_doors(&mut self) {
+    fn grant_listeners(&mut self) {
         let lines = &self.lines;
-        for (id, asker) in self.doors.given_back(|line| lines.contains_key(&line)) {
-            self.pass_door(asker, &id);
+        for (id, requester) in self.listeners.given_back(|line| lines.contains_key(&line)) {
+            self.pass_listener(requester, &id);
         }
     }
 
     /// The answer and the socket go in one message.
-    fn pass_door(&mut self, asker: Asker, id: &str) {
-        let Some(line) = self.lines.get_mut(&asker.line) else { return };
-        let Some(door) = self.yard.door(id) else {
+    fn pass_listener(&mut self, requester: Requester, id: &str) {
+        let Some(line) = self.lines.get_mut(&requester.line) else { return };
+        let Some(listener) = self.table.egress_listener(id) else {
             let refusal = Refusal::new(RefusalKind::Unknown, format!("sandbox {id} has no proxy"));
-            line.say(&Said::Answer { number: asker.number, answer: Err(refusal) });
+            line.say(&KeeperMessage::Answer { number: requester.number, answer: Err(refusal) });
             return;
         };
-        let said = Said::Answer { number: asker.number, answer: Ok(Answer::Done) };
-        line.pass(&said, door.as_fd());
+        let said = KeeperMessage::Answer { number: requester.number, answer: Ok(Answer::Done) };
+        line.pass(&said, listener.as_fd());
     }
 
     fn tell(&mut self, notices: Vec<Notice>) {
         for notice in notices {
             match notice {
-                Notice::Answer(asker, answer) => {
-                    let said = Said::Answer { number: asker.number, answer };
-                    if let Some(line) = self.lines.get_mut(&asker.line) {
+                Notice::Answer(requester, answer) => {
+                    let said = KeeperMessage::Answer { number: requester.number, answer };
+                    if let Some(line) = self.lines.get_mut(&requester.line) {
                         line.say(&said);
                     }
                 }
                 Notice::Ended { sandbox, how } => {
-                    let said = Said::Ended { sandbox, how };
+                    let said = KeeperMessage::Ended { sandbox, how };
                     // Who holds a door hears of nothing else there.
                     for (token, line) in &mut self.lines {
-                        if !self.doors.is_asked_by(*token) {
+                        if !self.listeners.is_asked_by(*token) {
                             line.say(&said);
                         }
                     }
@@ -333,9 +335,9 @@ impl Keeper {
     }
 }
 
-/// One message with descriptors, as [`What::Door`] is answered.
+/// One message with descriptors, as [`Operation::EgressListener`] is answered.
 pub fn receive(line: BorrowedFd<'_>) -> std::io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    Ok(birth::receive(line, rustix::net::RecvFlags::empty())?)
+    Ok(spawn::receive(line, rustix::net::RecvFlags::empty())?)
 }
 
 fn watch(events: &OwnedFd, descriptor: BorrowedFd<'_>, token: u64) -> rustix::io::Result<()> {

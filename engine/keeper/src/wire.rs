@@ -1,6 +1,6 @@
 //! What engine and keeper say to each other: JSON texts over a Unix socket. Plain data, known to both.
 //!
-//! A connection begins with one line from each side, [`What::Hello`] and [`Answer::Hello`], which every version writes in the same
+//! A connection begins with one line from each side, [`Operation::Hello`] and [`Answer::Hello`], which every version writes in the same
 //! way: so versions that differ find that out. After it come frames, see [`super::frame`].
 //!
 //! Sizes: a record is at most [`RECORD_BYTES_MAX`] and a page of records little more, the environment of a sandbox travels alone;
@@ -31,13 +31,13 @@ pub struct Request {
     /// Chosen by the engine, new for each request of a connection.
     pub number: u64,
     /// What is wanted.
-    pub what: What,
+    pub what: Operation,
 }
 
 /// What the engine may want.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum Operation {
     /// Who is there.
     Hello,
     /// Make a sandbox; answered when its agent takes calls.
@@ -89,13 +89,14 @@ pub enum What {
     },
     /// The socket that an allow-listed sandbox's proxy listens on: passed with the answer. It is lent to one connection, until
     /// that is closed; whoever asks meanwhile hears [`Answer::Later`], and has a second answer when their turn comes.
-    Door(String),
+    #[serde(rename = "door")]
+    EgressListener(String),
 }
 
 /// From the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Said {
+pub enum KeeperMessage {
     /// To a request.
     Answer {
         /// Of the request.
@@ -358,7 +359,7 @@ pub const PROXY_PORT: u16 = 3128;
 
 /// A sandbox as it is written down: in its folder before it is begun, and again when it runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Record {
+pub struct SandboxRecord {
     /// What was ordered.
     pub order: Order,
     /// Seconds since 1970.
@@ -431,7 +432,7 @@ pub struct Abilities {
 
 impl Abilities {
     /// The remedy, where this one does not hold.
-    pub fn lacking(&self, wanted: &str) -> Option<String> {
+    pub fn missing(&self, wanted: &str) -> Option<String> {
         match self.promises.get(wanted) {
             Some(Ok(())) => None,
             Some(Err(remedy)) => Some(remedy.clone()),

@@ -360,7 +360,7 @@ impl Shared {
             }
         }
         let started = Instant::now();
-        let mut given_up = GivenUp { shared: self, name, armed: true };
+        let mut given_up = NoteOnDrop { shared: self, name, armed: true };
         let shared = Arc::clone(self);
         let result = self
             .spawn(move |instance| {
@@ -456,13 +456,13 @@ impl Shared {
 }
 
 /// Notes a call whose caller left before it was ready.
-struct GivenUp<'a> {
+struct NoteOnDrop<'a> {
     shared: &'a Shared,
     name: &'static str,
     armed: bool,
 }
 
-impl Drop for GivenUp<'_> {
+impl Drop for NoteOnDrop<'_> {
     fn drop(&mut self) {
         if self.armed {
             self.shared.records().given_up = Some(self.name);

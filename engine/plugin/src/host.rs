@@ -230,13 +230,13 @@ impl Inner {
         let schema_error = |reason| PluginError::Schema { path: path.clone(), reason };
         let described = self.describe(instance_pre, world, places, &path, &digest).await;
         let schema = described.map_err(|problem| match problem {
-            Undescribed::Exports(error) => PluginError::Compile {
+            DescribeError::Exports(error) => PluginError::Compile {
                 path: path.clone(),
                 reason: format!(
                     "its exports are not those of the world {world} of this engine: {error}; rebuild the plugin against wit/"
                 ),
             },
-            Undescribed::Schema(reason) => schema_error(reason),
+            DescribeError::Schema(reason) => schema_error(reason),
         })?;
         let schema: serde_json::Value =
             serde_json::from_str(&schema).map_err(|error| schema_error(format!("is no JSON: {error}")))?;
@@ -315,7 +315,7 @@ impl Inner {
         places: u32,
         path: &Path,
         digest: &str,
-    ) -> Result<String, Undescribed> {
+    ) -> Result<String, DescribeError> {
         let place = self.places.take(places).await;
         let alias = crate::plugin::name_of(path);
         let mut store = self.closed_store(alias, digest, "while it describes its settings");
@@ -325,7 +325,7 @@ impl Inner {
             let described = async {
                 let instance = pre.instantiate_async(&mut store).await?;
                 if let Err(error) = check_exports(&pre, world, &mut store, &instance) {
-                    return Ok(Err(Undescribed::Exports(format!("{error:#}"))));
+                    return Ok(Err(DescribeError::Exports(format!("{error:#}"))));
                 }
                 let interface = instance.get_export_index(&mut store, None, &configurable);
                 let function = interface
@@ -337,7 +337,7 @@ impl Inner {
             }
             .await;
             described.unwrap_or_else(|error| {
-                Err(Undescribed::Schema(trap::report(&error, store.data(), "settings-schema").text))
+                Err(DescribeError::Schema(trap::report(&error, store.data(), "settings-schema").text))
             })
         };
         // The place outlives the instance, which `call` drops.
@@ -346,7 +346,7 @@ impl Inner {
             call.await
         };
         self.spawn(cpu, call).await.unwrap_or_else(|error| {
-            Err(Undescribed::Schema(format!("the host's own code panicked: {error}")))
+            Err(DescribeError::Schema(format!("the host's own code panicked: {error}")))
         })
     }
 
@@ -397,7 +397,7 @@ impl Inner {
 }
 
 /// Why a component does not describe its settings.
-enum Undescribed {
+enum DescribeError {
     /// Its exports have other types than the world's.
     Exports(String),
     /// `settings-schema` failed.

@@ -135,7 +135,7 @@ async fn a_world_that_moved_unseen_is_not_played_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closing_is_bounded_and_its_faults_harm_nobody() {
+async fn closing_is_bounded_and_its_faults_end_nothing() {
     for fault in ["panic", "loop"] {
         let meter = Arc::new(Meter::new(Limits { guest_cpu: Duration::from_millis(50), ..short() }));
         let world = environment(json!({ "fault": fault, "at": "close" }), &meter).await;

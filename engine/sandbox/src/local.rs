@@ -14,7 +14,7 @@ use crate::backend::{Backend, Checkpoint, Ended, Order, Placed};
 use crate::error::SandboxError;
 use async_trait::async_trait;
 use base::Bases;
-use egress::Egresses;
+use egress::EgressProxies;
 use espalier_core::sandbox::{Network, check_environment};
 use espalier_images::{Image, ImageOptions, ImageStore, Stop, Written};
 use espalier_keeper::wire::{self, PROXY_PORT};
@@ -40,7 +40,7 @@ pub struct Local {
 struct Shared {
     machine: Machine,
     bases: Bases,
-    egresses: Egresses,
+    egresses: EgressProxies,
     /// Images of sandboxes that this engine made: their layers are not given up while they run.
     images: Mutex<HashMap<String, Image>>,
 }
@@ -55,7 +55,7 @@ impl Local {
     /// The same over a keeper, with images in a folder.
     pub fn over(machine: Machine, images: &Path, options: ImageOptions) -> Local {
         let ended = machine.ended();
-        let (bases, egresses) = (Bases::new(images, options), Egresses::default());
+        let (bases, egresses) = (Bases::new(images, options), EgressProxies::default());
         let shared = Arc::new(Shared { machine, bases, egresses, images: Mutex::default() });
         // Ends when the backend does: it holds no strong reference to it.
         tokio::spawn(forget_ended(Arc::downgrade(&shared), ended));

@@ -83,11 +83,11 @@ impl std::fmt::Debug for Opened {
 pub struct RolloutSandboxes {
     provider: Arc<dyn Provider>,
     blobs: Arc<dyn Blobs>,
-    state: Mutex<State>,
+    state: Mutex<MachinesState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MachinesState {
     machines: BTreeMap<String, Arc<OnceCell<Arc<Machine>>>>,
     /// Names whose last opening failed for infrastructure, and why.
     unopened: BTreeMap<String, String>,
@@ -113,7 +113,7 @@ impl RolloutSandboxes {
         gone.chain(unopened).next().map(Lost::Infrastructure)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, MachinesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

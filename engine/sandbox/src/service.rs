@@ -294,9 +294,9 @@ impl Sandboxes {
 
     /// Ends all that bear these labels, as what an engine left that was killed; says how many.
     pub async fn reclaim(&self, labels: &BTreeMap<String, String>) -> Result<usize, SandboxError> {
-        let bears =
+        let is_labelled =
             |placed: &Placed| labels.iter().all(|(name, value)| placed.labels.get(name) == Some(value));
-        let found: Vec<Placed> = self.shared.backend.list().await?.into_iter().filter(bears).collect();
+        let found: Vec<Placed> = self.shared.backend.list().await?.into_iter().filter(is_labelled).collect();
         for placed in &found {
             self.delete(&placed.id).await?;
         }

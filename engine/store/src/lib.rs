@@ -50,6 +50,8 @@ pub use query::{
 };
 pub use requests::ApiRequest;
 pub use resume::{AttemptProgress, AttemptResult, AttemptState, GroupProgress, RolloutProgress};
-pub use run::{AttemptEnd, AttemptStarted, DoAgain, Fate, GroupClosed, GroupOpened, RunState, RunWriter};
+pub use run::{
+    AttemptEnd, AttemptStarted, Finality, GroupClosed, GroupOpened, GroupReopened, RunState, RunWriter,
+};
 pub use store::Store;
 pub use url::{DEFAULT_FOLDER, StoreUrl};

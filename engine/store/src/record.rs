@@ -1,7 +1,7 @@
 //! The form in which an attempt's record is kept: msgpack with field names, in a zstd frame with its checksum.
 
 use crate::error::StoreError;
-use espalier_core::trajectory::Record;
+use espalier_core::trajectory::AttemptRecord;
 use std::io::{Read, Write};
 
 /// Fast, and within a few percent of the slower levels on token arrays.
@@ -9,7 +9,7 @@ const LEVEL: i32 = 3;
 /// A record that unpacks to more is taken for damaged.
 const RECORD_BYTES_MAX: u64 = 4 << 30;
 
-pub(crate) fn write(record: &Record) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn write(record: &AttemptRecord) -> Result<Vec<u8>, StoreError> {
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| StoreError::Failed {
         place: format!("record of {}", record.trajectory.traj_id),
         source,
@@ -25,7 +25,7 @@ pub(crate) fn write(record: &Record) -> Result<Vec<u8>, StoreError> {
     pack().map_err(|error: std::io::Error| failed(error.into()))
 }
 
-pub(crate) fn read(traj_id: &str, bytes: &[u8]) -> Result<Record, StoreError> {
+pub(crate) fn read(traj_id: &str, bytes: &[u8]) -> Result<AttemptRecord, StoreError> {
     let damaged = |text: String| StoreError::Damaged { place: format!("record of {traj_id}"), text };
     let mut plain = Vec::new();
     zstd::Decoder::new(bytes)

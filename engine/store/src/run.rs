@@ -8,7 +8,7 @@ use crate::write::{Ended, Write};
 use crate::{ids, record};
 use espalier_core::meter::Meter;
 use espalier_core::samples::GroupStatus;
-use espalier_core::trajectory::Record;
+use espalier_core::trajectory::AttemptRecord;
 use sqlx::Row;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ pub struct AttemptStarted {
 
 /// Whether an attempt is the rollout's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Finality {
     /// It is. A rollout has one.
     Final,
     /// Another attempt follows, now or when the run is resumed; its tokens are dropped.
@@ -118,9 +118,9 @@ pub enum Fate {
 #[derive(Clone, Debug)]
 pub struct AttemptEnd {
     /// All that is kept of it. Its `traj_id` names the attempt.
-    pub record: Record,
+    pub record: AttemptRecord,
     /// Whether it is the rollout's result.
-    pub fate: Fate,
+    pub finality: Finality,
     /// Blobs it may read, from [`RolloutBlobs::issued`].
     pub blobs: Vec<IssuedBlob>,
     /// Now, ms since 1970.
@@ -129,7 +129,7 @@ pub struct AttemptEnd {
 
 /// Parts of a group that are done again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DoAgain {
+pub struct GroupReopened {
     /// The group: open, or failed; it is open from then on.
     pub group_index: u64,
     /// Rollouts whose results have no reward: they become attempts that others follow.
@@ -236,8 +236,8 @@ impl RunWriter {
     }
 
     /// Does parts of a failed or open group again, with these plugins.
-    pub async fn do_again(&self, again: DoAgain) -> Result<(), StoreError> {
-        self.write(Write::DoAgain(Box::new(again))).await
+    pub async fn do_again(&self, again: GroupReopened) -> Result<(), StoreError> {
+        self.write(Write::GroupReopened(Box::new(again))).await
     }
 
     /// Keeps the record of a result that had no reward and was scored again, in the place of the one it had.

@@ -9,7 +9,7 @@ mod apply;
 use crate::blobs::IssuedBlob;
 use crate::database::{Database, is_transient};
 use crate::error::StoreError;
-use crate::run::{AttemptEnd, AttemptStarted, DoAgain, Fate, GroupClosed, GroupOpened, RunState};
+use crate::run::{AttemptEnd, AttemptStarted, Finality, GroupClosed, GroupOpened, GroupReopened, RunState};
 use crate::words;
 use espalier_core::samples::{ExcludedHow, Timing, TokenSums};
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +34,7 @@ pub(crate) enum Write {
     AttemptStarted(Box<AttemptStarted>),
     AttemptEnded(Box<Ended>),
     CloseGroup(Box<GroupClosed>),
-    DoAgain(Box<DoAgain>),
+    GroupReopened(Box<GroupReopened>),
     AttemptScored(Box<Ended>),
     AbandonResult { group_index: u64, rollout_index: u32 },
     AnswerCommand { command_id: i64, answer: String, paused: Option<bool> },
@@ -82,9 +82,9 @@ impl Ended {
             record.transcript.turns.iter().filter(|turn| own.contains(&turn.call_id.as_str())).count();
         Ended {
             traj_id: trajectory.traj_id.clone(),
-            state: match end.fate {
-                Fate::Final => "final",
-                Fate::Abandoned => "abandoned",
+            state: match end.finality {
+                Finality::Final => "final",
+                Finality::Abandoned => "abandoned",
             },
             ended_ms: end.ended_ms,
             status: trajectory.status.as_str(),

@@ -18,7 +18,7 @@ mod patch;
 mod python;
 mod version;
 
-pub use draft::{Draft, PYTHON, Refusal, Release, SourceFile, Tree, WORKDIR, Wishes};
+pub use draft::{Draft, DraftOptions, PYTHON, Refusal, Release, SourceFile, Tree, WORKDIR};
 pub use expect::Expected;
 pub use image::ImageOrder;
 pub use manifest::{Library, Manifest, ManifestError, is_name};
@@ -222,11 +222,11 @@ impl Work {
         library: &str,
         releases: &[Release; 2],
         requires: &[String],
-        wishes: &Wishes,
+        options: &DraftOptions,
         folders: &Folders,
     ) -> Result<Work, SdistError> {
         let [old, new] = releases;
-        let draft = Draft::new(library, old, new, wishes)?;
+        let draft = Draft::new(library, old, new, options)?;
         let mut requires = requires.to_vec();
         requires.sort();
         requires.dedup();

@@ -34,7 +34,7 @@ pub struct Turn {
 }
 
 /// How the shell came back.
-enum Back {
+enum ShellReturn {
     Status(i32),
     Ended,
 }
@@ -87,7 +87,7 @@ async fn run(agent: &Arc<Agent>, job: &Arc<Job>, shell: &Arc<Shell>, turn: &Turn
         if back.is_none() {
             unkillable = shell.tree.kill(&[]).await;
             shell.until_ended().await;
-            back = Some(Back::Ended);
+            back = Some(ShellReturn::Ended);
         }
     }
     keepers.clear();
@@ -95,7 +95,7 @@ async fn run(agent: &Arc<Agent>, job: &Arc<Job>, shell: &Arc<Shell>, turn: &Turn
     job::drain(agent, job, &pipes, turn.times.drain).await;
     let memory_kills = agent.memory_kills(&shell.tree).saturating_sub(kills_before);
     let status = match back {
-        Some(Back::Status(status)) => Some(status),
+        Some(ShellReturn::Status(status)) => Some(status),
         _ => None,
     };
     let outcome = match status {
@@ -116,7 +116,7 @@ async fn run(agent: &Arc<Agent>, job: &Arc<Job>, shell: &Arc<Shell>, turn: &Turn
 }
 
 /// Says the line and hears the answer, unless the shell ends.
-async fn talk(shell: &Shell, progress: &mut Progress, line: &[u8], token: &str) -> Back {
+async fn talk(shell: &Shell, progress: &mut Progress, line: &[u8], token: &str) -> ShellReturn {
     let mut said = 0;
     let exchange = async {
         // Bytes that were written stay counted when this is given up on.
@@ -134,8 +134,8 @@ async fn talk(shell: &Shell, progress: &mut Progress, line: &[u8], token: &str) 
     };
     tokio::select! {
         biased;
-        status = exchange => Back::Status(status),
-        _ = shell.until_ended() => Back::Ended,
+        status = exchange => ShellReturn::Status(status),
+        _ = shell.until_ended() => ShellReturn::Ended,
     }
 }
 
@@ -167,7 +167,12 @@ async fn hear(shell: &Shell, progress: &mut Progress, token: &str) -> i32 {
 
 /// Interrupts the shell and what the script started, until the shell says that it is done with the script. It is never made to
 /// go on with the script: where interrupts do not help, it has to end.
-async fn give_up(shell: &Shell, progress: &mut Progress, token: &str, before: &[Member]) -> Option<Back> {
+async fn give_up(
+    shell: &Shell,
+    progress: &mut Progress,
+    token: &str,
+    before: &[Member],
+) -> Option<ShellReturn> {
     let deadline = Instant::now() + GIVE_UP_MAX;
     while Instant::now() < deadline {
         // The shell first: it takes a child's death by this signal for its own.
@@ -183,10 +188,10 @@ async fn give_up(shell: &Shell, progress: &mut Progress, token: &str, before: &[
                 if let Ok(status) = status {
                     // What it left running belongs to what took too long.
                     shell.tree.kill(before).await;
-                    return Some(Back::Status(status));
+                    return Some(ShellReturn::Status(status));
                 }
             }
-            _ = shell.until_ended() => return Some(Back::Ended),
+            _ = shell.until_ended() => return Some(ShellReturn::Ended),
         }
     }
     None

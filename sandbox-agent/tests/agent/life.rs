@@ -162,7 +162,7 @@ async fn killed_it_is_reported_lost_at_once() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_protocol_harm_nobody() {
+async fn bytes_of_no_protocol_disturb_no_client() {
     use rand::{RngExt, SeedableRng, rngs::StdRng};
     use tokio::io::AsyncWriteExt;
     let seed = 53;
@@ -186,7 +186,7 @@ async fn bytes_that_are_no_protocol_harm_nobody() {
 }
 
 #[tokio::test]
-async fn a_lack_of_memory_is_told_as_such() {
+async fn out_of_memory_is_reported_as_such() {
     use crate::support::memory_cgroup;
     let Some(made) = memory_cgroup() else { return };
     std::fs::remove_dir(made).unwrap();

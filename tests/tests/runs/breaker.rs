@@ -33,7 +33,7 @@ fn setting(parts: &Parts<'_>, plugin: &str, file: &str) -> Setting {
 }
 
 /// Writes over the component's state: another digest, and no fault any more.
-fn mend(setting: &Setting, file: &str) {
+fn repair(setting: &Setting, file: &str) {
     let path = setting.file().with_file_name(file);
     let mut bytes = std::fs::read(&path).unwrap();
     let state = b"state of the plugin: unmended";
@@ -74,7 +74,7 @@ async fn check_books(setting: &Setting, server: &Scripted) -> Left {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reward_that_always_panics_stops_the_run_and_is_scored_again_when_it_is_mended() {
+async fn a_reward_that_always_panics_stops_the_run_and_is_scored_again_when_it_is_repaired() {
     let server = server().await;
     let parts = Parts { url: server.url(), harness: SAMPLES, world: BROKEN_REWARD, groups: ON, limits: "" };
     let setting = setting(&parts, "fault-reward", "brevity.wasm");
@@ -97,7 +97,7 @@ async fn a_reward_that_always_panics_stops_the_run_and_is_scored_again_when_it_i
 
     // The same command without a change stops again.
     stopped(&setting).await;
-    mend(&setting, "brevity.wasm");
+    repair(&setting, "brevity.wasm");
     let sampled: BTreeSet<String> =
         setting.left().await.finals().map(|(row, _)| row.traj_id.clone()).collect();
     let summary = setting.run().await;
@@ -124,7 +124,7 @@ fn left_tokens(left: &Left) -> TokenSums {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_finished_run_whose_reward_is_mended_is_scored_again_without_a_request() {
+async fn a_finished_run_whose_reward_is_repaired_is_scored_again_without_a_request() {
     let server = server().await;
     let parts = Parts { url: server.url(), harness: SAMPLES, world: BROKEN_REWARD, groups: OFF, limits: "" };
     let setting = setting(&parts, "fault-reward", "brevity.wasm");
@@ -138,7 +138,7 @@ async fn a_finished_run_whose_reward_is_mended_is_scored_again_without_a_request
     let again = setting.run().await;
     assert_eq!((again.counts.ended(), again.counts.scored_again), (POTENTIAL, 0));
 
-    mend(&setting, "brevity.wasm");
+    repair(&setting, "brevity.wasm");
     let summary = setting.run().await;
     assert_eq!((summary.counts.scored_again, summary.counts.ended(), summary.counts.scored), (128, 128, 128));
     check_books(&setting, &server).await;
@@ -146,7 +146,7 @@ async fn a_finished_run_whose_reward_is_mended_is_scored_again_without_a_request
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_harness_that_always_panics_stops_the_run_and_runs_again_when_it_is_mended() {
+async fn a_harness_that_always_panics_stops_the_run_and_runs_again_when_it_is_repaired() {
     let server = server().await;
     let world = "[[rewards]]\nplugin = \"environment-reward\"";
     let parts = Parts { url: server.url(), harness: BROKEN_HARNESS, world, groups: ON, limits: "" };
@@ -157,7 +157,7 @@ async fn a_harness_that_always_panics_stops_the_run_and_runs_again_when_it_is_me
     let ended = left.finals().count();
     println!("stopped after {ended} rollouts, of {POTENTIAL}");
     assert!((16..=80).contains(&ended), "{ended}");
-    mend(&setting, "agent.wasm");
+    repair(&setting, "agent.wasm");
     let summary = setting.run().await;
     assert_eq!((summary.state, summary.counts.scored_again), (RunEnd::Finished, 0));
     let left = setting.left().await;

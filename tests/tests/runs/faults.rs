@@ -3,7 +3,7 @@
 use crate::setting::{Parts, Setting, plain_tasks};
 use espalier_core::ending::StopReason;
 use espalier_core::samples::GroupStatus;
-use espalier_core::trajectory::Record;
+use espalier_core::trajectory::AttemptRecord;
 use espalier_daemon::engine::{EngineError, RunEnd};
 use espalier_scripted::{Fault, Faults, Options, Rules, Scripted};
 use std::time::Duration;
@@ -92,7 +92,7 @@ async fn a_server_that_goes_away_stops_the_run_which_goes_on_when_it_is_back() {
     assert!(error.hint().unwrap().contains("the same command"));
     let left = setting.left().await;
     assert!(left.groups.contains(&None) && !left.groups.contains(&Some(GroupStatus::Failed)));
-    let lost = |record: &Record| record.trajectory.stop_reason == StopReason::Infrastructure;
+    let lost = |record: &AttemptRecord| record.trajectory.stop_reason == StopReason::Infrastructure;
     assert!(!left.finals().any(|(_, record)| lost(record)), "nothing is lost for good");
     let kept = left.finals().count();
     drop(first);

@@ -2,7 +2,7 @@
 
 use espalier_core::ending::StopReason;
 use espalier_core::samples::GroupStatus;
-use espalier_core::trajectory::Record;
+use espalier_core::trajectory::AttemptRecord;
 use espalier_daemon::control::{Commands, DRAIN};
 use espalier_daemon::engine::{self, EngineError, RunOptions, RunSummary};
 use espalier_daemon::experiment::Experiment;
@@ -134,12 +134,12 @@ impl Setting {
 /// What a run left.
 pub(crate) struct Left {
     pub(crate) groups: Vec<Option<GroupStatus>>,
-    pub(crate) attempts: Vec<(AttemptRow, Option<Record>)>,
+    pub(crate) attempts: Vec<(AttemptRow, Option<AttemptRecord>)>,
 }
 
 impl Left {
     /// The results of rollouts.
-    pub(crate) fn finals(&self) -> impl Iterator<Item = (&AttemptRow, &Record)> {
+    pub(crate) fn finals(&self) -> impl Iterator<Item = (&AttemptRow, &AttemptRecord)> {
         self.attempts.iter().filter_map(|(row, record)| match row.state {
             AttemptState::Final(_) => Some((row, record.as_ref().expect("a result has a record"))),
             _ => None,
@@ -147,7 +147,7 @@ impl Left {
     }
 
     /// Earlier attempts of rollouts.
-    pub(crate) fn abandoned(&self) -> impl Iterator<Item = (&AttemptRow, &Record)> {
+    pub(crate) fn abandoned(&self) -> impl Iterator<Item = (&AttemptRow, &AttemptRecord)> {
         self.attempts.iter().filter_map(|(row, record)| match row.state {
             AttemptState::Abandoned(_) => {
                 Some((row, record.as_ref().expect("an abandoned attempt has a record")))
@@ -158,7 +158,7 @@ impl Left {
 }
 
 /// What holds of every record, whatever happened.
-fn check_record(record: &Record) {
+fn check_record(record: &AttemptRecord) {
     let trajectory = &record.trajectory;
     let place = &trajectory.traj_id;
     assert!(trajectory.token_sums().close(), "{place}: {:?}", trajectory.token_sums());

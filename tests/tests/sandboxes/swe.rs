@@ -149,8 +149,8 @@ async fn a_row_becomes_a_rollout_and_a_rollout_a_prediction() {
     done(&run(store.path(), &["run", &store.path().join("again.toml").display().to_string()]).await);
     let again = json(store.path(), &["show", "again"]).await;
     assert_eq!(again["solved"], 1, "{again:#}");
-    let lacking =
+    let missing =
         run(store.path(), &["export", "again", "--format", "swebench-predictions", "--out", "-"]).await;
-    assert!(text(&lacking).contains("1 rollout left out, without a patch"), "{}", text(&lacking));
+    assert!(text(&missing).contains("1 rollout left out, without a patch"), "{}", text(&missing));
     assert!(store.sandboxes().await.is_empty());
 }

@@ -288,22 +288,22 @@ async fn no_trick_is_scored_as_solved_but_those_that_the_guide_names() {
         toml::from_str(include_str!("../../cases/tricks/shapes.toml")).unwrap();
     assert!(kinds["outside"].len() >= 60 && kinds["inside"].len() >= 4 && shapes.len() >= 16);
     // All of them take a quarter of an hour and more: `ESPALIER_TRICKS=all`, or a part of their names.
-    let wish = std::env::var("ESPALIER_TRICKS").unwrap_or_default();
+    let selected = std::env::var("ESPALIER_TRICKS").unwrap_or_default();
     let mut tasks = Vec::new();
     for (kind, tricks) in &kinds {
         for (number, trick) in tricks.iter().enumerate() {
-            let in_turn = |place: usize| (number + place) % shapes.len() < TRIED || wish == "all";
+            let in_turn = |place: usize| (number + place) % shapes.len() < TRIED || selected == "all";
             let wanted = |(place, shape): &(usize, &String)| match &trick.shapes {
                 Some(names) => names.contains(shape),
                 None => match &**kind {
                     "honest" => true,
-                    "outside" => in_turn(*place) || !wish.is_empty(),
+                    "outside" => in_turn(*place) || !selected.is_empty(),
                     _ => *shape == "flat",
                 },
             };
             for (_, name) in shapes.keys().enumerate().filter(wanted) {
                 let id = format!("{kind}/{}/{name}", trick.name);
-                if wish.is_empty() || wish == "all" || id.contains(&wish) {
+                if selected.is_empty() || selected == "all" || id.contains(&selected) {
                     tasks.push((id, kind, trick, &shapes[name]));
                 }
             }

@@ -127,7 +127,7 @@ async fn what_a_killed_engine_left_is_found_and_ended_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_result_whose_mended_reward_needs_a_sandbox_that_is_gone_is_sampled_again() {
+async fn a_result_whose_repaired_reward_needs_a_sandbox_that_is_gone_is_sampled_again() {
     let store = Store::new();
     let folder = store.path();
     let task = |number: u32| {
@@ -151,9 +151,9 @@ async fn a_result_whose_mended_reward_needs_a_sandbox_that_is_gone_is_sampled_ag
 
     let state = b"state of the plugin: unmended";
     let at = component.windows(state.len()).position(|bytes| bytes == state).unwrap();
-    let mut mended = component;
-    mended[at..][..state.len()].copy_from_slice(b"state of the plugin: mended!!");
-    std::fs::write(folder.join("inspect.wasm"), mended).unwrap();
+    let mut repaired = component;
+    repaired[at..][..state.len()].copy_from_slice(b"state of the plugin: mended!!");
+    std::fs::write(folder.join("inspect.wasm"), repaired).unwrap();
     let summary = json(folder, &["run", &file]).await;
     let sampled = summary["sampled_again"].as_u64().unwrap();
     assert!((1..=6).contains(&sampled), "{summary}");

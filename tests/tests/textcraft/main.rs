@@ -11,7 +11,7 @@ use espalier_core::limits::{Limits, LimitsFile};
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
 use espalier_plugin::{Compiler, EnvironmentRun, Plugin, PluginHost, PluginHostConfig};
-use espalier_textcraft::world::World;
+use espalier_textcraft::world::Game;
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -72,7 +72,7 @@ fn book() -> Book {
 
 /// By the plugin's logic.
 fn played(episode: &Episode) -> Vec<Seen> {
-    let mut world = World::new(&episode.task).unwrap();
+    let mut world = Game::new(&episode.task).unwrap();
     let mut seen = Vec::new();
     for action in &episode.actions {
         let step = world.step(action);

@@ -1,7 +1,7 @@
 //! After a restart: the sandboxes of the service before are this one's. One whose agent does not answer at once is tried again until
 //! its lease is over: by then it ends by itself, or never answers.
 
-use super::{Entry, LABEL, Record, Registry, State, now_ms};
+use super::{Entry, EntryState, LABEL, LabelRecord, Registry, now_ms};
 use crate::problem::Problem;
 use espalier_sandbox::backend::Placed;
 use futures::StreamExt;
@@ -24,7 +24,7 @@ impl Registry {
     pub async fn adopt(&self) -> Result<usize, Problem> {
         let placed = self.shared.sandboxes.list().await?;
         let own = placed.into_iter().filter_map(|placed| {
-            let record: Record = serde_json::from_str(placed.labels.get(LABEL)?).ok()?;
+            let record: LabelRecord = serde_json::from_str(placed.labels.get(LABEL)?).ok()?;
             Some((placed, record))
         });
         let adopted = futures::stream::iter(own).map(|(placed, record)| async move {
@@ -53,11 +53,11 @@ impl Registry {
     }
 
     /// From here on it is its key's, though nobody can speak to it yet.
-    fn take_over(&self, placed: Placed, record: Record) -> Arc<Entry> {
+    fn take_over(&self, placed: Placed, record: LabelRecord) -> Arc<Entry> {
         let lease = record.lease_ms.map_or(self.shared.bounds.lease, Duration::from_millis);
         let owner = Arc::clone(&record.owner);
         let until = Instant::now() + lease.max(self.shared.bounds.lease);
-        let entry = Entry::new(record, State::Silent(Box::new(placed), until));
+        let entry = Entry::new(record, EntryState::Silent(Box::new(placed), until));
         self.tenants().entry(owner).or_default().insert(&entry);
         entry
     }
@@ -65,7 +65,7 @@ impl Registry {
     /// Speaks to the agent of a sandbox that has not answered yet; where it answers, the sandbox runs.
     async fn reach(&self, entry: &Entry, within: Duration) -> Result<(), String> {
         let placed = match &*entry.state.borrow() {
-            State::Silent(placed, _) => (**placed).clone(),
+            EntryState::Silent(placed, _) => (**placed).clone(),
             _ => return Ok(()),
         };
         let (client, lease) = (&self.shared.client, self.shared.bounds.lease);
@@ -76,7 +76,7 @@ impl Registry {
             return Err(problem.detail);
         }
         entry.touch();
-        entry.become_(State::Running(Box::new(sandbox)));
+        entry.transition(EntryState::Running(Box::new(sandbox)));
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl Registry {
                     }
                 }
                 _ = tick.tick() => {
-                    let silent = |entry: &Arc<Entry>| matches!(&*entry.state.borrow(), State::Silent(..));
+                    let silent = |entry: &Arc<Entry>| matches!(&*entry.state.borrow(), EntryState::Silent(..));
                     for entry in self.every().into_iter().filter(silent) {
                         let Some(id) = entry.backend_id() else { continue };
                         if under_way.len() < AGAIN_AT_ONCE && under_way.insert(id.clone()) {
@@ -114,7 +114,7 @@ impl Registry {
     async fn try_again(&self, entry: &Arc<Entry>) {
         let Err(error) = self.reach(entry, EACH_MAX).await else { return };
         let id = entry.record().id;
-        let over = matches!(&*entry.state.borrow(), State::Silent(_, until) if Instant::now() >= *until);
+        let over = matches!(&*entry.state.borrow(), EntryState::Silent(_, until) if Instant::now() >= *until);
         if !over {
             tracing::info!(sandbox = %id, %error, "a sandbox of the service before still does not answer");
             return;

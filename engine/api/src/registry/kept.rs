@@ -1,7 +1,7 @@
 //! Checkpoints of keys. Whose one is, the label says that its sandbox had when it was taken.
 
 use super::tenant::label_bytes;
-use super::{Entry, LABEL, Record, Registry, Request, lock};
+use super::{Entry, LABEL, LabelRecord, Registry, Request, lock};
 use crate::keys::Key;
 use crate::problem::{Code, Problem};
 use espalier_sandbox::backend::Checkpoint;
@@ -65,7 +65,7 @@ struct Known {
 }
 
 impl Known {
-    fn of(kept: &Checkpoint, record: &Record, note: Note) -> Known {
+    fn of(kept: &Checkpoint, record: &LabelRecord, note: Note) -> Known {
         let (view, disk) = (view(kept, record, &note), kept.bytes.unwrap_or(record.disk));
         Known { view, request: note.request.zip(note.asked), disk }
     }
@@ -238,7 +238,7 @@ impl Registry {
         &self,
         owner: &str,
         id: &str,
-    ) -> Result<(CheckpointView, Record), Problem> {
+    ) -> Result<(CheckpointView, LabelRecord), Problem> {
         let unknown = || Problem::not_found("checkpoint", id);
         let known = lock(&self.shared.kept).of(owner).find(|known| known.view.id == id).map(Arc::clone);
         let known = known.ok_or_else(unknown)?;
@@ -296,7 +296,7 @@ impl Registry {
 
     /// What a fork of it is given.
     pub(crate) fn spec_of(
-        record: &Record,
+        record: &LabelRecord,
         user: Option<String>,
         workdir: Option<String>,
     ) -> espalier_core::sandbox::SandboxSpec {
@@ -315,13 +315,13 @@ impl Registry {
     }
 }
 
-fn read(kept: &Checkpoint) -> Option<(Record, Note)> {
+fn read(kept: &Checkpoint) -> Option<(LabelRecord, Note)> {
     let record = serde_json::from_str(kept.labels.get(LABEL)?).ok()?;
     let note = serde_json::from_str(kept.labels.get(NOTE)?).ok()?;
     Some((record, note))
 }
 
-fn view(kept: &Checkpoint, record: &Record, note: &Note) -> CheckpointView {
+fn view(kept: &Checkpoint, record: &LabelRecord, note: &Note) -> CheckpointView {
     CheckpointView {
         id: kept.id.clone(),
         sandbox_id: record.id.clone(),

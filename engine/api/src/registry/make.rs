@@ -2,7 +2,7 @@
 
 use super::kept::CHECKPOINT;
 use super::tenant::Used;
-use super::{Entry, OWN, Record, Registry, Request, State, changed_labels, labels, lock, now_ms};
+use super::{Entry, EntryState, LabelRecord, OWN, Registry, Request, changed_labels, labels, lock, now_ms};
 use crate::http::shown;
 use crate::keys::{Key, Scope};
 use crate::problem::{Code, Problem};
@@ -98,10 +98,10 @@ impl Wanted {
     }
 }
 
-impl Record {
-    fn new(owner: &Arc<str>, id: &str, lease: Duration, wanted: &Wanted) -> Record {
+impl LabelRecord {
+    fn new(owner: &Arc<str>, id: &str, lease: Duration, wanted: &Wanted) -> LabelRecord {
         let (spec, created_ms) = (&wanted.spec, now_ms());
-        Record {
+        LabelRecord {
             owner: Arc::clone(owner),
             id: id.to_owned(),
             name: wanted.name.clone(),
@@ -247,8 +247,8 @@ impl Registry {
             }
             for (wanted, share) in fresh.into_iter().zip(shares) {
                 let id = wanted.id.clone().unwrap_or_else(random_id);
-                let record = Record::new(&key.id, &id, self.shared.bounds.lease, &wanted);
-                let entry = Entry::new(record, State::Creating);
+                let record = LabelRecord::new(&key.id, &id, self.shared.bounds.lease, &wanted);
+                let entry = Entry::new(record, EntryState::Creating);
                 tenant.insert(&entry);
                 begun.push((entry, wanted, share));
             }
@@ -288,7 +288,7 @@ impl Registry {
             if let Err(error) = self.remember(entry.record(), Some(&problem)).await {
                 tracing::warn!(sandbox = %entry.record().id, detail = %error.detail, "its request is not kept");
             }
-            entry.become_(State::Failed(problem, Instant::now()));
+            entry.transition(EntryState::Failed(problem, Instant::now()));
         }
     }
 
@@ -316,13 +316,13 @@ impl Registry {
     async fn run(
         &self,
         entry: &Entry,
-        begun: &Record,
+        begun: &LabelRecord,
         lifetime: Option<Duration>,
         sandbox: Sandbox,
         hold: Hold,
     ) -> Result<(), Problem> {
         let _turn = entry.turn.lock().await;
-        let mut record = Record { ready: true, ..entry.record() };
+        let mut record = LabelRecord { ready: true, ..entry.record() };
         if let Some(lifetime) = lifetime {
             record.expires_ms = now_ms().saturating_add(millis(lifetime));
         }
@@ -332,7 +332,7 @@ impl Registry {
         *lock(&entry.record) = record;
         entry.touch();
         // One that was deleted meanwhile goes with `hold`.
-        if entry.become_(State::Running(Box::new(sandbox))) {
+        if entry.transition(EntryState::Running(Box::new(sandbox))) {
             hold.release();
         }
         Ok(())

@@ -13,19 +13,19 @@ const LOOKED_AT_EVERY: usize = 64;
 #[derive(Clone)]
 pub(super) struct Permits {
     most: u64,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<PermitsState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct PermitsState {
     given: u64,
     /// Counts who begins to wait and who is served.
     turn: u64,
-    keys: HashMap<Arc<str>, OfKey>,
+    keys: HashMap<Arc<str>, KeyPermits>,
 }
 
 #[derive(Default)]
-struct OfKey {
+struct KeyPermits {
     given: u64,
     /// When it had one last, in turns; 0: not since it began to wait.
     served: u64,
@@ -79,12 +79,12 @@ impl Permits {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PermitsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PermitsState {
     /// Who has the next permit, which counts as given from here on.
     fn next(&mut self, most: u64) -> Option<(Arc<str>, oneshot::Sender<Permit>)> {
         let free = most.saturating_sub(self.given);
@@ -97,7 +97,7 @@ impl State {
             }
         }
         self.keys.retain(|_, of_key| of_key.given > 0 || !of_key.waiting.is_empty());
-        let may = |of_key: &OfKey| of_key.given == 0 || fits(of_key.given, 1, free);
+        let may = |of_key: &KeyPermits| of_key.given == 0 || fits(of_key.given, 1, free);
         let turns = self.keys.iter().filter(|(_, of_key)| may(of_key)).filter_map(|(key, of_key)| {
             Some(((of_key.given, of_key.served, of_key.waiting.front()?.turn), Arc::clone(key)))
         });

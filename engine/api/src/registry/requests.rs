@@ -2,7 +2,7 @@
 //! names are kept, whatever has become of what was made. Here while a sandbox is shown, in the store from when it is there.
 
 use super::kept::CheckpointView;
-use super::{Entry, Record, Registry, State, lock, millis, now_ms};
+use super::{Entry, EntryState, LabelRecord, Registry, lock, millis, now_ms};
 use crate::problem::{Code, Problem};
 use espalier_store::ApiRequest;
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ impl Request {
 #[serde(rename_all = "kebab-case")]
 enum Made {
     Sandbox {
-        record: Box<Record>,
+        record: Box<LabelRecord>,
         /// Why it could not be made.
         failed: Option<Problem>,
     },
@@ -103,8 +103,8 @@ impl Registry {
             let Made::Sandbox { record, failed } = made else { continue };
             let now = Instant::now();
             let state = match failed {
-                Some(problem) => State::Failed(problem, now),
-                None => State::Ended("it is gone".to_owned(), now),
+                Some(problem) => EntryState::Failed(problem, now),
+                None => EntryState::Ended("it is gone".to_owned(), now),
             };
             all.entry(part).or_insert_with(|| Entry::new(*record, state));
         }
@@ -140,7 +140,11 @@ impl Registry {
     }
 
     /// Keeps that a request has made this sandbox, or has failed to; returns when that is written.
-    pub(super) async fn remember(&self, record: Record, failed: Option<&Problem>) -> Result<(), Problem> {
+    pub(super) async fn remember(
+        &self,
+        record: LabelRecord,
+        failed: Option<&Problem>,
+    ) -> Result<(), Problem> {
         let Some((name, asked)) = record.request.clone() else { return Ok(()) };
         let (owner, request) = (Arc::clone(&record.owner), Request { name, asked, part: record.part });
         let made = Made::Sandbox { record: Box::new(record), failed: failed.cloned() };

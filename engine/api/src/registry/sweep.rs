@@ -1,6 +1,6 @@
 //! What time does to sandboxes: lives that are over, silence, ends that nobody asked for.
 
-use super::{Entry, Registry, State, lock, now_ms};
+use super::{Entry, EntryState, Registry, lock, now_ms};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ impl Registry {
     fn note_end(&self, backend_id: &str, how: &str) {
         for entry in self.every() {
             if entry.backend_id().as_deref() == Some(backend_id) {
-                entry.become_(State::Ended(how.to_owned(), Instant::now()));
+                entry.transition(EntryState::Ended(how.to_owned(), Instant::now()));
                 return;
             }
         }
@@ -62,7 +62,7 @@ impl Registry {
             let record = entry.record();
             let silent = lock(&entry.seen).elapsed();
             let busy = entry.busy.load(Ordering::Relaxed) > 0;
-            let running = matches!(&*entry.state.borrow(), State::Running(_));
+            let running = matches!(&*entry.state.borrow(), EntryState::Running(_));
             let how = if now >= record.expires_ms {
                 "its lifetime is over".to_owned()
             } else if let Some(idle_s) =
@@ -81,10 +81,10 @@ impl Registry {
         self.tenants().retain(|_, tenant| {
             tenant.forget_old();
             tenant.retain(|entry| match &*entry.state.borrow() {
-                State::Ended(_, at) | State::Failed(_, at) => {
+                EntryState::Ended(_, at) | EntryState::Failed(_, at) => {
                     at.elapsed() < shown || lock(&entry.left).is_some()
                 }
-                State::Creating | State::Running(_) | State::Silent(..) => true,
+                EntryState::Creating | EntryState::Running(_) | EntryState::Silent(..) => true,
             })
         });
     }
@@ -119,7 +119,7 @@ impl Registry {
         let there: HashSet<String> = there.into_iter().collect();
         for (entry, id) in running {
             if !there.contains(&id) {
-                entry.become_(State::Ended("it is gone".to_owned(), Instant::now()));
+                entry.transition(EntryState::Ended("it is gone".to_owned(), Instant::now()));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What one key has: its sandboxes, those that are over for a while, and the requests that made them by their names.
 
-use super::{Entry, Record, State, lock};
+use super::{Entry, EntryState, LabelRecord, lock};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub(super) fn label_bytes(labels: &BTreeMap<String, String>) -> usize {
     labels.iter().map(|(name, value)| 64 + name.len() + value.len()).sum()
 }
 
-impl Record {
+impl LabelRecord {
     /// What is kept of it while it is shown, nearly.
     fn bytes(&self) -> usize {
         let labels = label_bytes(&self.labels);
@@ -132,8 +132,10 @@ impl Tenant {
     /// Forgets the oldest of those that are over, where they are many or large.
     pub(super) fn forget_old(&mut self) {
         let over = |entry: &Entry| match &*entry.state.borrow() {
-            State::Failed(problem, at) if lock(&entry.left).is_none() => Some((*at, problem.detail.len())),
-            State::Ended(how, at) if lock(&entry.left).is_none() => Some((*at, how.len())),
+            EntryState::Failed(problem, at) if lock(&entry.left).is_none() => {
+                Some((*at, problem.detail.len()))
+            }
+            EntryState::Ended(how, at) if lock(&entry.left).is_none() => Some((*at, how.len())),
             _ => None,
         };
         let mut ended: Vec<(Instant, usize, String)> = self
@@ -165,8 +167,8 @@ mod tests {
     use crate::problem::{Code, Problem};
     use espalier_core::sandbox::Network;
 
-    fn entry(number: usize, image: &str, state: State) -> Arc<Entry> {
-        let record = Record {
+    fn entry(number: usize, image: &str, state: EntryState) -> Arc<Entry> {
+        let record = LabelRecord {
             owner: "key".into(),
             id: format!("s{number}"),
             name: None,
@@ -189,15 +191,15 @@ mod tests {
         Entry::new(record, state)
     }
 
-    fn failed() -> State {
-        State::Failed(Problem::new(Code::Invalid, "why"), Instant::now())
+    fn failed() -> EntryState {
+        EntryState::Failed(Problem::new(Code::Invalid, "why"), Instant::now())
     }
 
     #[test]
     fn what_is_over_is_bounded_in_number_and_bytes() {
         for (image, least, most) in [("x", OVER_MAX, 2 * OVER_MAX + 1), (&"x".repeat(100_000), 39, 84)] {
             let mut tenant = Tenant::default();
-            tenant.insert(&entry(0, image, State::Creating));
+            tenant.insert(&entry(0, image, EntryState::Creating));
             for number in 1..=5_000 {
                 tenant.insert(&entry(number, image, failed()));
                 tenant.forget_old();
@@ -218,7 +220,7 @@ mod tests {
     #[test]
     fn what_is_held_does_not_overflow() {
         let mut tenant = Tenant::default();
-        (0..3).for_each(|number| tenant.insert(&entry(number, "x", State::Creating)));
+        (0..3).for_each(|number| tenant.insert(&entry(number, "x", EntryState::Creating)));
         tenant.insert(&entry(3, "x", failed()));
         assert_eq!(tenant.used(), Used { sandboxes: 3, cpu: 1.5, memory: u64::MAX, disk: u64::MAX });
     }

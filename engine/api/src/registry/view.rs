@@ -1,6 +1,6 @@
 //! A sandbox as its owner sees it.
 
-use super::{Entry, State};
+use super::{Entry, EntryState};
 use crate::problem::{Code, Problem};
 use espalier_core::sandbox::Network;
 use serde::{Deserialize, Serialize};
@@ -32,13 +32,13 @@ impl SandboxState {
         }
     }
 
-    pub(crate) fn of(state: &State) -> SandboxState {
+    pub(crate) fn of(state: &EntryState) -> SandboxState {
         match state {
-            State::Creating => SandboxState::Creating,
+            EntryState::Creating => SandboxState::Creating,
             // Nobody can say otherwise of one that does not answer.
-            State::Running(_) | State::Silent(..) => SandboxState::Running,
-            State::Failed(..) => SandboxState::Failed,
-            State::Ended(..) => SandboxState::Ended,
+            EntryState::Running(_) | EntryState::Silent(..) => SandboxState::Running,
+            EntryState::Failed(..) => SandboxState::Failed,
+            EntryState::Ended(..) => SandboxState::Ended,
         }
     }
 }
@@ -144,7 +144,7 @@ impl Entry {
         let record = self.record();
         let state = self.state.borrow();
         let (user, workdir) = match &*state {
-            State::Running(sandbox) => (sandbox.user.clone(), Some(sandbox.workdir.clone())),
+            EntryState::Running(sandbox) => (sandbox.user.clone(), Some(sandbox.workdir.clone())),
             _ => (None, None),
         };
         SandboxView {
@@ -163,11 +163,11 @@ impl Entry {
             user,
             workdir,
             error: match &*state {
-                State::Failed(problem, _) => Some(problem.into()),
+                EntryState::Failed(problem, _) => Some(problem.into()),
                 _ => None,
             },
             ended: match &*state {
-                State::Ended(how, _) => Some(how.clone()),
+                EntryState::Ended(how, _) => Some(how.clone()),
                 _ => None,
             },
         }

@@ -474,7 +474,7 @@ pub(crate) async fn change(
     if let Some(labels) = &body.labels {
         check_labels(labels)?;
     }
-    let change = move |record: &mut crate::registry::Record| {
+    let change = move |record: &mut crate::registry::LabelRecord| {
         if let Some(labels) = body.labels {
             record.labels = labels;
         }

@@ -155,7 +155,7 @@ struct Attach {
 /// What it says later.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Saying {
+enum ClientMessage {
     StdinEnd(u64),
     Resize(super::commands::Terminal),
     Signal(SendSignal),
@@ -184,7 +184,7 @@ pub(crate) async fn stream(
     Ok(upgraded(upgrade)?.on_upgrade(move |mut socket| {
         sockets.track_future(async move {
             let _place = place;
-            let talked = talk(&mut socket, &id, at).await;
+            let talked = exchange(&mut socket, &id, at).await;
             let code = match talked {
                 Ok(()) => 1000,
                 Err(problem) => {
@@ -239,7 +239,7 @@ async fn tell(socket: &mut WebSocket, event: &str, more: &serde_json::Value) -> 
     send(socket, Message::Text(whole.to_string().into())).await
 }
 
-async fn talk(socket: &mut WebSocket, sandbox: &str, at: At) -> Result<(), Problem> {
+async fn exchange(socket: &mut WebSocket, sandbox: &str, at: At) -> Result<(), Problem> {
     let late = || Problem::new(Code::Timeout, "no first message came");
     let first = loop {
         match tokio::time::timeout(FIRST_MAX, socket.recv()).await.map_err(|_| late())? {
@@ -330,13 +330,13 @@ async fn converse(
                     return Err(Problem::new(Code::Malformed, "input begins with its offset in eight bytes"));
                 }
                 Some(Ok(Message::Text(text))) => match parse(text.as_bytes())? {
-                    Saying::StdinEnd(offset) => {
+                    ClientMessage::StdinEnd(offset) => {
                         if let Ok(place) = place {
                             place.send((offset, Bytes::new(), true));
                         }
                     }
-                    Saying::Resize(terminal) => at.sandbox.agent.resize(call, terminal.into()).await?,
-                    Saying::Signal(signal) => {
+                    ClientMessage::Resize(terminal) => at.sandbox.agent.resize(call, terminal.into()).await?,
+                    ClientMessage::Signal(signal) => {
                         let (agent, number) = (&at.sandbox.agent, signal.signal.number()?);
                         agent.signal(&agent.allot(), call, number, signal.tree.unwrap_or(false)).await?;
                     }

@@ -8,11 +8,11 @@ use crate::samples::{Call, ExcludedHow, Segment, SpanUse, Trajectory};
 use std::collections::BTreeSet;
 
 /// xorshift64*: enough for tests, and the seed says it all.
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     fn new(seed: u64) -> Self {
-        Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        TestRng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
     fn below(&mut self, n: u32) -> u32 {
@@ -413,25 +413,25 @@ impl Mirror {
 fn random_rewrites_of_history_always_close() {
     let mut outcomes = [0; 3];
     for seed in 0..600 {
-        let mut dice = Dice::new(seed);
+        let mut rng = TestRng::new(seed);
         let mut ledger = Ledger::new();
-        let prompt = dice.ids(1, 12);
+        let prompt = rng.ids(1, 12);
         let mut branches = vec![(ledger.open(&[piece(&prompt, Origin::Prompt)]), Mirror::default())];
         branches[0].1.add(&prompt);
         for _ in 0..30 {
-            let (pick, alone) = (dice.below(branches.len() as u32) as usize, branches.len() == 1);
+            let (pick, alone) = (rng.below(branches.len() as u32) as usize, branches.len() == 1);
             let (branch, mirror) = &mut branches[pick];
-            match dice.below(12) {
+            match rng.below(12) {
                 0..4 => {
-                    let ids = dice.ids(1, 40);
-                    let kept = ids.len() - dice.below(3).min(ids.len() as u32 - 1) as usize;
+                    let ids = rng.ids(1, 40);
+                    let kept = ids.len() - rng.below(3).min(ids.len() as u32 - 1) as usize;
                     let number = ledger.calls().len();
                     answer(&mut ledger, *branch, &ids, kept);
                     let named = ids[..kept].iter().enumerate();
                     mirror.tokens.extend(named.map(|(i, id)| (*id, Some((format!("c{number}"), i as u32)))));
                 }
                 4..6 => {
-                    let ids = dice.ids(0, 6);
+                    let ids = rng.ids(0, 6);
                     ledger.extend(*branch, &[piece(&ids, Origin::Environment)]);
                     mirror.add(&ids);
                 }
@@ -446,9 +446,9 @@ fn random_rewrites_of_history_always_close() {
                 }
                 8 => {
                     let length = mirror.tokens.len() as u32;
-                    let to = dice.below(length + 1);
-                    let from = to + dice.below(length - to + 1);
-                    let new = dice.ids(0, 5);
+                    let to = rng.below(length + 1);
+                    let from = to + rng.below(length - to + 1);
+                    let new = rng.ids(0, 5);
                     let pieces = [
                         Kept::Range { from: 0, to },
                         Kept::New(piece(&new, Origin::Prompt)),
@@ -463,18 +463,18 @@ fn random_rewrites_of_history_always_close() {
                 }
                 _ => {
                     let mut ids = mirror.ids();
-                    let at = if dice.below(2) == 0 {
-                        dice.below(ids.len() as u32 + 1)
+                    let at = if rng.below(2) == 0 {
+                        rng.below(ids.len() as u32 + 1)
                     } else {
-                        (ids.len() as u32).saturating_sub(dice.below(20))
+                        (ids.len() as u32).saturating_sub(rng.below(20))
                     } as usize;
-                    match dice.below(4) {
+                    match rng.below(4) {
                         0 if at < ids.len() => ids[at] = 41,
                         1 => ids.insert(at, 42),
                         2 if at < ids.len() => drop(ids.remove(at)),
                         _ => ids.truncate(at),
                     }
-                    let new = dice.ids(0, 6);
+                    let new = rng.ids(0, 6);
                     let incoming = [piece(&ids, Origin::Prompt), piece(&new, Origin::Environment)];
                     let all: Vec<u32> = ids.iter().chain(&new).copied().collect();
                     let same =

@@ -16,7 +16,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 /// Which lines are logged: `warn`, `info,espalier_plugin=debug` ...
 const VARIABLE: &str = "ESPALIER_LOG";
 /// For the last spans, at the end.
-const FAREWELL_MAX: Duration = Duration::from_secs(2);
+const FLUSH_MAX: Duration = Duration::from_secs(2);
 
 /// The line at the foot of the terminal. A clone is another handle to the same line.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ impl Drop for Traces {
     fn drop(&mut self) {
         if let Some(provider) = &self.0 {
             // A collector that is away loses them.
-            let _ = provider.shutdown_with_timeout(FAREWELL_MAX);
+            let _ = provider.shutdown_with_timeout(FLUSH_MAX);
         }
     }
 }

@@ -352,9 +352,9 @@ async fn create(context: &mut Context, service: &Sandboxes, args: CreateArgs) ->
 }
 
 async fn list(context: &mut Context, service: &Sandboxes, args: &ListArgs) -> Result<Exit, Problem> {
-    let bears =
+    let is_labelled =
         |placed: &Placed| args.label.iter().all(|(name, value)| placed.labels.get(name) == Some(value));
-    let all: Vec<Placed> = service.list().await?.into_iter().filter(bears).collect();
+    let all: Vec<Placed> = service.list().await?.into_iter().filter(is_labelled).collect();
     if context.common.json {
         let values: Vec<_> = all
             .iter()

@@ -1,8 +1,8 @@
 //! `espalier task check`: of an experiment, that every task's reference scores full and doing nothing scores idle, by
 //! the same engine that runs experiments; of a task file, the form of each line.
 
-use super::aside::{Aside, carry_out};
 use super::list::open_existing;
+use super::side_run::{SideRun, carry_out};
 use super::signals::LET_GO;
 use super::{Context, TaskCheckArgs, plugin_folders};
 use crate::cli::exit::Exit;
@@ -256,13 +256,13 @@ async fn score_all(
     let suffix = format!("-{harness}");
     experiment.file.name.truncate(NAME_CHARS_MAX - suffix.len());
     experiment.file.name.push_str(&suffix);
-    let aside = Aside {
+    let side_run = SideRun {
         label: harness,
         store: store.to_owned(),
         plugin_folders: plugin_folders(Some(&args.file)),
         limit: args.limit,
     };
-    let summary = carry_out(context, experiment, aside).await?;
+    let summary = carry_out(context, experiment, side_run).await?;
     Ok(Checked { scored: read_scores(store, &summary.run_id).await?, causes: summary.causes })
 }
 

@@ -1,7 +1,7 @@
 //! `espalier task from-sdist` and `from-manifest`: tasks out of source archives of Python libraries.
 
-use super::aside::{Aside, carry_out};
 use super::list::open_existing;
+use super::side_run::{SideRun, carry_out};
 use super::{Context, cache_folder, plugin_folders, task_import};
 use crate::cli::exit::Exit;
 use crate::experiment::Experiment;
@@ -13,8 +13,8 @@ use espalier_plugin::open_own_folder;
 use espalier_sandbox::local::write_over_host;
 use espalier_store::{AttemptRow, Store};
 use espalier_tasks::sdist::{
-    self, Expected, Folders, ImageOrder, Manifest, Origin, Outcome, Runs, SdistError, Version, Wishes, Work,
-    is_name,
+    self, DraftOptions, Expected, Folders, ImageOrder, Manifest, Origin, Outcome, Runs, SdistError, Version,
+    Work, is_name,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -82,7 +82,7 @@ struct Ask<'a> {
     name: &'a str,
     origins: [Origin; 2],
     requires: Vec<String>,
-    wishes: Wishes,
+    options: DraftOptions,
 }
 
 /// What to do about what is not the pair's fault.
@@ -108,7 +108,7 @@ pub(super) async fn from_sdist(context: &mut Context, args: FromSdistArgs) -> Re
         name: &args.name,
         origins,
         requires: if args.system_packages { Vec::new() } else { args.require.clone() },
-        wishes: Wishes {
+        options: DraftOptions {
             instruction,
             command: args.command.clone(),
             root: args.root.clone(),
@@ -159,7 +159,7 @@ pub(super) async fn from_manifest(context: &mut Context, args: FromManifestArgs)
                 name: &library.name,
                 origins: [old, new].map(|version| Origin::Version(version.clone())),
                 requires: manifest.requires.iter().chain(&library.requires).cloned().collect(),
-                wishes: library.wishes(new),
+                options: library.options(new),
             };
             let made = made(context, &ask, &folders, plugin_folders(Some(&args.manifest))).await;
             let reason = match made {
@@ -268,11 +268,11 @@ async fn made(
     plugins: Vec<PathBuf>,
 ) -> Result<(String, Expected), NoTask> {
     let (name, origins, requires) = (ask.name.to_owned(), ask.origins.clone(), ask.requires.clone());
-    let (wishes, place) = (ask.wishes.clone(), folders.clone());
-    let begun = aside(move || {
+    let (options, place) = (ask.options.clone(), folders.clone());
+    let begun = run_blocking(move || {
         let [old, new] = &origins;
         let releases = [sdist::release(&name, old, &place)?, sdist::release(&name, new, &place)?];
-        let work = Work::new(&name, &releases, &requires, &wishes, &place)?;
+        let work = Work::new(&name, &releases, &requires, &options, &place)?;
         let kept = work.kept().transpose()?;
         let probe = if kept.is_none() { Some(work.prepare(&place, write_image)?) } else { None };
         Ok((work, kept, probe))
@@ -284,13 +284,13 @@ async fn made(
             let experiment = Experiment::read(&probe.experiment(), &[]).map_err(Problem::from)?;
             let store = probe.store().to_string_lossy().into_owned();
             let label = work.draft.id.clone();
-            let run = Aside { label: &label, store: store.clone(), plugin_folders: plugins, limit: None };
+            let run = SideRun { label: &label, store: store.clone(), plugin_folders: plugins, limit: None };
             let summary = carry_out(context, experiment, run).await?;
             let store = open_existing(&store).await?;
             let runs = runs_of(&store, &summary.run_id).await;
             store.close().await;
             let runs = runs?;
-            aside(move || work.conclude(&runs)).await?
+            run_blocking(move || work.conclude(&runs)).await?
         }
         // What was not found before was prepared.
         (None, None) => return Err(NoTask::Refused("nothing was prepared".to_owned(), None)),
@@ -330,7 +330,7 @@ async fn runs_of(store: &Store, run_id: &str) -> Result<Runs, NoTask> {
 }
 
 /// Work that blocks, off the engine's threads.
-async fn aside<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SdistError> + Send + 'static,
 ) -> Result<T, NoTask> {
     let done = tokio::task::spawn_blocking(work).await;

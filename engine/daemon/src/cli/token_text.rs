@@ -5,12 +5,12 @@ use crate::experiment::Experiment;
 use crate::output::tokens_view::{Piece, SegmentText, pieces};
 use espalier_core::chat::Message;
 use espalier_core::samples::Origin;
-use espalier_core::trajectory::{Record, Turn};
+use espalier_core::trajectory::{AttemptRecord, Turn};
 use espalier_inference::tokenizer::Tokenizer;
 use espalier_inference::tokenizer::local::LocalTokenizer;
 
 /// The text of every piece of every row. `experiment` is what the run kept of its own, `model` the group's.
-pub(super) async fn of_record(record: &Record, experiment: &str, model: &str) -> Vec<SegmentText> {
+pub(super) async fn of_record(record: &AttemptRecord, experiment: &str, model: &str) -> Vec<SegmentText> {
     let models = Experiment::recorded_models(experiment);
     let path = models.get(model).and_then(|model| model.tokenizer.as_deref());
     let tokenizer = path.and_then(|path| LocalTokenizer::from_file(path).ok());
@@ -33,7 +33,7 @@ pub(super) async fn of_record(record: &Record, experiment: &str, model: &str) ->
 
 /// What the transcript says was said there: an answer, what followed an answer, or how the conversation began. A part
 /// of an answer, and the template's own markup, stay ids.
-fn said(record: &Record, pieces: &[Piece], place: usize) -> Option<String> {
+fn said(record: &AttemptRecord, pieces: &[Piece], place: usize) -> Option<String> {
     let piece = &pieces[place];
     let turn_of = |piece: &Piece| -> Option<&Turn> {
         let call_id = piece.call_id.as_ref()?;

@@ -89,7 +89,7 @@ impl From<Fatal> for EngineError {
             Fatal::Fenced(reason) => EngineError::Fenced(reason),
             Fatal::Store(error) => EngineError::Store(error),
             Fatal::Opening(error) => *error,
-            Fatal::Hopeless(hopeless) => EngineError::Engine(format!("{hopeless:?}")),
+            Fatal::Blocked(blocker) => EngineError::Engine(format!("{blocker:?}")),
             Fatal::PluginFails(tripped) => EngineError::PluginFails(tripped),
             Fatal::Tasks(failed) => EngineError::TasksFailed(failed.to_string()),
             Fatal::Engine(text) => EngineError::Engine(text),

@@ -9,7 +9,7 @@ use anstyle::Style;
 use espalier_core::chat::{Message, Part, Role};
 use espalier_core::ending::Assembly;
 use espalier_core::limits::SizeText;
-use espalier_core::trajectory::{LogLine, Record, Step, Turn};
+use espalier_core::trajectory::{AttemptRecord, LogLine, Step, Turn};
 use espalier_store::{AttemptRow, GroupRow};
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct Parts {
 #[derive(Clone, Copy, Debug)]
 pub struct RolloutView<'a> {
     /// Its record.
-    pub record: &'a Record,
+    pub record: &'a AttemptRecord,
     /// Its row.
     pub attempt: &'a AttemptRow,
     /// Its group.

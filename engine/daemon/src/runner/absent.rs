@@ -2,7 +2,7 @@
 //! itself and one that cannot work in this experiment at all.
 
 use super::Runner;
-use crate::scheduler::{Hopeless, Lack};
+use crate::scheduler::{MissingPart, RunBlocker};
 use async_trait::async_trait;
 use espalier_core::failure::Failure;
 use espalier_core::host::{Environment, Environments};
@@ -17,9 +17,9 @@ pub(super) struct NoEnvironment {
 
 impl NoEnvironment {
     /// What the harness asked for in vain.
-    pub(super) fn lack(&self, models: &RolloutModels) -> Option<Lack> {
-        let environment = self.asked.load(Ordering::Relaxed).then_some(Lack::Environment);
-        environment.or_else(|| models.missing().map(Lack::Model))
+    pub(super) fn missing_part(&self, models: &RolloutModels) -> Option<MissingPart> {
+        let environment = self.asked.load(Ordering::Relaxed).then_some(MissingPart::Environment);
+        environment.or_else(|| models.missing().map(MissingPart::Model))
     }
 }
 
@@ -33,13 +33,13 @@ impl Environments for NoEnvironment {
 
 impl Runner {
     /// Whether a model of the experiment cannot be asked now; asks their servers, each for at most 30 s.
-    pub(crate) async fn gone(&self) -> Option<Hopeless> {
+    pub(crate) async fn gone(&self) -> Option<RunBlocker> {
         for (name, model) in self.models.iter() {
             let model_name = name.clone();
             match model.gone().await {
                 None => {}
-                Some(Gone::Away(why)) => return Some(Hopeless::Away { model: model_name, why }),
-                Some(Gone::ForGood(why)) => return Some(Hopeless::Unusable { model: model_name, why }),
+                Some(Gone::Away(why)) => return Some(RunBlocker::Away { model: model_name, why }),
+                Some(Gone::ForGood(why)) => return Some(RunBlocker::Unusable { model: model_name, why }),
             }
         }
         None

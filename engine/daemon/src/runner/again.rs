@@ -2,7 +2,7 @@
 
 use super::record::Draft;
 use super::sandboxes::{AttemptSandboxes, Stage};
-use super::{Finished, GroupContext, Lent, Runner};
+use super::{Finished, GroupContext, Runner, ScoringResources};
 use crate::scheduler::AttemptStart;
 use espalier_core::ending::{Ending, StopReason};
 use espalier_core::host::Blobs;
@@ -10,7 +10,7 @@ use espalier_core::ledger;
 use espalier_core::meter::Meter;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::signal::UnscoredCause;
-use espalier_core::trajectory::{LogLine, LogSource, PluginScore, Record, Score};
+use espalier_core::trajectory::{AttemptRecord, LogLine, LogSource, PluginScore, Score};
 use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
 use espalier_store::StoreError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ impl Scores {
     }
 
     /// Those that stand: of a component that has not changed, that did not fail, and that has its alias for itself.
-    fn of(record: &Record, group: &GroupContext) -> Scores {
+    fn of(record: &AttemptRecord, group: &GroupContext) -> Scores {
         let stands = |alias: &str, digest: &str| {
             let same = record.trajectory.plugins.get(alias).is_some_and(|before| before == digest);
             let failed = record.failures.iter().any(|failure| failure.plugin == alias);
@@ -104,8 +104,9 @@ impl Runner {
             })
             .count();
         let shown = (record.transcript.clone(), u32::try_from(own).unwrap_or(u32::MAX));
-        let lent = Lent { blobs: &blobs, sandboxes: sandboxes.as_ref(), provider: provider.as_deref() };
-        self.score(group, start, &names, &mut draft, shown, &lent, &given).await;
+        let resources =
+            ScoringResources { blobs: &blobs, sandboxes: sandboxes.as_ref(), provider: provider.as_deref() };
+        self.score(group, start, &names, &mut draft, shown, &resources, &given).await;
         if start.cancel.is_cancelled() {
             return Ok(ScoredAgain::AsItWas(StopReason::Cancelled));
         }
@@ -139,7 +140,7 @@ impl Runner {
             blobs: blobs.issued(),
             outcome,
             ended_ms: draft.ended_ms,
-            lacks: None,
+            missing: None,
             plugins: draft.report_of_plugins,
             scored_again: Some(before),
         })))

@@ -2,7 +2,7 @@
 
 use super::record::Draft;
 use super::sandboxes::Stage;
-use super::{GroupContext, Lent, Runner};
+use super::{GroupContext, Runner, ScoringResources};
 use crate::scheduler::AttemptStart;
 use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
@@ -25,11 +25,11 @@ impl Runner {
         &self,
         group: &GroupContext,
         start: &AttemptStart,
-        lent: &Lent<'_>,
+        resources: &ScoringResources<'_>,
         draft: &mut Draft,
     ) {
-        let Some(sandboxes) = lent.sandboxes else { return };
-        if let Some(provider) = lent.provider {
+        let Some(sandboxes) = resources.sandboxes else { return };
+        if let Some(provider) = resources.provider {
             provider.now(Stage::Reward { again: false });
         }
         let wall = group.limits.scoring_wall;
@@ -43,7 +43,7 @@ impl Runner {
         let told = match made {
             Ok(None) => None,
             Ok(Some(patch)) => {
-                match lent.blobs.put(patch.text.into_bytes(), "text/x-diff; charset=utf-8").await {
+                match resources.blobs.put(patch.text.into_bytes(), "text/x-diff; charset=utf-8").await {
                     Ok(blob) => {
                         draft.blobs.push((PATCH.to_owned(), blob));
                         let mut left_out = patch.left_out;

@@ -10,7 +10,8 @@ use espalier_core::host::Blobs;
 use espalier_core::samples::{ErrorNote, Timing, Trajectory};
 use espalier_core::signal::Signal;
 use espalier_core::trajectory::{
-    HostCall, LogLine, ModelOutput, PluginScore, Record, RolloutView, SandboxUse, Step, Transcript, Turn,
+    AttemptRecord, HostCall, LogLine, ModelOutput, PluginScore, RolloutView, SandboxUse, Step, Transcript,
+    Turn,
 };
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ impl Draft {
         names: &Names,
         output: ModelOutput,
         trainable: bool,
-    ) -> Record {
+    ) -> AttemptRecord {
         let stop_reason = self.ending.stop_reason;
         let own = self.ending.error.map(|text| ErrorNote { code: stop_reason.as_str().to_owned(), text });
         let trajectory = Trajectory {
@@ -98,7 +99,7 @@ impl Draft {
             segments: output.segments,
             excluded: output.excluded,
         };
-        Record {
+        AttemptRecord {
             trajectory,
             transcript: output.transcript,
             steps: self.steps,

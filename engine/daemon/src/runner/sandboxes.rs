@@ -98,10 +98,10 @@ pub(crate) struct AttemptSandboxes {
     run: Arc<RunSandboxes>,
     task: Arc<Task>,
     attempt: String,
-    state: Mutex<State>,
+    state: Mutex<SandboxesState>,
 }
 
-struct State {
+struct SandboxesState {
     /// Ids by name; for checkpoints.
     opened: BTreeMap<String, String>,
     /// Of what is made from now on.
@@ -139,7 +139,7 @@ impl AttemptSandboxes {
         stage: Stage,
     ) -> AttemptSandboxes {
         let (opened, gone) = (BTreeMap::new(), BTreeSet::new());
-        let state = State { opened, level, stage, made: Vec::new(), gone, missed: false };
+        let state = SandboxesState { opened, level, stage, made: Vec::new(), gone, missed: false };
         AttemptSandboxes { run, task, attempt, state: Mutex::new(state) }
     }
 
@@ -164,7 +164,7 @@ impl AttemptSandboxes {
         self.state().made.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SandboxesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

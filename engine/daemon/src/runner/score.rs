@@ -3,7 +3,7 @@
 use super::again::Scores;
 use super::record::Draft;
 use super::sandboxes::Stage;
-use super::{GroupContext, Lent, Loaded, Names, Runner};
+use super::{GroupContext, Loaded, Names, Runner, ScoringResources};
 use crate::scheduler::AttemptStart;
 use espalier_core::ending::{Ending, StopReason};
 use espalier_core::failure::Failure;
@@ -35,17 +35,17 @@ impl Runner {
         names: &Names,
         draft: &mut Draft,
         (transcript, turns): (Transcript, u32),
-        lent: &Lent<'_>,
+        resources: &ScoringResources<'_>,
         given: &Scores,
     ) {
-        let view = draft.view(group, names, transcript, &self.group_model, lent.blobs.as_ref()).await;
+        let view = draft.view(group, names, transcript, &self.group_model, resources.blobs.as_ref()).await;
         let mut results: Vec<Result<Vec<Score>, Unscored>> = Vec::with_capacity(group.rewards.len());
         for (loaded, config) in group.rewards.iter().zip(&self.rewards) {
             let result = match &view {
                 Ok(_) if given.by(&loaded.alias).is_some() => {
                     Ok(given.by(&loaded.alias).unwrap_or_default().to_vec())
                 }
-                Ok(view) => self.score_one(group, start, loaded, config, view, draft, lent).await,
+                Ok(view) => self.score_one(group, start, loaded, config, view, draft, resources).await,
                 Err(failure) => Err(Unscored {
                     cause: UnscoredCause::Infrastructure,
                     text: format!("what it is shown cannot be kept: {failure}"),
@@ -90,13 +90,13 @@ impl Runner {
         config: &RewardConfig,
         view: &RolloutView,
         draft: &mut Draft,
-        lent: &Lent<'_>,
+        resources: &ScoringResources<'_>,
     ) -> Result<Vec<Score>, Unscored> {
         let policy =
             RetryPolicy { attempts: config.attempts, delay: RETRY_DELAY, delay_max: RETRY_DELAY_MAX };
         let mut failures = 0;
         loop {
-            if let Some(provider) = lent.provider {
+            if let Some(provider) = resources.provider {
                 provider.now(Stage::Reward { again: failures + 1 < policy.attempts });
             }
             let run = RewardRun {
@@ -108,8 +108,8 @@ impl Runner {
                 now_ms: draft.ended_ms,
                 limits: group.limits.clone(),
                 capabilities: Capabilities {
-                    blobs: Some(Arc::clone(lent.blobs) as Arc<dyn Blobs>),
-                    sandboxes: lent.sandboxes.cloned().map(|sandboxes| sandboxes as Arc<dyn Sandboxes>),
+                    blobs: Some(Arc::clone(resources.blobs) as Arc<dyn Blobs>),
+                    sandboxes: resources.sandboxes.cloned().map(|sandboxes| sandboxes as Arc<dyn Sandboxes>),
                     ..Capabilities::default()
                 },
                 cancel: start.cancel.clone(),

@@ -4,7 +4,7 @@
 //! others are admitted before them, further groups included.
 
 use super::source::SourceFailed;
-use super::{Done, OPEN_DEADLINE, OpenGroup, RolloutKey, Scheduler, World};
+use super::{Done, OPEN_DEADLINE, OpenGroup, RolloutKey, Scheduler, SchedulerBackend};
 use espalier_core::group::{GroupState, MemberEnd};
 use espalier_core::rollout::{Effect, Event, Phase, Rollout};
 use espalier_core::samples::GroupStatus;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-impl<W: World> Scheduler<W> {
+impl<W: SchedulerBackend> Scheduler<W> {
     /// Groups to be opened in all, as far as tasks come: filtered ones are made up for, where that is asked.
     pub(super) fn target(&self) -> u64 {
         let filtered = self.counts.groups_closed.get(&GroupStatus::Filtered).copied().unwrap_or(0);
@@ -70,10 +70,10 @@ impl<W: World> Scheduler<W> {
 
     fn open_group(&mut self, group_index: u64, task: Option<W::Task>) {
         self.opening.insert(group_index);
-        self.world.opening(group_index);
-        let world = Arc::clone(&self.world);
+        self.backend.opening(group_index);
+        let backend = Arc::clone(&self.backend);
         self.operate(OPEN_DEADLINE, format!("opening group {group_index}"), async move {
-            world.open_group(group_index, task).await.map(|group| Done::Opened { group_index, group })
+            backend.open_group(group_index, task).await.map(|group| Done::Opened { group_index, group })
         });
     }
 

@@ -1,4 +1,4 @@
-//! The scheduler against a world with seeded faults: words that come late, twice or never, runners that panic or hang,
+//! The scheduler against a backend with seeded faults: words that come late, twice or never, runners that panic or hang,
 //! attempts that infrastructure ends, kills at every write; told to pause, resume and stop, and with tasks that are late
 //! (`told`). Time is paused; every seed is printed where it fails.
 
@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use espalier_core::control::Command;
 use espalier_core::ending::Retried;
 use espalier_core::group::{Filter, Verdict};
-use espalier_core::rollout::Fate;
+use espalier_core::rollout::Disposition;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::{Notify, watch};
@@ -164,10 +164,10 @@ impl TaskSource for Numbers {
 }
 
 #[async_trait]
-impl World for Simulation {
+impl SchedulerBackend for Simulation {
     type Group = u64;
     type Task = u64;
-    type Record = ();
+    type Output = ();
 
     async fn open_group(&self, group_index: u64, task: Option<u64>) -> Result<u64, Fatal> {
         let known = self.disk.lock().unwrap().groups.contains_key(&group_index);
@@ -202,7 +202,7 @@ impl World for Simulation {
             },
             record: Some(()),
             lost: None,
-            hopeless: None,
+            blocker: None,
             plugins: self.report(start.rollout),
             sample_again: false,
             sent_at: Instant::now(),
@@ -211,8 +211,8 @@ impl World for Simulation {
             () = tokio::time::sleep(work) => {}
             () = start.cancel.cancelled() => return outbox.send(ended(StopReason::Cancelled)).await,
         }
-        let fate = if self.faults { rng.random_range(0..12) } else { 0 };
-        match fate {
+        let fault = if self.faults { rng.random_range(0..12) } else { 0 };
+        match fault {
             0..=3 => outbox.send(ended(StopReason::Submitted)).await,
             4 => outbox.send(ended(StopReason::LimitTurns)).await,
             5 => outbox.send(ended(StopReason::GuestTrap)).await,
@@ -248,7 +248,7 @@ impl World for Simulation {
         &self,
         group: Arc<u64>,
         ended: AttemptEnded<()>,
-        fate: Fate,
+        disposition: Disposition,
     ) -> Result<Written, Fatal> {
         self.write(|disk| {
             let group = disk.groups.get_mut(&group).expect("a group is open before its attempts end");
@@ -258,7 +258,7 @@ impl World for Simulation {
             assert!(!attempts.iter().any(terminal), "{:?} has ended already", ended.rollout);
             assert!(attempts.iter().all(|(attempt, _)| *attempt < ended.key.attempt), "numbers ascend");
             if is_terminal(ended.outcome) {
-                assert_eq!(fate, Fate::Final);
+                assert_eq!(disposition, Disposition::Final);
             }
             attempts.push((ended.key.attempt, ended.outcome));
         })
@@ -301,11 +301,11 @@ fn schedule(config: &GroupsConfig, wanted: u64, disk: &Mutex<Disk>) -> Schedule 
 }
 
 /// Runs to the end or to the kill.
-async fn play(world: Simulation, schedule: Schedule) -> Option<Outcome> {
-    let killed = Arc::clone(&world.killed);
+async fn play(backend: Simulation, schedule: Schedule) -> Option<Outcome> {
+    let killed = Arc::clone(&backend.killed);
     let (_keep, fenced) = watch::channel(None);
     let commands = Commands::unasked();
-    let run = run(Arc::new(world), schedule, Numbers::known(), commands, fenced, progress::channel().0);
+    let run = run(Arc::new(backend), schedule, Numbers::known(), commands, fenced, progress::channel().0);
     tokio::select! {
         outcome = run => Some(outcome.expect("nothing in the simulation is fatal")),
         () = killed.notified() => None,
@@ -340,9 +340,9 @@ async fn every_admitted_rollout_ends_exactly_once_whatever_runners_do() {
     for seed in 0..60 {
         println!("seed {seed}");
         let disk = Arc::default();
-        let world = Simulation::new(seed, &disk);
-        let (running, most) = (Arc::clone(&world.running), Arc::clone(&world.running_most));
-        let outcome = play(world, schedule(&config(), 8, &disk)).await.expect("nobody killed it");
+        let backend = Simulation::new(seed, &disk);
+        let (running, most) = (Arc::clone(&backend.running), Arc::clone(&backend.running_most));
+        let outcome = play(backend, schedule(&config(), 8, &disk)).await.expect("nobody killed it");
         assert!(outcome.finished);
         check(&disk, &config(), 8);
         let counts = outcome.counts;
@@ -372,8 +372,8 @@ async fn killed_at_any_write_the_same_command_goes_on() {
                 let kill = Kill { at_write, after_effect };
                 println!("seed {seed} {kill:?}");
                 let disk = Arc::default();
-                let world = Simulation { kill: Some(kill), ..Simulation::new(seed, &disk) };
-                assert!(play(world, schedule(&config(), 3, &disk)).await.is_none(), "it was killed");
+                let backend = Simulation { kill: Some(kill), ..Simulation::new(seed, &disk) };
+                assert!(play(backend, schedule(&config(), 3, &disk)).await.is_none(), "it was killed");
                 let before: BTreeMap<u64, DiskGroup> = disk.lock().unwrap().groups.clone();
                 let outcome = play(Simulation::new(seed, &disk), schedule(&config(), 3, &disk)).await;
                 assert!(outcome.expect("nobody killed it again").finished);
@@ -406,9 +406,9 @@ async fn a_drain_lets_runners_end_then_cancels_and_the_rest_is_resumed() {
             let (commander, commands) = control::channel();
             let (_keep, fenced) = watch::channel(None);
             let started = Instant::now();
-            let world = Arc::new(Simulation::new(seed, &disk));
+            let backend = Arc::new(Simulation::new(seed, &disk));
             let (schedule_of, progress) = (schedule(&config(), 8, &disk), progress::channel().0);
-            let run = run(world, schedule_of, Numbers::known(), commands, fenced, progress);
+            let run = run(backend, schedule_of, Numbers::known(), commands, fenced, progress);
             let teller = async {
                 tokio::time::sleep(Duration::from_secs(after_s)).await;
                 commander.ask(Command::Stop(StopMode::Drain)).await.unwrap();
@@ -434,10 +434,10 @@ async fn a_second_signal_ends_at_once_and_a_lost_lock_writes_nothing_more() {
     let mut signals = control::Escalation::new(commander);
     assert_eq!([signals.signal(), signals.signal()], [StopMode::Drain, StopMode::Abort]);
     let started = Instant::now();
-    let world = Arc::new(Simulation::new(1, &disk));
+    let backend = Arc::new(Simulation::new(1, &disk));
     let begin = |commands| {
         let (schedule, progress) = (schedule(&config(), 8, &disk), progress::channel().0);
-        run(Arc::clone(&world), schedule, Numbers::known(), commands, fenced.clone(), progress)
+        run(Arc::clone(&backend), schedule, Numbers::known(), commands, fenced.clone(), progress)
     };
     assert!(!begin(commands).await.unwrap().finished);
     assert_eq!(started.elapsed(), Duration::ZERO);
@@ -461,9 +461,9 @@ async fn few_groups_are_open_and_filtered_ones_are_made_up_for() {
     let disk = Arc::default();
     let (sender, mut receiver) = progress::channel();
     let (_keep, fenced) = watch::channel(None);
-    let world = Simulation { faults: false, ..Simulation::new(1, &disk) };
+    let backend = Simulation { faults: false, ..Simulation::new(1, &disk) };
     let run = run(
-        Arc::new(world),
+        Arc::new(backend),
         schedule(&config, 6, &disk),
         Numbers::known(),
         Commands::unasked(),
@@ -496,10 +496,10 @@ async fn a_plugin_that_always_fails_stops_the_run_and_what_was_finished_is_durab
         let disk = Arc::default();
         let (_keep, fenced) = watch::channel(None);
         let (sender, receiver) = progress::channel();
-        let world = Simulation { faults: false, broken_below: u64::MAX, ..Simulation::new(1, &disk) };
+        let backend = Simulation { faults: false, broken_below: u64::MAX, ..Simulation::new(1, &disk) };
         let schedule = schedule(&config, tasks, &disk);
         let outcome =
-            run(Arc::new(world), schedule, Numbers::known(), Commands::unasked(), fenced, sender).await;
+            run(Arc::new(backend), schedule, Numbers::known(), Commands::unasked(), fenced, sender).await;
         let Err(Fatal::PluginFails(tripped)) = outcome else { panic!("{outcome:?}") };
         assert_eq!((tripped.failures, tripped.tasks >= tasks.min(4)), (tripped.failures.max(16), true));
         let ended = receiver.borrow().counts.ended();
@@ -521,8 +521,8 @@ async fn a_plugin_that_fails_on_few_tasks_costs_those_alone() {
     for (size, permits) in [(4, 64), (4, 4), (16, 1), (64, 64)] {
         let config = GroupsConfig { size, concurrent_rollouts: permits, ..GroupsConfig::default() };
         let disk = Arc::default();
-        let world = Simulation { faults: false, broken_below: 3, ..Simulation::new(1, &disk) };
-        let outcome = play(world, schedule(&config, 12, &disk)).await.expect("nobody killed it");
+        let backend = Simulation { faults: false, broken_below: 3, ..Simulation::new(1, &disk) };
+        let outcome = play(backend, schedule(&config, 12, &disk)).await.expect("nobody killed it");
         assert!(outcome.finished);
         let closed = |status| outcome.counts.groups_closed.get(&status).copied();
         assert_eq!((closed(GroupStatus::Failed), closed(GroupStatus::Ready)), (Some(3), Some(9)));

@@ -1,7 +1,7 @@
 //! Components that would take the machine's memory or time to compile. Each is refused by a bound before it is compiled, or ends
 //! with its compiler, which is a process of its own.
 
-use super::{Desk, Ran};
+use super::{Fixture, Ran};
 use espalier_plugin::{Compiler, CompilerProcess, PluginError, PluginHost, PluginHostConfig, bounds};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -206,18 +206,18 @@ fn bombs() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     ]
 }
 
-fn check(desk: &Desk, file: &Path) -> Ran {
-    desk.run(&["plugin", "check", &file.display().to_string()])
+fn check(fixture: &Fixture, file: &Path) -> Ran {
+    fixture.run(&["plugin", "check", &file.display().to_string()])
 }
 
 #[test]
 fn each_is_refused_by_the_bound_that_it_breaks() {
-    let desk = Desk::new();
+    let fixture = Fixture::new();
     for (name, bomb, said) in bombs() {
-        let file = desk.folder.path().join("bomb.wasm");
+        let file = fixture.folder.path().join("bomb.wasm");
         fs::write(&file, &bomb).unwrap();
         let started = Instant::now();
-        let ran = check(&desk, &file);
+        let ran = check(&fixture, &file);
         println!(
             "{name}: {} bytes, {:.2} s: {}",
             bomb.len(),
@@ -232,9 +232,9 @@ fn each_is_refused_by_the_bound_that_it_breaks() {
         assert!(ran.stderr.contains("hint: build it optimised"), "{name}: {}", ran.stderr);
     }
     // Its size is looked at before it is read.
-    let file = desk.folder.path().join("large.wasm");
+    let file = fixture.folder.path().join("large.wasm");
     fs::File::create(&file).unwrap().set_len(1 << 40).unwrap();
-    let ran = check(&desk, &file);
+    let ran = check(&fixture, &file);
     assert_eq!(ran.code, 1);
     assert!(
         ran.stderr.contains("has 1099511627776 bytes, and at most 134217728 are compiled"),
@@ -263,8 +263,8 @@ fn heavy() -> Vec<u8> {
 
 #[tokio::test]
 async fn a_compiler_out_of_memory_ends_alone() {
-    let desk = Desk::new();
-    let file = desk.folder.path().join("heavy.wasm");
+    let fixture = Fixture::new();
+    let file = fixture.folder.path().join("heavy.wasm");
     fs::write(&file, heavy()).unwrap();
     let program = env!("CARGO_BIN_EXE_espalier").into();
     // Enough to start and to read it.
@@ -280,16 +280,16 @@ async fn a_compiler_out_of_memory_ends_alone() {
 
 #[tokio::test]
 async fn a_compiler_out_of_time_is_killed_and_reaped() {
-    let desk = Desk::new();
-    let program = desk.write("compiler", "#!/bin/sh\necho $$ > \"$0.pid\"\nexec /bin/sleep 100000\n");
+    let fixture = Fixture::new();
+    let program = fixture.write("compiler", "#!/bin/sh\necho $$ > \"$0.pid\"\nexec /bin/sleep 100000\n");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
-    let file = desk.folder.path().join("plugin.wasm");
+    let file = fixture.folder.path().join("plugin.wasm");
     fs::write(&file, plugin(&[])).unwrap();
     let time_max = Duration::from_secs(2);
     let error = load(CompilerProcess { program, memory_bytes_max: 1 << 30, time_max }, &file).await;
     assert!(matches!(error, PluginError::TooLarge { .. }), "{error}");
     assert!(error.to_string().ends_with("plugin.wasm: takes the compiler more than 2 s"), "{error}");
-    let pid = fs::read_to_string(desk.folder.path().join("compiler.pid")).unwrap();
+    let pid = fs::read_to_string(fixture.folder.path().join("compiler.pid")).unwrap();
     assert!(!Path::new("/proc").join(pid.trim()).exists());
 }
 

@@ -1,6 +1,6 @@
 //! Signals to commands that wait: each ends with the documented code.
 
-use crate::Desk;
+use crate::Fixture;
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn within<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'stati
 /// Each waits for what never comes: a server that says nothing, or a pipe that nobody writes to.
 #[test]
 fn a_signal_ends_every_command_with_the_documented_code() {
-    let desk = Desk::with("name = \"craft\"", "name = \"craft\"");
+    let fixture = Fixture::with("name = \"craft\"", "name = \"craft\"");
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let server = format!("postgres://u:p@{address}/d?sslmode=disable");
@@ -44,11 +44,11 @@ fn a_signal_ends_every_command_with_the_documented_code() {
     {
         let shown = arguments.join(" ");
         let pipe = arguments.iter().find_map(|argument| argument.find("pipe.").map(|at| &argument[at..]));
-        let pipe = pipe.map(|name| desk.folder.path().join(name));
+        let pipe = pipe.map(|name| fixture.folder.path().join(name));
         if let Some(pipe) = &pipe {
             assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
         }
-        let mut child = desk.command(arguments).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child = fixture.command(arguments).stderr(std::process::Stdio::piped()).spawn().unwrap();
         // It is at work when somebody is there.
         let _connected = pipe.is_none().then(|| {
             let silent = silent.try_clone().unwrap();
@@ -63,6 +63,6 @@ fn a_signal_ends_every_command_with_the_documented_code() {
         let status = within(&shown, move || child.wait().unwrap());
         assert_eq!(status.code(), Some(130), "{shown}: {status}");
         pipe.map(fs::remove_file).transpose().unwrap();
-        assert!(!desk.folder.path().join("out").exists(), "{shown}");
+        assert!(!fixture.folder.path().join("out").exists(), "{shown}");
     }
 }

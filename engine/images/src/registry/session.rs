@@ -6,7 +6,7 @@
 
 use crate::ImageError;
 use crate::registry::{Waits, chain};
-use espalier_egress::{Allowed, Guard, Hosts, Shared, Ways};
+use espalier_egress::{Allowed, Guard, GuardRules, Hosts, Shared};
 use oci_client::client::{ClientConfig, ClientProtocol};
 use oci_client::errors::OciDistributionError;
 use oci_client::secrets::RegistryAuth;
@@ -71,17 +71,18 @@ impl Sessions {
                 attempts: 1,
                 said: format!("listening on 127.0.0.1: {error}"),
             };
-            let ways = Ways {
+            let rules = GuardRules {
                 addresses: strangers.cloned().unwrap_or_else(Allowed::any),
                 hosts: None,
                 answer_bytes_max: SMALL_BYTES_MAX,
             };
             let hosts = secret.then(|| meant_for(&place, plain));
-            let ways = Ways { hosts, ..ways };
-            let login = Guard::start(ways.clone(), all).await.map_err(failed)?;
-            let small = Guard::start(ways.clone(), all).await.map_err(failed)?;
-            let large =
-                Guard::start(Ways { answer_bytes_max: u64::MAX, ..ways }, all).await.map_err(failed)?;
+            let rules = GuardRules { hosts, ..rules };
+            let login = Guard::start(rules.clone(), all).await.map_err(failed)?;
+            let small = Guard::start(rules.clone(), all).await.map_err(failed)?;
+            let large = Guard::start(GuardRules { answer_bytes_max: u64::MAX, ..rules }, all)
+                .await
+                .map_err(failed)?;
             Some(Guards { login, small, large })
         } else {
             None

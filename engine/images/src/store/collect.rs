@@ -1,7 +1,7 @@
 //! What a store holds, and how it is made smaller: never by what somebody uses, in this process or in another.
 
 use super::folder::{lock_store, open_lock, remove_path, same_file};
-use super::{ImageStore, Name, Pin, Record, Shared, fetch, try_lock};
+use super::{ImageRecord, ImageStore, Name, Pin, Shared, fetch, try_lock};
 use crate::origin::blocking;
 use crate::unpack::Rights;
 use crate::{Digest, ImageError};
@@ -47,7 +47,7 @@ pub struct Pruned {
 }
 
 struct Known {
-    record: Record,
+    record: ImageRecord,
     names: Vec<Name>,
     pins: Vec<String>,
     last_used: SystemTime,
@@ -62,7 +62,7 @@ impl Known {
 }
 
 /// All that is there, under the store's own lock.
-struct Census {
+struct Inventory {
     images: Vec<Known>,
     /// Bytes on the disk by folder, and what they are.
     layers: BTreeMap<PathBuf, u64>,
@@ -76,10 +76,10 @@ impl ImageStore {
         let global = lock_store(&shared.folder.global(), true).await?;
         blocking(move || {
             let _global = global;
-            let census = shared.census()?;
-            let listed = census.images.iter().map(|known| {
+            let inventory = shared.inventory()?;
+            let listed = inventory.images.iter().map(|known| {
                 let folders = shared.folders_of(&known.record);
-                let bytes = folders.iter().filter_map(|folder| census.layers.get(folder)).sum();
+                let bytes = folders.iter().filter_map(|folder| inventory.layers.get(folder)).sum();
                 Ok(Listed {
                     digest: known.record.digest.clone(),
                     names: known.names.iter().map(|name| name.name.clone()).collect(),
@@ -100,11 +100,11 @@ impl ImageStore {
     pub async fn remove(&self, name: &str) -> Result<Pruned, ImageError> {
         let shared = self.shared.clone();
         let name = name.to_owned();
-        self.collect(move |census| {
+        self.collect(move |inventory| {
             let means = |known: &&Known| {
                 known.record.digest.as_str() == name || known.names.iter().any(|other| other.name == name)
             };
-            let Some(known) = census.images.iter().find(means) else {
+            let Some(known) = inventory.images.iter().find(means) else {
                 let place = shared.folder.root().display().to_string();
                 return Err(ImageError::Unknown {
                     image: name.clone(),
@@ -131,22 +131,22 @@ impl ImageStore {
     /// longest.
     pub async fn prune(&self) -> Result<Pruned, ImageError> {
         let shared = self.shared.clone();
-        self.collect(move |census| {
+        self.collect(move |inventory| {
             let Some(size_max) = shared.options.size_max else { return Ok(BTreeSet::new()) };
             let mut users: BTreeMap<&PathBuf, usize> = BTreeMap::new();
             let folders: Vec<BTreeSet<PathBuf>> =
-                census.images.iter().map(|known| shared.folders_of(&known.record)).collect();
+                inventory.images.iter().map(|known| shared.folders_of(&known.record)).collect();
             for folder in folders.iter().flatten() {
                 *users.entry(folder).or_default() += 1;
             }
-            let mut total: u64 = census
+            let mut total: u64 = inventory
                 .layers
                 .iter()
                 .filter(|(folder, _)| users.contains_key(folder))
                 .map(|(_, bytes)| bytes)
                 .sum();
             let mut unused: Vec<(&Known, &BTreeSet<PathBuf>)> =
-                census.images.iter().zip(&folders).filter(|(known, _)| known.may_go()).collect();
+                inventory.images.iter().zip(&folders).filter(|(known, _)| known.may_go()).collect();
             unused.sort_by_key(|(known, _)| known.last_used);
             let mut gone = BTreeSet::new();
             for (known, folders) in unused {
@@ -157,7 +157,7 @@ impl ImageStore {
                     let left = users.entry(folder).or_default();
                     *left -= 1;
                     if *left == 0 {
-                        total -= census.layers.get(folder).unwrap_or(&0);
+                        total -= inventory.layers.get(folder).unwrap_or(&0);
                     }
                 }
                 gone.insert(known.record.digest.clone());
@@ -170,16 +170,16 @@ impl ImageStore {
     /// Removes the images that `choose` takes, and all that belongs to no image.
     async fn collect(
         &self,
-        choose: impl FnOnce(&Census) -> Result<BTreeSet<Digest>, ImageError> + Send + 'static,
+        choose: impl FnOnce(&Inventory) -> Result<BTreeSet<Digest>, ImageError> + Send + 'static,
     ) -> Result<Pruned, ImageError> {
         let shared = self.shared.clone();
         let global = lock_store(&shared.folder.global(), true).await?;
         blocking(move || {
-            let census = shared.census()?;
-            let gone = choose(&census)?;
+            let inventory = shared.inventory()?;
+            let gone = choose(&inventory)?;
             let mut pruned = Pruned { images: gone.iter().cloned().collect(), ..Pruned::default() };
             let mut kept = BTreeSet::new();
-            for known in &census.images {
+            for known in &inventory.images {
                 if !gone.contains(&known.record.digest) {
                     kept.extend(shared.folders_of(&known.record));
                     continue;
@@ -191,7 +191,7 @@ impl ImageStore {
                 let _ = std::fs::remove_file(shared.folder.hold_path(&known.record.digest));
             }
             let mut waste = Vec::new();
-            for (folder, bytes) in &census.layers {
+            for (folder, bytes) in &inventory.layers {
                 if kept.contains(folder) {
                     continue;
                 }
@@ -203,7 +203,7 @@ impl ImageStore {
                 waste.push(tmp);
             }
             pruned.bytes += shared.old_parts();
-            drop((census, global));
+            drop((inventory, global));
             // What takes long is done when others can go on.
             shared.dead_processes();
             drop(waste);
@@ -215,7 +215,7 @@ impl ImageStore {
 
 impl Shared {
     /// Under the store's own lock, taken exclusively.
-    fn census(&self) -> Result<Census, ImageError> {
+    fn inventory(&self) -> Result<Inventory, ImageError> {
         let mut names: BTreeMap<Digest, Vec<Name>> = BTreeMap::new();
         for path in list(&self.folder.path("names"))? {
             let read =
@@ -236,8 +236,9 @@ impl Shared {
             if path.extension().is_some() {
                 continue;
             }
-            let read =
-                std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
+            let read = std::fs::read(&path)
+                .ok()
+                .and_then(|bytes| serde_json::from_slice::<ImageRecord>(&bytes).ok());
             let Some(record) = read else { continue };
             let held = self.folder.hold_path(&record.digest);
             let failed = |error| ImageError::store("locking", &held, error);
@@ -258,11 +259,11 @@ impl Shared {
                 layers.insert(folder, bytes);
             }
         }
-        Ok(Census { images, layers })
+        Ok(Inventory { images, layers })
     }
 
     /// Every folder that a layer of the image may lie in.
-    fn folders_of(&self, record: &Record) -> BTreeSet<PathBuf> {
+    fn folders_of(&self, record: &ImageRecord) -> BTreeSet<PathBuf> {
         let mut names = fetch::chain_names(&record.diff_ids);
         names.extend(record.diff_ids.iter().map(|diff_id| diff_id.hex().to_owned()));
         let both = [Rights::Root, Rights::User].map(|rights| self.folder.layers(rights));

@@ -14,7 +14,7 @@
 //! ```
 //! `layers-user` is `layers` as an ordinary user unpacks them.
 
-use super::{Name, Pin, Record};
+use super::{ImageRecord, Name, Pin};
 use crate::origin::blocking;
 use crate::unpack::{Report, Rights, remove};
 use crate::{Digest, ImageError};
@@ -211,7 +211,7 @@ impl Folder {
         read_json(&self.name_path(name, platform))
     }
 
-    pub(super) fn read_record(&self, digest: &Digest) -> Result<Option<Record>, ImageError> {
+    pub(super) fn read_record(&self, digest: &Digest) -> Result<Option<ImageRecord>, ImageError> {
         read_json(&self.record_path(digest))
     }
 
@@ -219,7 +219,7 @@ impl Folder {
         self.write_json(&self.name_path(&name.name, &name.platform), name)
     }
 
-    pub(super) fn write_record(&self, record: &Record) -> Result<(), ImageError> {
+    pub(super) fn write_record(&self, record: &ImageRecord) -> Result<(), ImageError> {
         self.write_json(&self.record_path(&record.digest), record)
     }
 

@@ -104,7 +104,7 @@ async fn sound_layers_by_chance_are_what_umoci_makes() {
 /// Bytes of a tar that were changed anywhere: what comes of it is an image or bad content, never anything outside, never
 /// anything left.
 #[tokio::test]
-async fn damaged_layers_do_no_harm() {
+async fn damaged_layers_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let canary = tempfile::tempdir().unwrap();
     let out = canary.path().to_str().unwrap().to_owned();

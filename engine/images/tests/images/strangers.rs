@@ -28,7 +28,7 @@ async fn get_with(store: &ImageStore, name: &str, credentials: bool) -> Result<I
 
 /// How a registry answers.
 #[derive(Clone)]
-enum Manner {
+enum FakeBehavior {
     /// Every request, to all.
     Open,
     /// Those with a token of the realm alone.
@@ -45,21 +45,21 @@ struct Fake {
 }
 
 impl Fake {
-    async fn start(manner: impl FnOnce(SocketAddr) -> Manner) -> Fake {
+    async fn start(behavior: impl FnOnce(SocketAddr) -> FakeBehavior) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (manner, made, asked) = (manner(address), Arc::new(large(1, 1000)), Arc::default());
+        let (behavior, made, asked) = (behavior(address), Arc::new(large(1, 1000)), Arc::default());
         let heard = Arc::clone(&asked);
         // Ends with the registry.
         let task = tokio::spawn(async move {
             loop {
                 let Ok((mut client, _)) = listener.accept().await else { return };
-                let (manner, made, heard) = (manner.clone(), Arc::clone(&made), Arc::clone(&heard));
+                let (behavior, made, heard) = (behavior.clone(), Arc::clone(&made), Arc::clone(&heard));
                 tokio::spawn(async move {
                     let mut bytes = Vec::new();
                     while client.read_buf(&mut bytes).await.is_ok_and(|count| count > 0) {
                         if bytes.ends_with(b"\r\n\r\n") {
-                            let answer = answer(&manner, &made, &String::from_utf8_lossy(&bytes), &heard);
+                            let answer = answer(&behavior, &made, &String::from_utf8_lossy(&bytes), &heard);
                             let last = bytes
                                 .to_ascii_lowercase()
                                 .windows(17)
@@ -95,7 +95,7 @@ impl Drop for Fake {
     }
 }
 
-fn answer(manner: &Manner, made: &Made, request: &str, heard: &Mutex<Vec<String>>) -> Vec<u8> {
+fn answer(behavior: &FakeBehavior, made: &Made, request: &str, heard: &Mutex<Vec<String>>) -> Vec<u8> {
     let path = request.split(' ').nth(1).unwrap_or_default();
     let shown = request.lines().find_map(|line| line.strip_prefix("authorization: ")).unwrap_or("none");
     let shown = shown.split(' ').next().unwrap_or_default();
@@ -108,12 +108,12 @@ fn answer(manner: &Manner, made: &Made, request: &str, heard: &Mutex<Vec<String>
     if path.contains("/token") {
         return say("200 OK", "", br#"{"token":"good"}"#);
     }
-    match manner {
-        Manner::Realm(realm) if shown != "Bearer" => {
+    match behavior {
+        FakeBehavior::Realm(realm) if shown != "Bearer" => {
             let challenge = format!("www-authenticate: Bearer realm=\"{realm}\",service=\"s\"\r\n");
             return say("401 Unauthorized", &challenge, b"");
         }
-        Manner::Redirect(to) if path != "/v2/" => {
+        FakeBehavior::Redirect(to) if path != "/v2/" => {
             return say("307 Temporary Redirect", &format!("location: {to}\r\n"), b"");
         }
         _ => {}
@@ -129,7 +129,7 @@ fn answer(manner: &Manner, made: &Made, request: &str, heard: &Mutex<Vec<String>
 #[tokio::test]
 async fn strangers_reach_no_inner_address_that_was_not_opened() {
     let folder = tempfile::tempdir().unwrap();
-    let victim = Fake::start(|_| Manner::Open).await;
+    let victim = Fake::start(|_| FakeBehavior::Open).await;
     let port = victim.address.port();
     let mut number = 0;
     let mut check = async |name: String, opened: Vec<String>, expect: bool| {
@@ -154,9 +154,9 @@ async fn strangers_reach_no_inner_address_that_was_not_opened() {
     // Where a registry that was opened leads.
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433"] {
         let to = format!("http://{host}:{port}");
-        let realm = Fake::start(|_| Manner::Realm(format!("{to}/token"))).await;
+        let realm = Fake::start(|_| FakeBehavior::Realm(format!("{to}/token"))).await;
         check(realm.name(), vec![realm.address.to_string()], false).await;
-        let redirect = Fake::start(|_| Manner::Redirect(format!("{to}/v2/a/manifests/v1"))).await;
+        let redirect = Fake::start(|_| FakeBehavior::Redirect(format!("{to}/v2/a/manifests/v1"))).await;
         check(redirect.name(), vec![redirect.address.to_string()], false).await;
         if host == "127.0.0.1" {
             check(realm.name(), vec![realm.address.to_string(), victim.address.to_string()], true).await;
@@ -167,7 +167,7 @@ async fn strangers_reach_no_inner_address_that_was_not_opened() {
         check(format!("{host}:{port}/a:v1"), vec![format!("{opened}:{port}")], true).await;
     }
     // Whoever runs this process goes where they say.
-    let realm = Fake::start(|_| Manner::Realm(format!("http://127.0.0.1:{port}/token"))).await;
+    let realm = Fake::start(|_| FakeBehavior::Realm(format!("http://127.0.0.1:{port}/token"))).await;
     victim.asked.lock().unwrap().clear();
     get(&store(&folder.path().join("own"), None), &realm.name()).await.unwrap();
     assert_eq!(victim.asked(), ["/token none"]);
@@ -193,9 +193,9 @@ async fn a_registry_that_was_opened_is_as_good_as_any() {
 async fn credentials_are_shown_to_their_registry_alone() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let own = Fake::start(|own| Manner::Realm(format!("http://{own}/token"))).await;
-    let other = Fake::start(|_| Manner::Open).await;
-    let elsewhere = Fake::start(|_| Manner::Realm(format!("http://{}/token", other.address))).await;
+    let own = Fake::start(|own| FakeBehavior::Realm(format!("http://{own}/token"))).await;
+    let other = Fake::start(|_| FakeBehavior::Open).await;
+    let elsewhere = Fake::start(|_| FakeBehavior::Realm(format!("http://{}/token", other.address))).await;
     let mut number = 0;
     let mut pull = async |fake: &Fake, strangers: Option<Strangers>, credentials: bool| {
         number += 1;

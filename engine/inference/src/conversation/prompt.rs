@@ -46,14 +46,14 @@ pub(super) struct Known {
 }
 
 /// Either the guest's misuse, or the tokenizer's route.
-pub(super) enum Trouble {
+pub(super) enum PromptError {
     Failure(Failure),
     Tokenizer(TokenizerError),
 }
 
-impl From<TokenizerError> for Trouble {
+impl From<TokenizerError> for PromptError {
     fn from(error: TokenizerError) -> Self {
-        Trouble::Tokenizer(error)
+        PromptError::Tokenizer(error)
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn opening(
     plain: bool,
     messages: &[Message],
     tools: &[Tool],
-) -> Result<Pending, Trouble> {
+) -> Result<Pending, PromptError> {
     let rendered = exact.template.opening(messages, tools).map_err(|error| failed(&error))?;
     let mut ids = if plain { exact.tokenizer.prefix().to_vec() } else { Vec::new() };
     ids.extend(encode_rendered(exact.tokenizer.as_ref(), &rendered).await?.ids);
@@ -125,7 +125,7 @@ pub(super) async fn suffix(
     new: &[Message],
     tools: &[Tool],
     last: Option<u32>,
-) -> Result<Pending, Trouble> {
+) -> Result<Pending, PromptError> {
     let rendered = exact.template.suffix(past, new, tools).map_err(|error| failed(&error))?;
     let encoded = encode_rendered(exact.tokenizer.as_ref(), &rendered).await?;
     let skip = sampled_already(exact, &rendered, &encoded, last);
@@ -145,7 +145,7 @@ pub(super) async fn rebuild(
     known: &[Known],
     row: &[u32],
     kind: Option<DriftKind>,
-) -> Result<Pending, Trouble> {
+) -> Result<Pending, PromptError> {
     let rendered = exact.template.opening(messages, tools).map_err(|error| failed(&error))?;
     let mut parts: Vec<Part> = Vec::new();
     let mut from = 0;
@@ -232,7 +232,7 @@ async fn push_between(
     parts: &mut Vec<Part>,
     rendered: &Rendered,
     last: Option<u32>,
-) -> Result<(), Trouble> {
+) -> Result<(), PromptError> {
     let encoded = encode_rendered(exact.tokenizer.as_ref(), rendered).await?;
     let skip = sampled_already(exact, rendered, &encoded, last);
     push_new(parts, &encoded.ids[skip..], Origin::Prompt);
@@ -288,6 +288,6 @@ fn slice(rendered: &Rendered, from: usize, to: usize) -> Rendered {
     }
 }
 
-fn failed(error: &crate::template::TemplateError) -> Trouble {
-    Trouble::Failure(template_failure(error))
+fn failed(error: &crate::template::TemplateError) -> PromptError {
+    PromptError::Failure(template_failure(error))
 }

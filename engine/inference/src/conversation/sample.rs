@@ -2,7 +2,7 @@
 
 use super::cut::cut;
 use super::prompt::Pending;
-use super::{Talk, finish_of};
+use super::{ModelConversation, finish_of};
 use crate::endpoint::{ChatRequest, GenerateRequest, Generated};
 use crate::error::EndpointError;
 use crate::models::{Exact, Shared};
@@ -53,10 +53,10 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub(super) fn start(talk: &Talk) -> Waiting {
-        let rollout = talk.rollout.clone();
+    pub(super) fn start(conversation: &ModelConversation) -> Waiting {
+        let rollout = conversation.rollout.clone();
         rollout.record().unanswered = false;
-        Waiting { rollout, policy: talk.is_policy(), over: false }
+        Waiting { rollout, policy: conversation.is_policy(), over: false }
     }
 
     pub(super) fn over(mut self) {
@@ -80,9 +80,9 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    fn start(talk: &Talk, n: u32) -> Result<UnderWay, Failure> {
-        let turns = if talk.is_policy() { n } else { 0 };
-        let rollout = talk.rollout.clone();
+    fn start(conversation: &ModelConversation, n: u32) -> Result<UnderWay, Failure> {
+        let turns = if conversation.is_policy() { n } else { 0 };
+        let rollout = conversation.rollout.clone();
         rollout.context.meter.take_turns(turns)?;
         Ok(UnderWay { rollout, turns, started: Instant::now() })
     }
@@ -99,7 +99,7 @@ impl Drop for UnderWay {
     }
 }
 
-impl Talk {
+impl ModelConversation {
     /// Asks for `n` answers to the conversation as it stands, which stays as it is. One that fails fails all; those that
     /// arrived are on the books nevertheless.
     pub(super) async fn sample(&self, n: u32, options: &CompleteOptions) -> Result<Vec<Arrived>, Failure> {

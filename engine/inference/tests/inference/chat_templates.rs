@@ -97,7 +97,7 @@ fn template(source: &str, options: TemplateOptions) -> Template {
     Template::new(&Source::Jinja(source.to_owned()), options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn mended(source: &str) -> TemplateOptions {
+fn repaired(source: &str) -> TemplateOptions {
     TemplateOptions { system: SystemAs::FirstUser, tool_results: ToolResultsAs::User, ..options(source) }
 }
 
@@ -154,8 +154,8 @@ fn published_templates() {
     for (name, source) in &templates {
         let native = template(source, options(source));
         let features = native.probe().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let mended = template(source, mended(source));
-        let with_options = mended.probe().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let repaired = template(source, repaired(source));
+        let with_options = repaired.probe().unwrap_or_else(|error| panic!("{name}: {error}"));
 
         // With both options nothing is left that a template cannot carry but tools shown by itself.
         let needs = Needs { system: true, tool_results: true, tools: false };
@@ -163,7 +163,7 @@ fn published_templates() {
         refused_by_name(name, &features);
         for case in cases() {
             check_case(name, &case, &native, &features);
-            check_case(name, &case, &mended, &with_options);
+            check_case(name, &case, &repaired, &with_options);
         }
         literal_content(name, source);
         row(&mut page, name, &features, &with_options);
@@ -241,7 +241,7 @@ fn refused_by_name(name: &str, features: &Features) {
 
 /// Control-token text in a message is cut out as literal, changes nothing else, and nothing else is cut.
 fn literal_content(name: &str, source: &str) {
-    let options = mended(source);
+    let options = repaired(source);
     let tokens = options.special_tokens.clone();
     let template = template(source, options);
     for token in &tokens {
@@ -406,8 +406,8 @@ fn rewritten(page: &mut String, name: &str, features: &Features, with_options: &
     };
     let names = ["user turns", "system message", "thoughts", "tool results"];
     let mut ways: Vec<(String, Vec<String>)> = Vec::new();
-    for ((native, mended), kind) in kinds(features).into_iter().zip(kinds(with_options)).zip(names) {
-        let (how, place) = match (native, mended) {
+    for ((native, repaired), kind) in kinds(features).into_iter().zip(kinds(with_options)).zip(names) {
+        let (how, place) = match (native, repaired) {
             (Rewrites::Rewritten(how), _) => (how, kind.to_owned()),
             (Rewrites::NotCarried, Rewrites::Rewritten(how)) => (how, format!("{kind} (with options)")),
             _ => continue,

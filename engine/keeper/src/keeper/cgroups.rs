@@ -185,7 +185,7 @@ pub(super) struct Groups {
 
 /// Descriptors that the agent gets.
 #[derive(Debug, Default)]
-pub(super) struct Lent {
+pub(super) struct CgroupFds {
     /// Of version 2: where the agent itself is born.
     pub agent: Option<OwnedFd>,
     /// Of version 2: where it makes a group for each command.
@@ -249,27 +249,27 @@ impl Groups {
     }
 
     /// Opens what the agent gets.
-    pub(super) fn lend(&self) -> io::Result<Lent> {
+    pub(super) fn lend(&self) -> io::Result<CgroupFds> {
         let folder_flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = |path: PathBuf| rustix::fs::openat(CWD, path, folder_flags, Mode::empty());
-        let mut lent = Lent::default();
+        let mut cgroup_fds = CgroupFds::default();
         if let Some(unified) = &self.unified {
-            lent.agent = Some(folder(unified.join("agent"))?);
-            lent.commands = Some(folder(unified.join("box"))?);
+            cgroup_fds.agent = Some(folder(unified.join("agent"))?);
+            cgroup_fds.commands = Some(folder(unified.join("box"))?);
             if unified.join("box/memory.events").exists() {
-                lent.memory = Some(folder(unified.join("box"))?);
+                cgroup_fds.memory = Some(folder(unified.join("box"))?);
             }
         }
         for (controller, path) in &self.split {
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;
             // Not `cgroup.procs`: that takes a lock over all processes, and waits for every processor (10 ms) where nobody has
             // taken it lately. A thread that moves itself takes none.
-            lent.enter.push(rustix::fs::openat(CWD, path.join("tasks"), flags, Mode::empty())?);
+            cgroup_fds.enter.push(rustix::fs::openat(CWD, path.join("tasks"), flags, Mode::empty())?);
             if *controller == "memory" {
-                lent.memory = Some(folder(path.clone())?);
+                cgroup_fds.memory = Some(folder(path.clone())?);
             }
         }
-        Ok(lent)
+        Ok(cgroup_fds)
     }
 
     /// Stops all commands, or lets them go on. True when every one has stopped.

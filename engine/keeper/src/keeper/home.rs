@@ -1,6 +1,6 @@
 //! The keeper's folder: what is written down of sandboxes and checkpoints, so that whoever comes next finds them.
 
-use crate::wire::{Checkpoint, Environment, RECORD_BYTES_MAX, Record};
+use crate::wire::{Checkpoint, Environment, RECORD_BYTES_MAX, SandboxRecord};
 use rustix::fs::OFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -50,7 +50,7 @@ impl Home {
     }
 
     /// Writes a sandbox down; its environment has a file of its own, which is written before.
-    pub(super) fn write_record(&self, record: &Record) -> io::Result<()> {
+    pub(super) fn write_record(&self, record: &SandboxRecord) -> io::Result<()> {
         write_record(&self.record(&record.order.id), record)
     }
 
@@ -85,7 +85,7 @@ impl Home {
     }
 
     /// All that is written down of sandboxes.
-    pub(super) fn records(&self) -> Vec<Record> {
+    pub(super) fn records(&self) -> Vec<SandboxRecord> {
         read_all(&self.folder.join("sandboxes"))
     }
 
@@ -115,7 +115,7 @@ trait Written: Serialize + DeserializeOwned {
     fn environment_within(&mut self) -> &mut Option<Environment>;
 }
 
-impl Written for Record {
+impl Written for SandboxRecord {
     fn id(&self) -> &str {
         &self.order.id
     }

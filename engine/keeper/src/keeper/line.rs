@@ -1,8 +1,8 @@
 //! Connections of engines to the keeper, never waited for. An engine that does not take its answers is not served further until it
 //! does, so what is kept for one is bounded.
 
-use crate::frame::{self, FRAME_BYTES_MAX, Heard};
-use crate::wire::{Refusal, RefusalKind, Request, Said, What};
+use crate::frame::{self, FRAME_BYTES_MAX, ReceiveBuffer};
+use crate::wire::{KeeperMessage, Operation, Refusal, RefusalKind, Request};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -23,7 +23,7 @@ const READS: usize = 4;
 
 /// What an engine wants.
 #[derive(Debug)]
-pub(super) enum Wish {
+pub(super) enum Incoming {
     /// To know who is there: the first of each connection, and answered by a line.
     Hello(u64),
     /// The rest.
@@ -39,7 +39,7 @@ pub(super) struct Line {
     pub stream: UnixStream,
     /// What it is watched for.
     pub watched: EventFlags,
-    heard: Heard,
+    heard: ReceiveBuffer,
     greeted: bool,
     unsaid: Vec<u8>,
     /// The engine takes no answers any more. What it has asked before is still read.
@@ -56,7 +56,7 @@ impl Line {
         Ok(Line {
             stream,
             watched: EventFlags::IN,
-            heard: Heard::default(),
+            heard: ReceiveBuffer::default(),
             greeted: false,
             unsaid: Vec::new(),
             is_deaf: false,
@@ -101,44 +101,44 @@ impl Line {
     }
 
     /// The next wish, unless the engine is behind with taking answers.
-    pub(super) fn wish(&mut self) -> Option<Wish> {
+    pub(super) fn incoming(&mut self) -> Option<Incoming> {
         if self.is_over || self.is_behind() {
             return None;
         }
-        let wish = self.read_wish();
-        self.is_over |= match &wish {
+        let incoming = self.read_incoming();
+        self.is_over |= match &incoming {
             Ok(None) => self.is_closed,
             Ok(Some(_)) => false,
             Err(()) => true,
         };
-        wish.ok().flatten()
+        incoming.ok().flatten()
     }
 
     /// `Err`: it speaks another language.
-    fn read_wish(&mut self) -> Result<Option<Wish>, ()> {
+    fn read_incoming(&mut self) -> Result<Option<Incoming>, ()> {
         if !self.greeted {
             let Some(text) = self.heard.line().map_err(drop)? else { return Ok(None) };
             return match serde_json::from_slice(text) {
-                Ok(Request { number, what: What::Hello }) => {
+                Ok(Request { number, what: Operation::Hello }) => {
                     self.greeted = true;
-                    Ok(Some(Wish::Hello(number)))
+                    Ok(Some(Incoming::Hello(number)))
                 }
                 _ => Err(()),
             };
         }
         let Some(text) = self.heard.frame().map_err(drop)? else { return Ok(None) };
         match serde_json::from_slice(text) {
-            Ok(request) => Ok(Some(Wish::Request(request))),
+            Ok(request) => Ok(Some(Incoming::Request(request))),
             Err(error) => {
                 let Numbered { number } = serde_json::from_slice(text).map_err(drop)?;
                 let text = format!("the request cannot be read: {error}");
-                Ok(Some(Wish::Unreadable(number, Refusal::new(RefusalKind::Invalid, text))))
+                Ok(Some(Incoming::Unreadable(number, Refusal::new(RefusalKind::Invalid, text))))
             }
         }
     }
 
     /// Says who is here.
-    pub(super) fn greet(&mut self, said: &Said) {
+    pub(super) fn greet(&mut self, said: &KeeperMessage) {
         match frame::line(said) {
             Ok(line) => self.send(&line),
             Err(error) => {
@@ -149,14 +149,14 @@ impl Line {
     }
 
     /// Says something, as far as the engine listens; the rest later.
-    pub(super) fn say(&mut self, said: &Said) {
+    pub(super) fn say(&mut self, said: &KeeperMessage) {
         match frame::frame(said, FRAME_BYTES_MAX) {
             Ok(frame) => self.send(&frame),
             // That one is told; all others go on.
             Err(error) => {
-                if let Said::Answer { number, .. } = said {
+                if let KeeperMessage::Answer { number, .. } = said {
                     let refusal = Refusal::failed("the keeper's answer", error);
-                    let said = Said::Answer { number: *number, answer: Err(refusal) };
+                    let said = KeeperMessage::Answer { number: *number, answer: Err(refusal) };
                     if let Ok(frame) = frame::frame(&said, FRAME_BYTES_MAX) {
                         self.send(&frame);
                     }
@@ -166,7 +166,7 @@ impl Line {
     }
 
     /// Says something, and passes a descriptor with it.
-    pub(super) fn pass(&mut self, said: &Said, passed: BorrowedFd<'_>) {
+    pub(super) fn pass(&mut self, said: &KeeperMessage, passed: BorrowedFd<'_>) {
         self.flush();
         let Ok(frame) = frame::frame(said, FRAME_BYTES_MAX) else { return };
         let passed = [passed];

@@ -1,6 +1,6 @@
 //! What leaves allow-listed sandboxes, as far as this engine carries it: a proxy for each, with a listener that the keeper lends.
 
-use super::machine::{Egress, LentListener, Machine};
+use super::machine::{Egress, EgressListener, Machine};
 use crate::error::SandboxError;
 use espalier_egress::{Allowed, Shared, serve};
 use std::collections::HashMap;
@@ -9,13 +9,13 @@ use tokio::task::AbortHandle;
 
 /// The proxies that this engine carries or waits for, by sandbox.
 #[derive(Default)]
-pub(super) struct Egresses {
+pub(super) struct EgressProxies {
     carried: Mutex<HashMap<String, AbortHandle>>,
     /// What they share.
     shared: Shared,
 }
 
-impl Egresses {
+impl EgressProxies {
     /// Carries it until it is closed. Where another engine does, or another command: from when that one is gone.
     pub(super) async fn open(
         &self,
@@ -31,12 +31,12 @@ impl Egresses {
         let (sandbox, shared) = (id.to_owned(), self.shared.clone());
         // Owned by `carried`; aborted when the sandbox ends.
         let carrying = tokio::spawn(async move {
-            let lent = match egress {
-                Egress::Lent(lent) => Ok(lent),
+            let listener = match egress {
+                Egress::Ready(listener) => Ok(listener),
                 Egress::Later(later) => later.await,
             };
-            match lent {
-                Ok(LentListener { listener, held }) => {
+            match listener {
+                Ok(EgressListener { listener, held }) => {
                     serve(sandbox, listener, allowed, shared).await;
                     drop(held);
                 }
@@ -61,7 +61,7 @@ impl Egresses {
     }
 }
 
-impl Drop for Egresses {
+impl Drop for EgressProxies {
     fn drop(&mut self) {
         self.carried().drain().for_each(|(_, carried)| carried.abort());
     }

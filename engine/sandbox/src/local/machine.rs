@@ -1,17 +1,17 @@
 //! This machine's keeper of sandboxes as an engine asks it: found or started, asked, heard from when sandboxes end. What it says of
 //! folders, locks and processes goes no further than [`crate::local`].
 
-mod door;
 mod line;
+mod listener;
 
-pub use door::{Egress, LentListener};
+pub use listener::{Egress, EgressListener};
 
 use crate::backend::{Address, Ended, Placed};
 use crate::error::SandboxError;
 use espalier_agent_client::{Endpoint, Secret};
 use espalier_core::cause::Failed;
 use espalier_images::Upper;
-use espalier_keeper::wire::{self, Abilities, Answer, Order, Page, Refusal, RefusalKind, VERSION, What};
+use espalier_keeper::wire::{self, Abilities, Answer, Operation, Order, Page, Refusal, RefusalKind, VERSION};
 use line::{Greeted, Line, LineError};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ impl Machine {
         PathBuf::from(format!("/proc/self/fd/{number}/{path}"))
     }
 
-    async fn ask(&self, what: What) -> Result<Answer, SandboxError> {
+    async fn ask(&self, what: Operation) -> Result<Answer, SandboxError> {
         let open = self.keeper().await?;
         match tokio::time::timeout(ANSWER_MAX, open.line.ask(what)).await {
             Err(_) => Err(SandboxError::Unavailable(
@@ -135,7 +135,7 @@ impl Machine {
     /// All entries of a list, page by page.
     async fn pages<T>(
         &self,
-        ask: impl Fn(String) -> What,
+        ask: impl Fn(String) -> Operation,
         page: impl Fn(Answer) -> Option<Page<T>>,
         id: impl Fn(&T) -> &str,
     ) -> Result<Vec<T>, SandboxError> {
@@ -156,7 +156,7 @@ impl Machine {
             Answer::Sandboxes(page) => Some(page),
             _ => None,
         };
-        self.pages(|after| What::List { after, brief }, page, |listed: &wire::Listed| &listed.id).await
+        self.pages(|after| Operation::List { after, brief }, page, |listed: &wire::Listed| &listed.id).await
     }
 
     /// Finds a keeper or starts one.
@@ -270,7 +270,7 @@ impl Machine {
             self.require(name).await?;
         }
         let order = Order { secret: hex::encode(crate::random::bytes::<32>()), ..order.clone() };
-        match self.ask(What::Create(Box::new(order))).await? {
+        match self.ask(Operation::Create(Box::new(order))).await? {
             Answer::Sandbox(record) => Ok(self.placed(*record)),
             _ => Err(strange()),
         }
@@ -283,7 +283,7 @@ impl Machine {
 
     /// Refuses where this promise does not hold.
     pub(super) async fn require(&self, name: &str) -> Result<(), SandboxError> {
-        match self.abilities().await?.lacking(name) {
+        match self.abilities().await?.missing(name) {
             None => Ok(()),
             Some(remedy) => Err(SandboxError::Refused { requirement: format!("promise `{name}`: {remedy}") }),
         }
@@ -291,7 +291,7 @@ impl Machine {
 
     /// See [`crate::backend::Backend::delete`].
     pub async fn delete(&self, id: &str) -> Result<(), SandboxError> {
-        self.ask(What::Delete(id.to_owned())).await.map(drop)
+        self.ask(Operation::Delete(id.to_owned())).await.map(drop)
     }
 
     /// All that take calls.
@@ -306,7 +306,7 @@ impl Machine {
 
     /// One that takes calls.
     pub async fn find(&self, id: &str) -> Result<Option<Placed>, SandboxError> {
-        match self.ask(What::Find(id.to_owned())).await? {
+        match self.ask(Operation::Find(id.to_owned())).await? {
             Answer::Found(found) => Ok(found.map(|listed| self.placed(*listed))),
             _ => Err(strange()),
         }
@@ -315,7 +315,7 @@ impl Machine {
     /// Stops its commands, or lets them go on.
     pub async fn suspend(&self, id: &str, stop: bool) -> Result<(), SandboxError> {
         self.require("suspend").await?;
-        self.ask(What::Suspend { sandbox: id.to_owned(), stop }).await.map(drop)
+        self.ask(Operation::Suspend { sandbox: id.to_owned(), stop }).await.map(drop)
     }
 
     /// Sets labels; `None` removes one.
@@ -324,12 +324,12 @@ impl Machine {
         id: &str,
         labels: BTreeMap<String, Option<String>>,
     ) -> Result<(), SandboxError> {
-        self.ask(What::Label { sandbox: id.to_owned(), labels }).await.map(drop)
+        self.ask(Operation::Label { sandbox: id.to_owned(), labels }).await.map(drop)
     }
 
     /// Keeps the file system of a sandbox under a new id.
     pub async fn checkpoint(&self, id: &str, checkpoint: &str) -> Result<wire::Checkpoint, SandboxError> {
-        let what = What::Checkpoint { sandbox: id.to_owned(), checkpoint: checkpoint.to_owned() };
+        let what = Operation::Checkpoint { sandbox: id.to_owned(), checkpoint: checkpoint.to_owned() };
         self.flush(id).await?;
         match self.ask(what).await? {
             Answer::Checkpoint(made) => Ok(*made),
@@ -343,12 +343,13 @@ impl Machine {
             Answer::Checkpoints(page) => Some(page),
             _ => None,
         };
-        self.pages(|after| What::Checkpoints { after, brief }, page, |made: &wire::Checkpoint| &made.id).await
+        self.pages(|after| Operation::Checkpoints { after, brief }, page, |made: &wire::Checkpoint| &made.id)
+            .await
     }
 
     /// One of them, with its environment.
     pub async fn find_checkpoint(&self, id: &str) -> Result<Option<wire::Checkpoint>, SandboxError> {
-        match self.ask(What::FindCheckpoint(id.to_owned())).await? {
+        match self.ask(Operation::FindCheckpoint(id.to_owned())).await? {
             Answer::FoundCheckpoint(found) => Ok(found.map(|made| *made)),
             _ => Err(strange()),
         }
@@ -356,7 +357,7 @@ impl Machine {
 
     /// Forgets a checkpoint.
     pub async fn delete_checkpoint(&self, id: &str) -> Result<(), SandboxError> {
-        self.ask(What::DeleteCheckpoint(id.to_owned())).await.map(drop)
+        self.ask(Operation::DeleteCheckpoint(id.to_owned())).await.map(drop)
     }
 
     /// What was written over each overlay of a checkpoint, readable for root alone.
@@ -375,7 +376,7 @@ impl Machine {
     pub async fn egress(&self, id: &str) -> Result<Egress, SandboxError> {
         // A keeper has to be there.
         self.keeper().await?;
-        door::ask(self.short("keeper.sock"), id).await
+        listener::ask(self.short("keeper.sock"), id).await
     }
 
     /// Tells of sandboxes that end by themselves.

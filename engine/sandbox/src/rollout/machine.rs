@@ -33,7 +33,7 @@ pub(super) struct Machine {
     user: String,
     workdir: Bytes,
     environment: Vec<Variable>,
-    trouble: Mutex<Option<Trouble>>,
+    fault: Mutex<Option<MachineFault>>,
     sequences: Mutex<Sequences>,
     /// Of commands that ended and whose outcome was taken.
     acks: Mutex<Vec<Id>>,
@@ -81,7 +81,7 @@ impl Sequences {
 }
 
 /// Why the last call failed for infrastructure.
-struct Trouble {
+struct MachineFault {
     text: String,
     /// No later call can succeed.
     lasting: bool,
@@ -114,7 +114,7 @@ impl Machine {
             user: user.unwrap_or_default(),
             workdir: workdir.into(),
             environment: variables(&env),
-            trouble: Mutex::default(),
+            fault: Mutex::default(),
             sequences: Mutex::default(),
             acks: Mutex::default(),
             _keep: keep,
@@ -129,9 +129,9 @@ impl Machine {
 
     /// Why it is to be tried again with more memory, if it is.
     pub(super) fn out_of_memory(&self) -> Option<String> {
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        let trouble = trouble.as_ref().filter(|trouble| trouble.out_of_memory);
-        trouble.map(|trouble| format!("sandbox {}: {}", self.name, trouble.text))
+        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let fault = fault.as_ref().filter(|fault| fault.out_of_memory);
+        fault.map(|fault| format!("sandbox {}: {}", self.name, fault.text))
     }
 
     /// A command was killed for memory. Errors: `Unavailable` where more of it can be had, from now on for every call.
@@ -139,33 +139,33 @@ impl Machine {
         let Some(more) = self.provider.out_of_memory(&self.name, self.fresh) else { return Ok(()) };
         let text = format!("a command was killed for memory; {more}");
         let failure = Failure::Unavailable(format!("sandbox {}: {text}", self.name));
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        trouble.get_or_insert(Trouble { text, lasting: true, out_of_memory: true });
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.get_or_insert(MachineFault { text, lasting: true, out_of_memory: true });
         Err(failure)
     }
 
     /// Why it counts as lost, if it does.
     pub(super) fn lost(&self) -> Option<String> {
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        trouble.as_ref().map(|trouble| format!("sandbox {}: {}", self.name, trouble.text))
+        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.as_ref().map(|fault| format!("sandbox {}: {}", self.name, fault.text))
     }
 
     /// What an answer of the agent means, noting whether the sandbox can still be reached.
     pub(super) fn said<T>(&self, answer: Result<T, AgentError>) -> Result<T, Failure> {
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Trouble { text, out_of_memory: true, .. }) = &*trouble {
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(MachineFault { text, out_of_memory: true, .. }) = &*fault {
             return Err(Failure::Unavailable(format!("sandbox {}: {text}", self.name)));
         }
         let error = match answer {
             Ok(answer) => {
-                trouble.take_if(|trouble| !trouble.lasting);
+                fault.take_if(|fault| !fault.lasting);
                 return Ok(answer);
             }
             Err(error) => error,
         };
         let unavailable = |lasting: bool| {
             let text = espalier_core::cause::with_causes(&error);
-            (Trouble { text: text.clone(), lasting, out_of_memory: false }, text)
+            (MachineFault { text: text.clone(), lasting, out_of_memory: false }, text)
         };
         let (noted, text) = match &error {
             AgentError::Refused {
@@ -175,11 +175,11 @@ impl Machine {
             AgentError::Lost(_) => unavailable(true),
             AgentError::Protocol(_) | AgentError::Local { .. } => unavailable(false),
             AgentError::Refused { reason, message, .. } => {
-                trouble.take_if(|trouble| !trouble.lasting);
+                fault.take_if(|fault| !fault.lasting);
                 return Err(refusal(*reason, message.clone()));
             }
         };
-        *trouble = Some(noted);
+        *fault = Some(noted);
         Err(Failure::Unavailable(format!("sandbox {}: {text}", self.name)))
     }
 

@@ -281,8 +281,8 @@ async fn a_promise_that_does_not_hold_is_refused(site: &impl Site) {
     let backend = site.engine();
     let promises = backend.promises().await.unwrap();
     assert_eq!(promises.get("own-root"), Some(&Ok(())), "{promises:?}");
-    let wish = Order { require: vec!["gold".to_owned()], ..order("wish") };
-    let error = backend.create(&wish).await.unwrap_err();
+    let required = Order { require: vec!["gold".to_owned()], ..order("wish") };
+    let error = backend.create(&required).await.unwrap_err();
     assert!(
         matches!(&error, SandboxError::Refused { requirement } if requirement.contains("gold")),
         "{error}"

@@ -118,12 +118,12 @@ async fn sandboxes_outlive_their_keeper_and_the_next_one_finds_them() {
     let place = Place::new();
     let before = Leftovers::of(&place);
     let healthy = place.host("healthy").await;
-    let doomed = place.host("doomed").await;
+    let killed = place.host("doomed").await;
     healthy.run("echo kept > /root/kept").await;
     kill(keeper_pid(&place));
     // Without a keeper: one dies, the other answers.
     assert_eq!(healthy.run("cat /root/kept").await.0, "kept\n");
-    kill(doomed.placed.pid.unwrap());
+    kill(killed.placed.pid.unwrap());
     // Finds or starts the next.
     let listed = found_by_the_next(&place, 1).await;
     let ids: Vec<&str> = listed.iter().map(|placed| &*placed.id).collect();
@@ -153,7 +153,7 @@ async fn a_sandbox_that_cannot_be_made_says_why_and_leaves_nothing() {
     forked.root.checkpoint = Some("gone".to_owned());
     let mut id = plain();
     id.id = "../escape".to_owned();
-    let wish = ["gold".to_owned()];
+    let required = ["gold".to_owned()];
     for (order, require, expect) in [
         (relative, &[][..], "no/such/folder below a sandbox: such paths begin at the root"),
         (missing, &[], "/no/such/folder: No such file or directory (os error 2)"),
@@ -164,7 +164,7 @@ async fn a_sandbox_that_cannot_be_made_says_why_and_leaves_nothing() {
         ),
         (forked, &[], "there is no checkpoint \"gone\""),
         (id, &[], "sandbox id \"../escape\": 1 to 40 letters, digits and dashes"),
-        (plain(), &wish, "promise `gold`: known are"),
+        (plain(), &required, "promise `gold`: known are"),
     ] {
         let error = place.local.create(&order, require).await.unwrap_err().to_string();
         assert!(error.contains(expect), "{error}");

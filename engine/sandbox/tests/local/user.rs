@@ -8,10 +8,10 @@ async fn an_ordinary_user_gets_what_the_kernel_gives_one() {
     let place = Place::of_user();
     let before = Leftovers::of(&place);
     let promises = place.local.abilities().await.unwrap().promises;
-    let lacking: Vec<&str> =
+    let missing: Vec<&str> =
         promises.iter().filter(|(_, kept)| kept.is_err()).map(|(name, _)| name.as_str()).collect();
     assert_eq!(
-        lacking,
+        missing,
         [
             "checkpoint",
             "cpu-limit",
@@ -33,13 +33,13 @@ async fn an_ordinary_user_gets_what_the_kernel_gives_one() {
             "this machine cannot promise `other-users`: only root can give a sandbox more than one user",
         ),
     ] {
-        let wish = order(&place.folder, "wish");
-        let error = place.local.create(&wish, &[promise.to_owned()]).await.unwrap_err().to_string();
+        let required = order(&place.folder, "wish");
+        let error = place.local.create(&required, &[promise.to_owned()]).await.unwrap_err().to_string();
         assert!(error.starts_with(expect), "{error}");
     }
-    let wish =
+    let required =
         ["network-none", "own-root", "syscall-filter", "process-limit", "disk-limit"].map(str::to_owned);
-    let placed = place.local.create(&order(&place.folder, "plain"), &wish).await.unwrap();
+    let placed = place.local.create(&order(&place.folder, "plain"), &required).await.unwrap();
     let sandbox = Sandbox::of(placed, "test").await;
     let (text, _) =
         sandbox.run("id -u; hostname; echo hi > /root/x; cat /root/x; touch /etc/new && echo made").await;

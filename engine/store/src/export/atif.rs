@@ -7,7 +7,7 @@
 use super::chat;
 use espalier_core::chat::{Message, Part, Role};
 use espalier_core::samples::{Call, Excluded, Group, RewardPart, Segment, SpanUse};
-use espalier_core::trajectory::{Record, Turn};
+use espalier_core::trajectory::{AttemptRecord, Turn};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -104,7 +104,11 @@ struct RootExtra<'a> {
 }
 
 /// `None` for a trajectory in which nothing was said: the format wants at least one step.
-pub(super) fn document<'a>(group: &'a Group, record: &'a Record, engine: &'a str) -> Option<Document<'a>> {
+pub(super) fn document<'a>(
+    group: &'a Group,
+    record: &'a AttemptRecord,
+    engine: &'a str,
+) -> Option<Document<'a>> {
     let trajectory = &record.trajectory;
     let logs = &record.transcript.conversations;
     let own: Vec<u32> =
@@ -175,7 +179,7 @@ pub(super) fn document<'a>(group: &'a Group, record: &'a Record, engine: &'a str
 }
 
 /// The steps of some conversations: each one's opening before its first answer, answers in the order they were given.
-fn steps(record: &Record, conversations: &[u32]) -> Vec<Step> {
+fn steps(record: &AttemptRecord, conversations: &[u32]) -> Vec<Step> {
     let transcript = &record.transcript;
     let mut steps = Vec::new();
     let mut opened = Vec::new();
@@ -239,7 +243,7 @@ fn extra(message: &Message, conversation: u32) -> Map<String, Value> {
     extra
 }
 
-fn answer(record: &Record, turn: &Turn) -> Step {
+fn answer(record: &AttemptRecord, turn: &Turn) -> Step {
     let trajectory = &record.trajectory;
     let own = trajectory.calls.iter().find(|call| call.call_id == turn.call_id);
     let call = own.or_else(|| trajectory.other_calls.iter().find(|call| call.call_id == turn.call_id));

@@ -6,7 +6,7 @@
 
 use espalier_core::chat::{Message, Part, Role, Tool};
 use espalier_core::samples::Group;
-use espalier_core::trajectory::{Record, Transcript};
+use espalier_core::trajectory::{AttemptRecord, Transcript};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -49,7 +49,7 @@ struct About {
     stop_reason: &'static str,
 }
 
-pub(super) fn sft_rows(group: &Group, record: &Record) -> Vec<SftRow> {
+pub(super) fn sft_rows(group: &Group, record: &AttemptRecord) -> Vec<SftRow> {
     let mut seen = HashSet::new();
     let mut row = |index| {
         let lines = history(&record.transcript, index);
@@ -67,7 +67,7 @@ pub(super) fn sft_rows(group: &Group, record: &Record) -> Vec<SftRow> {
     conversations(group, record).map(&mut row).collect()
 }
 
-pub(super) fn sharegpt_rows(group: &Group, record: &Record) -> Vec<SharegptRow> {
+pub(super) fn sharegpt_rows(group: &Group, record: &AttemptRecord) -> Vec<SharegptRow> {
     let mut seen = HashSet::new();
     let mut row = |index| {
         let lines = history(&record.transcript, index);
@@ -93,7 +93,7 @@ fn said(line: &Line<'_>, learned: bool) -> Said {
     Said { from, value: text_with_calls(line.message), weight }
 }
 
-fn about(group: &Group, record: &Record) -> About {
+fn about(group: &Group, record: &AttemptRecord) -> About {
     About {
         traj_id: record.trajectory.traj_id.clone(),
         task_id: group.task_id.clone(),
@@ -103,7 +103,7 @@ fn about(group: &Group, record: &Record) -> About {
 }
 
 /// Conversations with the group's model that have an answer of their own and were not dropped.
-fn conversations<'a>(group: &'a Group, record: &'a Record) -> impl Iterator<Item = u32> + 'a {
+fn conversations<'a>(group: &'a Group, record: &'a AttemptRecord) -> impl Iterator<Item = u32> + 'a {
     let transcript = &record.transcript;
     transcript
         .conversations

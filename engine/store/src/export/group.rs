@@ -5,7 +5,7 @@ use crate::error::StoreError;
 use crate::resume::AttemptState;
 use crate::store::Store;
 use espalier_core::samples::{Group, GroupKind, SCHEMA};
-use espalier_core::trajectory::Record;
+use espalier_core::trajectory::AttemptRecord;
 
 /// A group as trainers get it, with the records of its rollouts.
 #[derive(Clone, Debug)]
@@ -13,17 +13,17 @@ pub struct GroupContent {
     /// As it leaves.
     pub group: Group,
     /// In the order of `group.trajectories`, then of `group.replaced`.
-    pub records: Vec<Record>,
+    pub records: Vec<AttemptRecord>,
 }
 
 impl GroupContent {
     /// Records of the rollouts that count.
-    pub fn counted(&self) -> impl Iterator<Item = &Record> {
+    pub fn counted(&self) -> impl Iterator<Item = &AttemptRecord> {
         self.records[..self.group.trajectories.len()].iter()
     }
 
     /// Records of the rollouts that were replaced.
-    pub fn replaced(&self) -> impl Iterator<Item = &Record> {
+    pub fn replaced(&self) -> impl Iterator<Item = &AttemptRecord> {
         self.records[self.group.trajectories.len()..].iter()
     }
 }
@@ -47,7 +47,7 @@ impl Store {
             if attempt.replaced { replaced.push(record) } else { counted.push(record) }
         }
         let trajectories =
-            |records: &[Record]| records.iter().map(|record| record.trajectory.clone()).collect();
+            |records: &[AttemptRecord]| records.iter().map(|record| record.trajectory.clone()).collect();
         let opened = row.opened;
         let group = Group {
             schema: SCHEMA.to_owned(),

@@ -4,7 +4,7 @@ use super::output::Output;
 use super::{ExportError, GroupContent};
 use crate::error::StoreError;
 use crate::store::Store;
-use espalier_core::trajectory::{PATCH, Record};
+use espalier_core::trajectory::{AttemptRecord, PATCH};
 use serde_json::json;
 
 impl Store {
@@ -30,7 +30,7 @@ impl Store {
     }
 
     /// The patch that was kept, else the answer where that is one.
-    async fn patch(&self, record: &Record) -> Result<Option<String>, StoreError> {
+    async fn patch(&self, record: &AttemptRecord) -> Result<Option<String>, StoreError> {
         if let Some((_, blob)) = record.blobs.iter().find(|(name, _)| name == PATCH) {
             let bytes = self.blobs().read_whole(blob).await?;
             return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));

@@ -10,7 +10,7 @@ use crate::{ids, record, words};
 use espalier_core::host::BlobInfo;
 use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::samples::{GroupStatus, TokenSums};
-use espalier_core::trajectory::Record;
+use espalier_core::trajectory::AttemptRecord;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
@@ -159,7 +159,7 @@ impl Store {
     }
 
     /// The record of an attempt; `None` while it runs, and where it was cut.
-    pub async fn record(&self, attempt: &AttemptRow) -> Result<Option<Record>, StoreError> {
+    pub async fn record(&self, attempt: &AttemptRow) -> Result<Option<AttemptRecord>, StoreError> {
         let Some(hash) = &attempt.record else { return Ok(None) };
         let bytes = self.blobs().read_whole(hash).await.map_err(|error| match error {
             StoreError::NotFound { what: "blob", id, place } => StoreError::Damaged {

@@ -5,7 +5,7 @@ use super::{Ended, Write};
 use crate::database::Dialect;
 use crate::error::StoreError;
 use crate::ids;
-use crate::run::{AttemptStarted, DoAgain, GroupClosed, GroupOpened, RunState};
+use crate::run::{AttemptStarted, GroupClosed, GroupOpened, GroupReopened, RunState};
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 /// The fence that counts, with the lock's row held until the transaction is over.
@@ -54,7 +54,7 @@ pub(super) async fn apply(
         Write::AttemptStarted(attempt) => attempt_started(connection, run_id, fence, attempt).await,
         Write::AttemptEnded(ended) => attempt_ended(connection, run_id, fence, ended).await,
         Write::CloseGroup(group) => close_group(connection, run_id, group).await,
-        Write::DoAgain(again) => do_again(connection, run_id, again).await,
+        Write::GroupReopened(again) => do_again(connection, run_id, again).await,
         Write::AttemptScored(ended) => attempt_scored(connection, run_id, ended).await,
         Write::AbandonResult { group_index, rollout_index } => {
             abandon_result(connection, run_id, *group_index, *rollout_index).await
@@ -348,8 +348,12 @@ async fn close_group(
     Ok(())
 }
 
-async fn do_again(connection: &mut AnyConnection, run_id: &str, again: &DoAgain) -> Result<(), StoreError> {
-    let DoAgain { group_index, rollouts, plugins } = again;
+async fn do_again(
+    connection: &mut AnyConnection,
+    run_id: &str,
+    again: &GroupReopened,
+) -> Result<(), StoreError> {
+    let GroupReopened { group_index, rollouts, plugins } = again;
     let group_id = ids::group_id(run_id, *group_index);
     let refuse = |why: String| Err(StoreError::Invalid(format!("group {group_id} is done again, but {why}")));
     let row = sqlx::query("SELECT status FROM groups WHERE run_id = $1 AND group_index = $2")

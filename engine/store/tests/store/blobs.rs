@@ -6,7 +6,7 @@ use espalier_core::failure::{BudgetKind, Failure};
 use espalier_core::host::{BlobInfo, Blobs};
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
-use espalier_store::{Fate, READ_BYTES_MAX, Start, StoreError};
+use espalier_store::{Finality, READ_BYTES_MAX, Start, StoreError};
 use std::sync::Arc;
 
 fn files(folder: &std::path::Path) -> usize {
@@ -38,7 +38,7 @@ on_both! {
         assert_eq!(mine.put(vec![0; 6], "x").await, Err(Failure::Budget(BudgetKind::BlobBytes)));
         run.open_group(opened(0)).await.unwrap();
         run.attempt_started(started(0, 0, 0)).await.unwrap();
-        let mut end = ended(record(run.run_id(), 0, 0, 0, Some(1.0)), Fate::Final);
+        let mut end = ended(record(run.run_id(), 0, 0, 0, Some(1.0)), Finality::Final);
         let traj_id = end.record.trajectory.traj_id.clone();
         end.blobs = other.issued();
         run.attempt_ended(end).await.unwrap();

@@ -6,23 +6,23 @@ use espalier_core::chat::{Message, Role};
 use espalier_core::samples::{Group, GroupStatus};
 use espalier_core::trajectory::{ConversationLog, Turn};
 use espalier_store::export::{ExportError, ExportOptions, Format};
-use espalier_store::{Fate, RunWriter, Start, Store};
+use espalier_store::{Finality, RunWriter, Start, Store};
 use serde_json::Value;
 use std::path::Path;
 
 pub(crate) async fn played(store: &Store) -> RunWriter {
     let run = store.claim_run(&spec("a", 1), &stranger(1), Start::Resume, NOW).await.unwrap().run;
     run.open_group(opened(0)).await.unwrap();
-    play(&run, 0, 0, 0, Some(1.0), Fate::Final).await.unwrap();
-    play(&run, 0, 1, 0, None, Fate::Final).await.unwrap();
-    play(&run, 0, 2, 0, Some(0.5), Fate::Final).await.unwrap();
+    play(&run, 0, 0, 0, Some(1.0), Finality::Final).await.unwrap();
+    play(&run, 0, 1, 0, None, Finality::Final).await.unwrap();
+    play(&run, 0, 2, 0, Some(0.5), Finality::Final).await.unwrap();
     run.close_group(closed(0, GroupStatus::Ready, 2, &[1])).await.unwrap();
     run.open_group(opened(1)).await.unwrap();
-    play(&run, 1, 0, 0, None, Fate::Final).await.unwrap();
+    play(&run, 1, 0, 0, None, Finality::Final).await.unwrap();
     run.close_group(closed(1, GroupStatus::Failed, 0, &[])).await.unwrap();
     run.open_group(opened(2)).await.unwrap();
-    play(&run, 2, 0, 0, Some(0.0), Fate::Final).await.unwrap();
-    play(&run, 2, 1, 0, None, Fate::Final).await.unwrap();
+    play(&run, 2, 0, 0, Some(0.0), Finality::Final).await.unwrap();
+    play(&run, 2, 1, 0, None, Finality::Final).await.unwrap();
     run.close_group(closed(2, GroupStatus::Short, 1, &[])).await.unwrap();
     run.open_group(opened(3)).await.unwrap();
     run
@@ -99,7 +99,7 @@ on_both! {
         run.attempt_started(started(0, 0, 0)).await.unwrap();
         let mut bad = record(run.run_id(), 0, 0, 0, Some(1.0));
         bad.trajectory.excluded.clear();
-        run.attempt_ended(ended(bad, Fate::Final)).await.unwrap();
+        run.attempt_ended(ended(bad, Finality::Final)).await.unwrap();
         run.close_group(closed(0, GroupStatus::Short, 1, &[])).await.unwrap();
         let out = tempfile::tempdir().unwrap();
         let path = out.path().join("g.jsonl");
@@ -193,7 +193,7 @@ on_both! {
             let turn = Turn { conversation, message, call_id, results: Vec::new(), ..talk.turns[0].clone() };
             talk.turns.push(turn);
         }
-        run.attempt_ended(ended(branched, Fate::Final)).await.unwrap();
+        run.attempt_ended(ended(branched, Finality::Final)).await.unwrap();
         run.close_group(closed(0, GroupStatus::Short, 1, &[])).await.unwrap();
         let out = tempfile::tempdir().unwrap();
         let path = out.path().join("chat.jsonl");

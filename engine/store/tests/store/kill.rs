@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::on_both;
 use crate::sample::{closed, opened, play, spec};
 use espalier_core::samples::GroupStatus;
-use espalier_store::{AttemptState, Fate, Holder, LEASE_MS, RunState, Start, Store, StoreError};
+use espalier_store::{AttemptState, Finality, Holder, LEASE_MS, RunState, Start, Store, StoreError};
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -57,7 +57,7 @@ async fn engine() {
             let attempt = known.map_or(0, |rollout| rollout.next_attempt());
             let run = run.clone();
             rollouts.spawn(async move {
-                play(&run, index, place, attempt, Some(1.0), Fate::Final).await.map(|()| (index, place))
+                play(&run, index, place, attempt, Some(1.0), Finality::Final).await.map(|()| (index, place))
             });
         }
         for ended in rollouts.join_all().await {

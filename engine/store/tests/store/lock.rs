@@ -3,7 +3,7 @@
 use crate::on_both;
 use crate::sample::{NOW, closed, ended, opened, play, record, spec, started, stranger};
 use espalier_core::samples::GroupStatus;
-use espalier_store::{Fate, Holder, LEASE_MS, RunState, Start, StoreError};
+use espalier_store::{Finality, Holder, LEASE_MS, RunState, Start, StoreError};
 
 on_both! {
     async fn a_second_engine_waits_for_the_lease(backend: Backend) {
@@ -53,7 +53,7 @@ on_both! {
             old.renew(later).await,
             old.open_group(opened(1)).await,
             old.attempt_started(started(0, 1, 0)).await,
-            old.attempt_ended(ended(record(old.run_id(), 0, 0, 0, Some(1.0)), Fate::Final)).await,
+            old.attempt_ended(ended(record(old.run_id(), 0, 0, 0, Some(1.0)), Finality::Final)).await,
             old.close_group(closed(0, GroupStatus::Failed, 0, &[])).await,
             old.release(RunState::Finished, later).await,
         ];
@@ -63,7 +63,7 @@ on_both! {
         assert_eq!(format!("{:?}", new.progress().await.unwrap()), before);
         assert_eq!(store.run(new.run_id()).await.unwrap().state, RunState::Running);
         // What was cut is played again under the same number, by the new engine.
-        play(&new, 0, 0, 0, Some(1.0), Fate::Final).await.unwrap();
+        play(&new, 0, 0, 0, Some(1.0), Finality::Final).await.unwrap();
         assert_eq!(store.run(new.run_id()).await.unwrap().rollouts.attempts_cut, 1);
     }
 

@@ -253,12 +253,12 @@ async fn a_database_that_is_away_is_an_error_with_its_place() {
 /// What became of a store's database, and what is said of it.
 #[tokio::test]
 async fn a_store_that_lost_its_database_is_refused_and_not_made_anew() {
-    type Harm = fn(&Path);
-    let empty: Harm = |file| std::fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap();
-    let gone: Harm = |file| std::fs::remove_file(file).unwrap();
-    let half: Harm = |file| std::fs::File::options().write(true).open(file).unwrap().set_len(8192).unwrap();
-    let noise: Harm = |file| std::fs::write(file, [0x55; 16384]).unwrap();
-    let anew: Harm = |file| {
+    type Damage = fn(&Path);
+    let empty: Damage = |file| std::fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap();
+    let gone: Damage = |file| std::fs::remove_file(file).unwrap();
+    let half: Damage = |file| std::fs::File::options().write(true).open(file).unwrap().set_len(8192).unwrap();
+    let noise: Damage = |file| std::fs::write(file, [0x55; 16384]).unwrap();
+    let anew: Damage = |file| {
         // Another program's empty database in its place: valid, and without tables.
         std::fs::remove_file(file).unwrap();
         let status = std::process::Command::new("python3")
@@ -267,7 +267,7 @@ async fn a_store_that_lost_its_database_is_refused_and_not_made_anew() {
             .status();
         assert!(status.unwrap().success());
     };
-    for (what, harm, unmarked, said) in [
+    for (what, damage, unmarked, said) in [
         ("emptied", empty, false, "its database store.sqlite is empty"),
         (
             "emptied, of an earlier engine",
@@ -294,7 +294,7 @@ async fn a_store_that_lost_its_database_is_refused_and_not_made_anew() {
         if unmarked {
             std::fs::remove_file(folder.join(espalier_store::MARKER_FILE)).unwrap();
         }
-        harm(&folder.join("store.sqlite"));
+        damage(&folder.join("store.sqlite"));
         let before = files(&folder.join("blobs"));
         let before: Vec<_> = before.into_iter().map(|(path, length, _)| (path, length)).collect();
         for error in [

@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::on_both;
 use crate::sample::{NOW, closed, opened, play, spec, started};
 use espalier_core::samples::GroupStatus;
-use espalier_store::{AttemptState, Fate, Holder, RunWriter, Start, Store};
+use espalier_store::{AttemptState, Finality, Holder, RunWriter, Start, Store};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -67,9 +67,9 @@ async fn carry_out(store: &Store, run: &mut RunWriter, model: &mut Model, event:
                 return;
             }
             let rewarded = last && rollout != 2;
-            let fate = if last { Fate::Final } else { Fate::Abandoned };
+            let finality = if last { Finality::Final } else { Finality::Abandoned };
             let number = attempts.len() as u32 - 1;
-            play(run, group, rollout, number, rewarded.then_some(1.0), fate).await.unwrap();
+            play(run, group, rollout, number, rewarded.then_some(1.0), finality).await.unwrap();
             attempts.pop();
             attempts.push(if last { Word::Final(rewarded) } else { Word::Abandoned });
         }

@@ -4,7 +4,7 @@ use crate::on_both;
 use crate::sample::{NOW, closed, ended, opened, play, record_of, spec, started, stranger};
 use espalier_core::ending::StopReason;
 use espalier_core::samples::{GroupStatus, TokenSums};
-use espalier_store::{Exclusion, Fate, Holder, RunState, RunWriter, Start, Store, StoreError, ids};
+use espalier_store::{Exclusion, Finality, Holder, RunState, RunWriter, Start, Store, StoreError, ids};
 use std::collections::BTreeMap;
 
 /// Group 0: solved, not solved, and a trap that was replaced by a solved one; the first took two attempts. Group 1 is open
@@ -15,10 +15,10 @@ async fn played(store: &Store) -> RunWriter {
     run.attempt_started(started(0, 0, 0)).await.unwrap();
     let mut lost = record_of(run.run_id(), 0, 0, 0, None, StopReason::Infrastructure);
     lost.trajectory.excluded[0].reason = "attempt-abandoned".into();
-    run.attempt_ended(ended(lost, Fate::Abandoned)).await.unwrap();
-    play(&run, 0, 0, 1, Some(1.0 - 1e-12), Fate::Final).await.unwrap();
-    play(&run, 0, 1, 0, None, Fate::Final).await.unwrap();
-    play(&run, 0, 2, 0, Some(0.25), Fate::Final).await.unwrap();
+    run.attempt_ended(ended(lost, Finality::Abandoned)).await.unwrap();
+    play(&run, 0, 0, 1, Some(1.0 - 1e-12), Finality::Final).await.unwrap();
+    play(&run, 0, 1, 0, None, Finality::Final).await.unwrap();
+    play(&run, 0, 2, 0, Some(0.25), Finality::Final).await.unwrap();
     run.close_group(closed(0, GroupStatus::Ready, 2, &[1])).await.unwrap();
     run.open_group(opened(1)).await.unwrap();
     run.attempt_started(started(1, 0, 0)).await.unwrap();

@@ -6,9 +6,10 @@ use espalier_core::samples::{
     Call, Excluded, ExcludedHow, GroupStatus, LogprobKind, RewardPart, Sampling, Segment, Span, SpanUse,
     Timing, Trajectory,
 };
-use espalier_core::trajectory::{ConversationLog, Record, Step, Transcript, Turn};
+use espalier_core::trajectory::{AttemptRecord, ConversationLog, Step, Transcript, Turn};
 use espalier_store::{
-    AttemptEnd, AttemptStarted, Fate, GroupClosed, GroupOpened, Holder, RunSpec, RunWriter, StoreError, ids,
+    AttemptEnd, AttemptStarted, Finality, GroupClosed, GroupOpened, Holder, RunSpec, RunWriter, StoreError,
+    ids,
 };
 use std::collections::BTreeMap;
 
@@ -51,7 +52,13 @@ pub(crate) fn closed(group_index: u64, status: GroupStatus, n_ready: u32, replac
 }
 
 /// `reward` `None` is a trap. One answer of three tokens, the last masked by the harness.
-pub(crate) fn record(run_id: &str, group: u64, rollout: u32, attempt: u32, reward: Option<f64>) -> Record {
+pub(crate) fn record(
+    run_id: &str,
+    group: u64,
+    rollout: u32,
+    attempt: u32,
+    reward: Option<f64>,
+) -> AttemptRecord {
     let stop_reason = if reward.is_some() { StopReason::Submitted } else { StopReason::GuestTrap };
     record_of(run_id, group, rollout, attempt, reward, stop_reason)
 }
@@ -63,7 +70,7 @@ pub(crate) fn record_of(
     attempt: u32,
     reward: Option<f64>,
     stop_reason: StopReason,
-) -> Record {
+) -> AttemptRecord {
     let traj_id = ids::traj_id(run_id, group, rollout, attempt);
     let call_id = format!("{traj_id}.c0");
     let trains = reward.is_some();
@@ -159,7 +166,7 @@ pub(crate) fn record_of(
         done: true,
         info: "{}".into(),
     };
-    Record {
+    AttemptRecord {
         trajectory,
         transcript,
         steps: vec![step],
@@ -175,8 +182,8 @@ pub(crate) fn record_of(
     }
 }
 
-pub(crate) fn ended(record: Record, fate: Fate) -> AttemptEnd {
-    AttemptEnd { record, fate, blobs: Vec::new(), ended_ms: NOW + 2 }
+pub(crate) fn ended(record: AttemptRecord, finality: Finality) -> AttemptEnd {
+    AttemptEnd { record, finality, blobs: Vec::new(), ended_ms: NOW + 2 }
 }
 
 /// Starts and ends one attempt.
@@ -186,10 +193,10 @@ pub(crate) async fn play(
     rollout: u32,
     attempt: u32,
     reward: Option<f64>,
-    fate: Fate,
+    finality: Finality,
 ) -> Result<(), StoreError> {
     run.attempt_started(started(group, rollout, attempt)).await?;
-    run.attempt_ended(ended(record(run.run_id(), group, rollout, attempt, reward), fate)).await
+    run.attempt_ended(ended(record(run.run_id(), group, rollout, attempt, reward), finality)).await
 }
 
 /// A process on a host of its own: never provably dead.

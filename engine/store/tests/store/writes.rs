@@ -6,7 +6,7 @@ use espalier_core::ending::StopReason;
 use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
 use espalier_core::samples::{ErrorNote, GroupStatus};
 use espalier_core::signal::UnscoredCause;
-use espalier_store::{DoAgain, Fate, GroupOpened, RunWriter, Start, Store, StoreError};
+use espalier_store::{Finality, GroupOpened, GroupReopened, RunWriter, Start, Store, StoreError};
 
 async fn run(store: &Store) -> RunWriter {
     store.claim_run(&spec("a", 1), &stranger(1), Start::Resume, NOW).await.unwrap().run
@@ -27,7 +27,7 @@ on_both! {
         run.open_group(opened(0)).await.unwrap();
         let other = espalier_store::GroupOpened { task_id: "else".into(), ..opened(0) };
         refused(run.open_group(other).await, "is open, with another task or plugins");
-        let end = |attempt| ended(record(run.run_id(), 0, 0, attempt, Some(1.0)), Fate::Final);
+        let end = |attempt| ended(record(run.run_id(), 0, 0, attempt, Some(1.0)), Finality::Final);
         refused(run.attempt_ended(end(0)).await, "it never started in this run");
         run.attempt_started(started(0, 0, 0)).await.unwrap();
         refused(run.close_group(closed(0, GroupStatus::Failed, 0, &[])).await, "rollout 0 still runs");
@@ -35,7 +35,7 @@ on_both! {
         refused(run.attempt_started(started(0, 0, 0)).await, "starts, but it is final");
         run.attempt_started(started(0, 0, 1)).await.unwrap();
         refused(run.attempt_ended(end(1)).await, "is the rollout's result");
-        run.attempt_ended(ended(record(run.run_id(), 0, 0, 1, None), Fate::Abandoned)).await.unwrap();
+        run.attempt_ended(ended(record(run.run_id(), 0, 0, 1, None), Finality::Abandoned)).await.unwrap();
         refused(run.close_group(closed(0, GroupStatus::Ready, 2, &[])).await, "1 rollouts have a reward, not 2");
         refused(
             run.close_group(closed(0, GroupStatus::Short, 1, &[7])).await,
@@ -47,23 +47,23 @@ on_both! {
         refused(run.attempt_started(started(0, 1, 0)).await, "starts in a group that is not open");
     }
 
-    async fn a_failed_group_opens_again_for_what_may_be_mended(backend: Backend) {
+    async fn a_failed_group_opens_again_for_what_may_be_repaired(backend: Backend) {
         let store = backend.open().await;
         let run = run(&store).await;
         run.open_group(opened(0)).await.unwrap();
-        play(&run, 0, 0, 0, Some(1.0), Fate::Final).await.unwrap();
+        play(&run, 0, 0, 0, Some(1.0), Finality::Final).await.unwrap();
         for (index, reason) in [(1, StopReason::Infrastructure), (2, StopReason::GuestTrap)] {
             run.attempt_started(started(0, index, 0)).await.unwrap();
             let mut lost = record(run.run_id(), 0, index, 0, None);
             lost.trajectory.stop_reason = reason;
             lost.trajectory.status = reason.row().status;
-            run.attempt_ended(ended(lost, Fate::Final)).await.unwrap();
+            run.attempt_ended(ended(lost, Finality::Final)).await.unwrap();
         }
-        let mended = [("harness".to_owned(), "mended".to_owned())];
-        let again = |group_index, rollouts: &[u32]| DoAgain {
+        let repaired = [("harness".to_owned(), "mended".to_owned())];
+        let again = |group_index, rollouts: &[u32]| GroupReopened {
             group_index,
             rollouts: rollouts.to_vec(),
-            plugins: mended.clone().into(),
+            plugins: repaired.clone().into(),
         };
         refused(run.do_again(again(3, &[0])).await, "it never opened");
         run.close_group(closed(0, GroupStatus::Failed, 1, &[1])).await.unwrap();
@@ -71,13 +71,13 @@ on_both! {
             run.do_again(again(0, &[0, 1])).await.unwrap();
         }
         let progress = &run.progress().await.unwrap()[0];
-        assert_eq!((progress.status, &progress.opened.plugins), (None, &mended.clone().into()));
+        assert_eq!((progress.status, &progress.opened.plugins), (None, &repaired.clone().into()));
         let taken: Vec<u32> = (progress.rollouts.iter())
             .filter(|(_, one)| one.result().is_none())
             .map(|(at, _)| *at)
             .collect();
         assert_eq!(taken, [1], "a result with a reward stays, and so does what is not named");
-        play(&run, 0, 1, 1, Some(0.5), Fate::Final).await.unwrap();
+        play(&run, 0, 1, 1, Some(0.5), Finality::Final).await.unwrap();
         run.close_group(closed(0, GroupStatus::Short, 2, &[])).await.unwrap();
         refused(run.do_again(again(0, &[1])).await, "it is short");
         assert!(store.run_totals(run.run_id()).await.unwrap().tokens.close());
@@ -95,7 +95,7 @@ on_both! {
             let text = format!("no recipe for {task} in {task}.json");
             unscored.trajectory.errors =
                 vec![ErrorNote { code: "reward-failure".to_owned(), text }];
-            run.attempt_ended(ended(unscored, Fate::Final)).await.unwrap();
+            run.attempt_ended(ended(unscored, Finality::Final)).await.unwrap();
         }
         let causes = store.causes(run.run_id(), 9).await.unwrap();
         let [cause] = &causes.list[..] else { panic!("{causes:?}") };
@@ -125,7 +125,7 @@ on_both! {
             let message = format!("index {} of 3", index + 3);
             unscored.failures = vec![PluginFailure { message, ..failure.clone() }];
             run.attempt_started(started(0, index, 0)).await.unwrap();
-            run.attempt_ended(ended(unscored, Fate::Final)).await.unwrap();
+            run.attempt_ended(ended(unscored, Finality::Final)).await.unwrap();
         }
         let before = store.run(run.run_id()).await.unwrap();
         let causes = store.causes(run.run_id(), 9).await.unwrap();
@@ -133,7 +133,7 @@ on_both! {
         assert_eq!((cause.rollouts, &cause.failure.as_ref().unwrap().message[..]), (3, "index 3 of 3"));
         assert!(cause.first.ends_with(".g0.r0.a0"), "{}", cause.first);
 
-        let scored = |index| ended(record(run.run_id(), 0, index, 0, Some(0.5)), Fate::Final);
+        let scored = |index| ended(record(run.run_id(), 0, index, 0, Some(0.5)), Finality::Final);
         for _ in 0..2 {
             run.attempt_scored(scored(0)).await.unwrap();
         }
@@ -161,7 +161,7 @@ on_both! {
             run.attempt_started(started(0, 0, 0)).await.unwrap();
         }
         for _ in 0..2 {
-            let end = ended(record(run.run_id(), 0, 0, 0, Some(0.5)), Fate::Final);
+            let end = ended(record(run.run_id(), 0, 0, 0, Some(0.5)), Finality::Final);
             run.attempt_ended(end).await.unwrap();
         }
         for _ in 0..2 {
@@ -185,7 +185,7 @@ on_both! {
                     let run = run.clone();
                     rollouts.spawn(async move {
                         let reward = (rollout != 3).then_some(f64::from(rollout));
-                        play(&run, group, rollout, 0, reward, Fate::Final).await
+                        play(&run, group, rollout, 0, reward, Finality::Final).await
                     });
                 }
                 rollouts.join_all().await.into_iter().collect::<Result<(), _>>()

@@ -2,7 +2,7 @@
 
 /// A project's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct TestCommand {
     /// Before the test files.
     pub(super) command: &'static str,
     /// The reader of its output, by its name in `test-logs`.
@@ -22,26 +22,30 @@ pub(super) enum Files {
     Cases,
 }
 
-const PYTEST: Way = Way { command: "pytest -rA", parser: "swebench-pytest", files: Files::Paths };
-const NO_WORKERS: Way = Way { command: "pytest -n0 -rA", ..PYTEST };
-const V2: Way = Way { parser: "swebench-pytest-v2", ..PYTEST };
-const OPTIONS: Way = Way { parser: "swebench-pytest-options", ..PYTEST };
+const PYTEST: TestCommand =
+    TestCommand { command: "pytest -rA", parser: "swebench-pytest", files: Files::Paths };
+const NO_WORKERS: TestCommand = TestCommand { command: "pytest -n0 -rA", ..PYTEST };
+const V2: TestCommand = TestCommand { parser: "swebench-pytest-v2", ..PYTEST };
+const OPTIONS: TestCommand = TestCommand { parser: "swebench-pytest-options", ..PYTEST };
 
-const WAYS: [(&str, Way); 29] = [
-    ("astropy/astropy", Way { command: "pytest -rA -vv -o console_output_style=classic --tb=no", ..V2 }),
+const TEST_COMMANDS: [(&str, TestCommand); 29] = [
+    (
+        "astropy/astropy",
+        TestCommand { command: "pytest -rA -vv -o console_output_style=classic --tb=no", ..V2 },
+    ),
     (
         "django/django",
-        Way {
+        TestCommand {
             command: "./tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1",
             parser: "django",
             files: Files::Modules,
         },
     ),
     ("marshmallow-code/marshmallow", PYTEST),
-    ("matplotlib/matplotlib", Way { parser: "swebench-matplotlib", ..PYTEST }),
+    ("matplotlib/matplotlib", TestCommand { parser: "swebench-matplotlib", ..PYTEST }),
     (
         "mwaskom/seaborn",
-        Way { command: "pytest --no-header -rA", parser: "swebench-seaborn", files: Files::Paths },
+        TestCommand { command: "pytest --no-header -rA", parser: "swebench-seaborn", files: Files::Paths },
     ),
     ("pallets/flask", PYTEST),
     ("psf/requests", OPTIONS),
@@ -53,11 +57,11 @@ const WAYS: [(&str, Way); 29] = [
     ("pytest-dev/pytest", PYTEST),
     ("pyvista/pyvista", PYTEST),
     ("scikit-learn/scikit-learn", V2),
-    ("sphinx-doc/sphinx", Way { command: "tox --current-env -epy39 -v --", ..V2 }),
+    ("sphinx-doc/sphinx", TestCommand { command: "tox --current-env -epy39 -v --", ..V2 }),
     ("sqlfluff/sqlfluff", PYTEST),
     (
         "sympy/sympy",
-        Way {
+        TestCommand {
             command: "PYTHONWARNINGS='ignore::UserWarning,ignore::SyntaxWarning' bin/test -C --verbose",
             parser: "swebench-sympy",
             files: Files::Paths,
@@ -67,7 +71,7 @@ const WAYS: [(&str, Way); 29] = [
     ("Project-MONAI/MONAI", PYTEST),
     ("bokeh/bokeh", NO_WORKERS),
     ("conan-io/conan", NO_WORKERS),
-    ("dask/dask", Way { command: "pytest -n0 -rA --color=no", ..PYTEST }),
+    ("dask/dask", TestCommand { command: "pytest -n0 -rA --color=no", ..PYTEST }),
     ("facebookresearch/hydra", PYTEST),
     ("getmoto/moto", NO_WORKERS),
     ("iterative/dvc", PYTEST),
@@ -75,15 +79,18 @@ const WAYS: [(&str, Way); 29] = [
     ("pandas-dev/pandas", PYTEST),
     (
         "pydantic/pydantic",
-        Way { command: "pytest -rA --tb=short -vv -o console_output_style=classic --no-header", ..PYTEST },
+        TestCommand {
+            command: "pytest -rA --tb=short -vv -o console_output_style=classic --no-header",
+            ..PYTEST
+        },
     ),
-    ("python/mypy", Way { command: "pytest -n0 -rA -k", files: Files::Cases, ..PYTEST }),
+    ("python/mypy", TestCommand { command: "pytest -n0 -rA -k", files: Files::Cases, ..PYTEST }),
 ];
 
 /// The way of a project.
-pub(super) fn way(repository: &str) -> Option<Way> {
-    let same = |(name, _): &&(&str, Way)| name.eq_ignore_ascii_case(repository);
-    WAYS.iter().find(same).map(|(_, way)| *way)
+pub(super) fn way(repository: &str) -> Option<TestCommand> {
+    let same = |(name, _): &&(&str, TestCommand)| name.eq_ignore_ascii_case(repository);
+    TEST_COMMANDS.iter().find(same).map(|(_, way)| *way)
 }
 
 /// Names that data sets give readers, and ours.

@@ -50,7 +50,7 @@ pub struct Release {
 
 /// What a person says over what is found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Wishes {
+pub struct DraftOptions {
     /// Words instead of the changelog's.
     pub instruction: Option<String>,
     /// Shell text that runs the tests, instead of pytest over all test files.
@@ -171,7 +171,12 @@ pub struct Draft {
 
 impl Draft {
     /// Puts a task together, or says why there is none.
-    pub fn new(library: &str, old: &Release, new: &Release, wishes: &Wishes) -> Result<Draft, Refusal> {
+    pub fn new(
+        library: &str,
+        old: &Release,
+        new: &Release,
+        options: &DraftOptions,
+    ) -> Result<Draft, Refusal> {
         if old.version >= new.version {
             return Err(Refusal::Order { old: old.version.to_string(), new: new.version.to_string() });
         }
@@ -194,7 +199,7 @@ impl Draft {
         if patch.len() > PATCH_BYTES_MAX {
             return Err(Refusal::TooLarge { what: "a patch", bytes: patch.len(), most: PATCH_BYTES_MAX });
         }
-        let words = match &wishes.instruction {
+        let words = match &options.instruction {
             Some(words) => words.trim().to_owned(),
             None => changelog::of_tree(&new.tree, library, &old.version, &new.version)?,
         };
@@ -202,7 +207,7 @@ impl Draft {
         if !names.is_empty() {
             return Err(Refusal::GivenAway(names));
         }
-        let root = wishes.root.clone().unwrap_or_else(|| parts::root(&old.tree));
+        let root = options.root.clone().unwrap_or_else(|| parts::root(&old.tree));
         let mut start = old.tree.clone();
         start.retain(|path, _| parts::stays(path));
         let marks = marks::of(&patch, after.iter().map(|(path, file)| (*path, *file)), old.tree.values());
@@ -217,8 +222,8 @@ impl Draft {
             instruction: instruction(library, &old.version, &new.version, &words),
             patch,
             marks,
-            tests: tests(&before, &after, &named(&new.tree, wishes, library), wishes),
-            loopback: wishes.loopback,
+            tests: tests(&before, &after, &named(&new.tree, options, library), options),
+            loopback: options.loopback,
         })
     }
 
@@ -277,8 +282,8 @@ fn instruction(library: &str, old: &Version, new: &Version, words: &str) -> Stri
 }
 
 /// The modules of the new release, with dots: those that it adds are the library's own as well.
-fn named(new: &Tree, wishes: &Wishes, library: &str) -> Vec<String> {
-    let root = wishes.root.clone().unwrap_or_else(|| parts::root(new));
+fn named(new: &Tree, options: &DraftOptions, library: &str) -> Vec<String> {
+    let root = options.root.clone().unwrap_or_else(|| parts::root(new));
     let modules = parts::modules(new, &root, library).into_iter();
     let names = modules.map(|path| path.strip_suffix(".py").unwrap_or(&path).replace('/', "."));
     let is_name = |name: &String| {
@@ -296,7 +301,7 @@ fn tests(
     before: &BTreeMap<&str, &SourceFile>,
     after: &BTreeMap<&str, &SourceFile>,
     modules: &[String],
-    wishes: &Wishes,
+    options: &DraftOptions,
 ) -> Map<String, Value> {
     let files: Map<String, Value> = after
         .iter()
@@ -314,7 +319,7 @@ fn tests(
     let runnable = after.keys().filter(|path| path.ends_with(".py") && !path.ends_with("conftest.py"));
     let run: BTreeSet<&str> = runnable.map(|path| parts::place(path)).collect();
     let quoted = |names: &mut dyn Iterator<Item = &str>| names.map(quoted).collect::<Vec<_>>().join(" ");
-    let command = wishes.command.clone().unwrap_or_else(|| {
+    let command = options.command.clone().unwrap_or_else(|| {
         // One broken file shall not keep the others from running; what the project adds for its own runs (coverage) is not there.
         format!(
             "{PYTHON} -m pytest -q -o addopts= -p no:cacheprovider --continue-on-collection-errors {}",
@@ -326,7 +331,7 @@ fn tests(
         ("files".to_owned(), Value::Object(files)),
         ("command".to_owned(), Value::from(command)),
         ("parser".to_owned(), Value::from("pytest")),
-        ("timeout".to_owned(), Value::from(format!("{}s", wishes.timeout_s.unwrap_or(TIMEOUT_S)))),
+        ("timeout".to_owned(), Value::from(format!("{}s", options.timeout_s.unwrap_or(TIMEOUT_S)))),
     ]);
     if !old.is_empty() {
         // The old tests go, so that those that were removed since are not run.

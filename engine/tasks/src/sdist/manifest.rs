@@ -1,6 +1,6 @@
 //! A set of tasks to be made: libraries, pairs of versions, and what a person says over what is found.
 
-use super::{Version, Wishes};
+use super::{DraftOptions, Version};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,14 +26,14 @@ pub struct Library {
     /// What its tests need beyond what all need.
     #[serde(default)]
     pub requires: Vec<String>,
-    /// See [`Wishes::command`].
+    /// See [`DraftOptions::command`].
     pub command: Option<String>,
-    /// See [`Wishes::root`].
+    /// See [`DraftOptions::root`].
     pub root: Option<String>,
-    /// See [`Wishes::loopback`].
+    /// See [`DraftOptions::loopback`].
     #[serde(default)]
     pub loopback: bool,
-    /// See [`Wishes::timeout_s`].
+    /// See [`DraftOptions::timeout_s`].
     pub timeout_s: Option<u64>,
     /// Words instead of the changelog's, by new version.
     #[serde(default)]
@@ -78,8 +78,8 @@ impl Manifest {
 
 impl Library {
     /// What was said of the task that leads to this version.
-    pub fn wishes(&self, new: &str) -> Wishes {
-        Wishes {
+    pub fn options(&self, new: &str) -> DraftOptions {
+        DraftOptions {
             instruction: self.instructions.get(new).cloned(),
             command: self.command.clone(),
             root: self.root.clone(),
@@ -110,8 +110,8 @@ mod tests {
         "#;
         let manifest = Manifest::parse(text).unwrap();
         let library = &manifest.library[0];
-        assert_eq!(library.wishes("0.5.2").instruction.as_deref(), Some("Mend it."));
-        assert_eq!(library.wishes("0.5.1"), Wishes::default());
+        assert_eq!(library.options("0.5.2").instruction.as_deref(), Some("Mend it."));
+        assert_eq!(library.options("0.5.1"), DraftOptions::default());
         let check = |from: &str, to: &str, expect: &str| {
             let error = Manifest::parse(&text.replace(from, to)).unwrap_err().to_string();
             assert!(error.contains(expect), "{error}");

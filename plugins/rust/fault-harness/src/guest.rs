@@ -62,29 +62,30 @@ impl Guest for Plugin {
                 clock::now_ms();
             },
             "ignore-budget" => {
-                let conversation = talk()?;
+                let conversation = open_conversation()?;
                 loop {
                     let _ = conversation.complete(&options());
                 }
             }
             "obey-budget" => {
-                let conversation = talk()?;
+                let conversation = open_conversation()?;
                 loop {
                     conversation.complete(&options())?;
                 }
             }
             "spin-after-budget" => {
-                let conversation = talk()?;
+                let conversation = open_conversation()?;
                 while conversation.complete(&options()).is_ok() {}
                 misbehave("loop");
                 report(Outcome::Submitted, "null")
             }
             "swallow" => {
-                let answered = talk().and_then(|conversation| conversation.complete(&options()).map(drop));
+                let answered =
+                    open_conversation().and_then(|conversation| conversation.complete(&options()).map(drop));
                 report(Outcome::GaveUp, if answered.is_err() { "\"lost\"" } else { "\"answered\"" })
             }
             "retry-unavailable" => {
-                let conversation = talk()?;
+                let conversation = open_conversation()?;
                 let first = conversation.complete(&options()).is_err();
                 let second = conversation.complete(&options()).is_ok();
                 report(Outcome::Submitted, &format!("[{first}, {second}]"))
@@ -127,7 +128,7 @@ impl Guest for Plugin {
             }
             "blob" => report(Outcome::Submitted, &blob()?),
             "handles" => {
-                let conversation = talk()?;
+                let conversation = open_conversation()?;
                 let mut forks: Vec<Conversation> = Vec::new();
                 while let Ok(fork) = conversation.fork() {
                     forks.push(fork);
@@ -144,7 +145,7 @@ fn say(text: &str) -> Message {
     Message { role: Role::User, parts: vec![Part::Text(text.to_owned())], extra: None }
 }
 
-fn talk() -> Result<Conversation, Failure> {
+fn open_conversation() -> Result<Conversation, Failure> {
     conversations::open("policy", &[say("go")], &[])
 }
 

@@ -44,7 +44,7 @@ const MODULES: &str = "__future__ _pytest abc argparse array ast asyncio atexit 
 
 /// What comes of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum ChangeAction {
     /// It is applied.
     Kept,
     /// It is left out.
@@ -52,7 +52,7 @@ pub enum Fate {
     /// It is left out if this path, from the working folder, does not exist before the agent, nor is in a package.
     LeftOutIfNew(String),
     /// It is applied, and the runner's tables in this file are put back.
-    Mended(String),
+    Repaired(String),
     /// It is applied where `prepare` runs over the agent's work, and is as before where the tests run.
     KeptForPrepare,
     /// It is left out, but for the removal of these files, from the working folder.
@@ -125,21 +125,21 @@ impl Rules {
     }
 
     /// What comes of it. A path outside of the working folder is never applied.
-    pub fn fate(&self, change: Change<'_>) -> Fate {
+    pub fn action(&self, change: Change<'_>) -> ChangeAction {
         let Some(inner) = change.path.strip_prefix(&self.workdir[..]) else {
             // The working folder itself, as something that changed.
             let is_workdir = change.folder && self.workdir.strip_suffix(b"/") == Some(change.path);
-            return if is_workdir { Fate::Kept } else { Fate::LeftOut };
+            return if is_workdir { ChangeAction::Kept } else { ChangeAction::LeftOut };
         };
         // Names that are no text are none that a rule knows.
         let path = String::from_utf8_lossy(inner);
         let parts: Vec<&str> = path.split('/').collect();
         let name = *parts.last().unwrap_or(&"");
         if self.hidden.takes(&path, change.folder) || self.steers(&parts, name) {
-            return Fate::LeftOut;
+            return ChangeAction::LeftOut;
         }
         if let Some(place) = self.takes_a_place(&parts) {
-            return Fate::LeftOutIfNew(place);
+            return ChangeAction::LeftOutIfNew(place);
         }
         let tables = match self.kind {
             Kind::CargoTest | Kind::SwebenchCargoTest => &["Cargo.toml"][..],
@@ -149,9 +149,9 @@ impl Rules {
             _ => &["pyproject.toml", "setup.cfg", "tox.ini"],
         };
         match (tables.contains(&name), change.removed) {
-            (true, true) => Fate::LeftOut,
-            (true, false) => Fate::Mended(path.into_owned()),
-            (false, _) => Fate::Kept,
+            (true, true) => ChangeAction::LeftOut,
+            (true, false) => ChangeAction::Repaired(path.into_owned()),
+            (false, _) => ChangeAction::Kept,
         }
     }
 
@@ -263,13 +263,13 @@ mod tests {
 
     #[track_caller]
     fn check(rules: &Rules, kept: &[&str], left_out: &[&str]) {
-        let fate =
-            |path: &str| rules.fate(Change { path: format!("/w/{path}").as_bytes(), ..Change::default() });
+        let action =
+            |path: &str| rules.action(Change { path: format!("/w/{path}").as_bytes(), ..Change::default() });
         for path in kept {
-            assert_eq!(fate(path), Fate::Kept, "{path}");
+            assert_eq!(action(path), ChangeAction::Kept, "{path}");
         }
         for path in left_out {
-            assert_eq!(fate(path), Fate::LeftOut, "{path}");
+            assert_eq!(action(path), ChangeAction::LeftOut, "{path}");
         }
     }
 
@@ -317,22 +317,22 @@ mod tests {
                 "check.sh",
             ],
         );
-        let folder = |path: &[u8]| rules.fate(Change { path, folder: true, ..Change::default() });
-        assert_eq!(folder(b"/w/tests"), Fate::Kept);
-        assert_eq!(folder(b"/w"), Fate::Kept);
-        assert_eq!(folder(b"/etc/x"), Fate::LeftOut);
+        let folder = |path: &[u8]| rules.action(Change { path, folder: true, ..Change::default() });
+        assert_eq!(folder(b"/w/tests"), ChangeAction::Kept);
+        assert_eq!(folder(b"/w"), ChangeAction::Kept);
+        assert_eq!(folder(b"/etc/x"), ChangeAction::LeftOut);
         assert_eq!(
-            rules.fate(Change { path: b"/w/tests", removed: true, ..Change::default() }),
-            Fate::LeftOut
+            rules.action(Change { path: b"/w/tests", removed: true, ..Change::default() }),
+            ChangeAction::LeftOut
         );
-        assert_eq!(rules.fate(Change { path: b"/w2/a", ..Change::default() }), Fate::LeftOut);
+        assert_eq!(rules.action(Change { path: b"/w2/a", ..Change::default() }), ChangeAction::LeftOut);
     }
 
     #[test]
     fn modules_of_the_runner_cannot_be_replaced() {
         let rules = rules(r#""command":"pytest","parser":"pytest","files":{"t/unit/test_a.py":""}"#);
-        let fate =
-            |path: &str| rules.fate(Change { path: format!("/w/{path}").as_bytes(), ..Change::default() });
+        let action =
+            |path: &str| rules.action(Change { path: format!("/w/{path}").as_bytes(), ..Change::default() });
         for (path, place) in [
             ("pytest.py", "pytest.py"),
             ("_pytest/runner.py", "_pytest"),
@@ -342,29 +342,29 @@ mod tests {
             ("re", "re"),
             ("zlib.cpython-311-x86_64-linux-gnu.so", "zlib.cpython-311-x86_64-linux-gnu.so"),
         ] {
-            assert_eq!(fate(path), Fate::LeftOutIfNew(place.to_owned()), "{path}");
+            assert_eq!(action(path), ChangeAction::LeftOutIfNew(place.to_owned()), "{path}");
         }
         for path in ["mine/json.py", "types.md", "logging.cfg", "json_tools.py"] {
-            assert_eq!(fate(path), Fate::Kept, "{path}");
+            assert_eq!(action(path), ChangeAction::Kept, "{path}");
         }
     }
 
     #[test]
-    fn files_with_tables_are_mended_by_the_kind_of_runner() {
-        let fate = |parser: &str, path: &str| {
+    fn files_with_tables_are_repaired_by_the_kind_of_runner() {
+        let action = |parser: &str, path: &str| {
             let rules = rules(&format!(r#""command":"x","parser":"{parser}""#));
-            rules.fate(Change { path: format!("/w/{path}").as_bytes(), ..Change::default() })
+            rules.action(Change { path: format!("/w/{path}").as_bytes(), ..Change::default() })
         };
-        let mended = |path: &str| Fate::Mended(path.to_owned());
-        assert_eq!(fate("pytest", "pyproject.toml"), mended("pyproject.toml"));
-        assert_eq!(fate("unittest", "a/setup.cfg"), mended("a/setup.cfg"));
-        assert_eq!(fate("cargo-test", "Cargo.toml"), mended("Cargo.toml"));
-        assert_eq!(fate("jest", "package.json"), mended("package.json"));
+        let repaired = |path: &str| ChangeAction::Repaired(path.to_owned());
+        assert_eq!(action("pytest", "pyproject.toml"), repaired("pyproject.toml"));
+        assert_eq!(action("unittest", "a/setup.cfg"), repaired("a/setup.cfg"));
+        assert_eq!(action("cargo-test", "Cargo.toml"), repaired("Cargo.toml"));
+        assert_eq!(action("jest", "package.json"), repaired("package.json"));
         let gone = Change { path: b"/w/setup.cfg", removed: true, ..Change::default() };
-        assert_eq!(rules(r#""command":"x","parser":"pytest""#).fate(gone), Fate::LeftOut);
-        assert_eq!(fate("jest", "jest.config.mjs"), Fate::LeftOut);
-        assert_eq!(fate("go-test", "a/b_test.go"), Fate::LeftOut);
-        assert_eq!(fate("pytest", "a/b_test.go"), Fate::Kept);
+        assert_eq!(rules(r#""command":"x","parser":"pytest""#).action(gone), ChangeAction::LeftOut);
+        assert_eq!(action("jest", "jest.config.mjs"), ChangeAction::LeftOut);
+        assert_eq!(action("go-test", "a/b_test.go"), ChangeAction::LeftOut);
+        assert_eq!(action("pytest", "a/b_test.go"), ChangeAction::Kept);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::changes::Change;
 use crate::folders::{Known, TestFolders};
 use crate::hidden::{HiddenSide, folder_of, joined, name_of, upwards};
 use crate::modules::{Modules, is_module};
-use crate::protected::{Fate, Hidden, patched_files};
+use crate::protected::{ChangeAction, Hidden, patched_files};
 use crate::task::Job;
 use espalier_test_logs::Kind;
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,18 +110,18 @@ impl PythonRules {
     }
 
     /// What comes of it.
-    pub fn fate(&self, change: Change<'_>) -> Fate {
+    pub fn action(&self, change: Change<'_>) -> ChangeAction {
         let path = String::from_utf8_lossy(change.path);
-        let Some(path) = self.side.inner(&path) else { return Fate::LeftOut };
+        let Some(path) = self.side.inner(&path) else { return ChangeAction::LeftOut };
         if path.is_empty() {
-            return if change.folder { Fate::Kept } else { Fate::LeftOut };
+            return if change.folder { ChangeAction::Kept } else { ChangeAction::LeftOut };
         }
         if !change.folder && has_below(&self.protected, &path) {
             // What else lay in the folder goes as each file would.
-            return if change.removed { self.without(&path) } else { Fate::LeftOut };
+            return if change.removed { self.without(&path) } else { ChangeAction::LeftOut };
         }
-        let fate = self.fate_of(&path, change);
-        if change.removed && fate == Fate::LeftOut { self.without(&path) } else { fate }
+        let action = self.action_of(&path, change);
+        if change.removed && action == ChangeAction::LeftOut { self.without(&path) } else { action }
     }
 
     /// The hidden side.
@@ -160,41 +160,41 @@ impl PythonRules {
         origins.iter().map(|(name, origin)| (&**name, &**origin)).find(|(name, origin)| strays(name, origin))
     }
 
-    fn fate_of(&self, path: &str, change: Change<'_>) -> Fate {
+    fn action_of(&self, path: &str, change: Change<'_>) -> ChangeAction {
         let name = name_of(path);
         let tool = |part: &str| FOLDERS.contains(&part) || FOLDER_ENDS.iter().any(|end| part.ends_with(end));
         let left_behind = path.split('/').any(tool) || FILE_ENDS.iter().any(|end| name.ends_with(end));
         if left_behind || self.hidden.takes(path, change.folder) || name == "conftest.py" {
-            return Fate::LeftOut;
+            return ChangeAction::LeftOut;
         }
         let folder = folder_of(path);
         if CONFIGURATIONS.contains(&name) && (self.above.contains(folder) || folder.is_empty()) {
             return self.build(name);
         }
         if upwards(path).any(|above| self.protected.contains(above)) {
-            return Fate::LeftOut;
+            return ChangeAction::LeftOut;
         }
         if self.named.contains(path) {
-            return Fate::Kept;
+            return ChangeAction::Kept;
         }
         if change.folder && (has_below(&self.named, path) || self.named_modules.has_below(path)) {
-            return Fate::Kept;
+            return ChangeAction::Kept;
         }
         if self.is_of_tests(path, change.folder) {
-            return Fate::LeftOut;
+            return ChangeAction::LeftOut;
         }
         // A folder is a package, or none, as before: it decides what a test is called and what is imported from where.
         if name == "__init__.py" && self.above.contains(folder) {
             let plain = !change.removed && !change.folder && !change.link;
             let own = plain && !self.folders.packages.contains(folder);
-            return if own && self.side.has(path) { Fate::Kept } else { Fate::LeftOut };
+            return if own && self.side.has(path) { ChangeAction::Kept } else { ChangeAction::LeftOut };
         }
         if self.modules.has(path) {
             let fine = change.removed || change.folder || self.keeps_names(path, change);
-            return if fine { Fate::Kept } else { Fate::LeftOut };
+            return if fine { ChangeAction::Kept } else { ChangeAction::LeftOut };
         }
         if change.folder && self.modules.has_below(path) {
-            return Fate::Kept;
+            return ChangeAction::Kept;
         }
         self.build(name)
     }
@@ -205,19 +205,19 @@ impl PythonRules {
         self.modules.keeps_names(path) && (!change.link || as_package())
     }
 
-    fn build(&self, name: &str) -> Fate {
+    fn build(&self, name: &str) -> ChangeAction {
         let builds = BUILD_FILES.contains(&name) || BUILD_ENDS.iter().any(|end| name.ends_with(end));
-        if self.builds && builds { Fate::KeptForPrepare } else { Fate::LeftOut }
+        if self.builds && builds { ChangeAction::KeptForPrepare } else { ChangeAction::LeftOut }
     }
 
     /// The removal of a folder that is left out, as those of the files in it that may go.
-    fn without(&self, folder: &str) -> Fate {
+    fn without(&self, folder: &str) -> ChangeAction {
         let may_go = |file: &&str| {
             let change = Change { removed: true, ..Change::default() };
-            self.fate_of(file, change) == Fate::Kept && !self.protected.contains(*file)
+            self.action_of(file, change) == ChangeAction::Kept && !self.protected.contains(*file)
         };
         let gone: Vec<String> = self.side.below(folder).filter(may_go).map(str::to_owned).collect();
-        if gone.is_empty() { Fate::LeftOut } else { Fate::OnlyRemoved(gone) }
+        if gone.is_empty() { ChangeAction::LeftOut } else { ChangeAction::OnlyRemoved(gone) }
     }
 
     /// Whether it belongs to the tests: lies in a folder of tests, is a file of tests, or data beside such.

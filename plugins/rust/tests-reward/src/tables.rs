@@ -5,16 +5,16 @@ use toml::Table;
 
 /// What to write in the place of the agent's version: `None` leaves it, an empty text removes it. `before`: the file as the task
 /// has it.
-pub fn mended(path: &str, before: Option<&str>, after: &str) -> Option<String> {
+pub fn repaired(path: &str, before: Option<&str>, after: &str) -> Option<String> {
     let name = path.rsplit('/').next().unwrap_or(path);
-    let mended = match name {
+    let repaired = match name {
         "pyproject.toml" => tables(before, after, pyproject),
         "Cargo.toml" => tables(before, after, cargo),
         "package.json" => package(before, after),
         _ => Some(sections(before.unwrap_or_default(), after)),
     };
     // What cannot be read cannot be told to be harmless.
-    let text = mended.unwrap_or_else(|| before.unwrap_or_default().to_owned());
+    let text = repaired.unwrap_or_else(|| before.unwrap_or_default().to_owned());
     (text != after).then_some(text)
 }
 
@@ -123,7 +123,7 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, before: Option<&str>, after: &str, expect: Option<&str>) {
-        assert_eq!(mended(path, before, after).as_deref(), expect, "{after}");
+        assert_eq!(repaired(path, before, after).as_deref(), expect, "{after}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 espalier_sdk::bindings!("environment-plugin");
 
 use crate::task::TaskData;
-use crate::world::World;
+use crate::world::Game;
 use bindings::espalier::base::types::TaskView;
 use bindings::exports::espalier::base::configurable;
 use bindings::exports::espalier::environment::provider::{Guest, Observation, StepResult};
@@ -12,7 +12,7 @@ use std::cell::RefCell;
 
 thread_local! {
     /// The episode; one instance serves one rollout.
-    static EPISODE: RefCell<Option<World>> = const { RefCell::new(None) };
+    static EPISODE: RefCell<Option<Game>> = const { RefCell::new(None) };
 }
 
 struct Plugin;
@@ -27,7 +27,7 @@ impl Guest for Plugin {
     fn reset(task: TaskView) -> Result<Observation, Failure> {
         report_panics();
         let data = TaskData::parse(&task.data).map_err(invalid)?;
-        let world = World::new(&data).map_err(invalid)?;
+        let world = Game::new(&data).map_err(invalid)?;
         EPISODE.set(Some(world));
         Ok(observation(data.opening()))
     }

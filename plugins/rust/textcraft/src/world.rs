@@ -9,7 +9,7 @@ const NAMESPACE: &str = "minecraft:";
 
 /// One episode.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct Game {
     goal: String,
     /// By output, in the order of the commands: the first that fits is carried out.
     recipes: BTreeMap<String, Vec<Recipe>>,
@@ -41,9 +41,9 @@ pub struct Step {
     pub accepted: bool,
 }
 
-impl World {
+impl Game {
     /// The first state of a task. Errors name the command that is no recipe, or the tag that clashes.
-    pub fn new(task: &TaskData) -> Result<World, String> {
+    pub fn new(task: &TaskData) -> Result<Game, String> {
         let id = |name: &str| name.replace(' ', "_");
         let tags: BTreeSet<String> = task.tags.keys().map(|tag| id(tag)).collect();
         let mut tag_of = BTreeMap::new();
@@ -78,7 +78,7 @@ impl World {
                 .filter(|input| !recipes.contains_key(input) && !tags.contains(input))
                 .collect(),
         };
-        Ok(World { goal, recipes, raw, tags, tag_of, carried: Vec::new() })
+        Ok(Game { goal, recipes, raw, tags, tag_of, carried: Vec::new() })
     }
 
     /// Carries out one action. What the world refuses changes nothing and is said in the observation.
@@ -241,7 +241,7 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn world(goal: &str) -> World {
+    fn world(goal: &str) -> Game {
         let task = TaskData {
             goal: goal.into(),
             commands: [
@@ -254,12 +254,12 @@ mod tests {
             raw: None,
             tags: [("planks".to_owned(), vec!["oak planks".to_owned()])].into(),
         };
-        World::new(&task).unwrap()
+        Game::new(&task).unwrap()
     }
 
     /// Plays a script of `action -> observation` lines.
     #[track_caller]
-    fn check(world: &mut World, script: &[(&str, &str)]) {
+    fn check(world: &mut Game, script: &[(&str, &str)]) {
         for (action, expect) in script {
             assert_eq!(world.step(action).observation, *expect, "{action:?}");
         }
@@ -330,9 +330,9 @@ mod tests {
             tags: BTreeMap::new(),
         };
         assert_eq!(
-            World::new(&task(&["make stick"])).unwrap_err(),
+            Game::new(&task(&["make stick"])).unwrap_err(),
             "command \"make stick\" is not of the form `craft COUNT NAME using COUNT NAME, ...`"
         );
-        assert_eq!(World::new(&task(&[])).unwrap_err(), "no command makes the goal `stick`");
+        assert_eq!(Game::new(&task(&[])).unwrap_err(), "no command makes the goal `stick`");
     }
 }

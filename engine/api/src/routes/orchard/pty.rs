@@ -40,7 +40,7 @@ pub(crate) struct PtyQuery {
 /// What a client says.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum Saying {
+enum ClientMessage {
     Init(Init),
     Stdin { data: String },
     Signal { sig: Option<SignalName> },
@@ -94,7 +94,7 @@ pub(crate) async fn pty(
     Ok(upgraded(upgrade)?.on_upgrade(move |mut socket| {
         sockets.track_future(async move {
             let _place = place;
-            if let Err(problem) = talk(&mut socket, at).await {
+            if let Err(problem) = exchange(&mut socket, at).await {
                 tell(&mut socket, &json!({ "type": "error", "message": problem.detail })).await;
             }
             close(&mut socket, 1000).await;
@@ -107,7 +107,7 @@ async fn tell(socket: &mut WebSocket, message: &Value) -> bool {
 }
 
 /// The next message; `None`: the client is gone.
-async fn next(socket: &mut WebSocket) -> Option<Result<Saying, Problem>> {
+async fn next(socket: &mut WebSocket) -> Option<Result<ClientMessage, Problem>> {
     loop {
         match socket.recv().await {
             Some(Ok(Message::Text(text))) => return Some(parse(text.as_bytes())),
@@ -119,7 +119,7 @@ async fn next(socket: &mut WebSocket) -> Option<Result<Saying, Problem>> {
 }
 
 /// The next message that says something.
-async fn hear(socket: &mut WebSocket) -> Option<Saying> {
+async fn hear(socket: &mut WebSocket) -> Option<ClientMessage> {
     loop {
         if let Ok(saying) = next(socket).await? {
             return Some(saying);
@@ -127,11 +127,11 @@ async fn hear(socket: &mut WebSocket) -> Option<Saying> {
     }
 }
 
-async fn talk(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result<(), Problem> {
+async fn exchange(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result<(), Problem> {
     let first = tokio::time::timeout(FIRST_MAX, next(socket)).await;
     let first = first.map_err(|_| Problem::new(Code::Timeout, "no first message came"))?;
     let init = match first.transpose()? {
-        Some(Saying::Init(init)) => init,
+        Some(ClientMessage::Init(init)) => init,
         Some(_) => return Err(Problem::new(Code::Malformed, "the first message is not `init`")),
         None => return Ok(()),
     };
@@ -179,7 +179,7 @@ async fn talk(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result
                 Err(error) => break Err(error.into()),
             },
             (place, said) = async { (input.reserve().await, hear(socket).await) } => match said {
-                Some(Saying::Stdin { data }) => {
+                Some(ClientMessage::Stdin { data }) => {
                     let Ok(bytes) = values::decode(&data) else {
                         break Err(Problem::new(Code::Invalid, "stdin: `data` is not base64"));
                     };
@@ -187,16 +187,16 @@ async fn talk(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result
                         place.send(bytes);
                     }
                 }
-                Some(Saying::Signal { sig }) => {
+                Some(ClientMessage::Signal { sig }) => {
                     // To the shell and what it waits for: a shell heeds a signal only when that has ended.
                     let _ = agent.signal(&agent.allot(), &call, signal(sig), true).await;
                 }
-                Some(Saying::Resize { rows, cols }) => {
+                Some(ClientMessage::Resize { rows, cols }) => {
                     // One that has ended has no size.
                     let _ = agent.resize(&call, size(rows, cols)).await;
                 }
-                Some(Saying::Init(_)) => break Err(Problem::new(Code::Malformed, "a second `init`")),
-                Some(Saying::Close) | None => break Ok(()),
+                Some(ClientMessage::Init(_)) => break Err(Problem::new(Code::Malformed, "a second `init`")),
+                Some(ClientMessage::Close) | None => break Ok(()),
             },
             _ = alive.tick() => {
                 if !send(socket, Message::Ping(Bytes::new())).await {

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_may_be_wrapped_and_lack_its_padding() {
+    fn base64_may_be_wrapped_and_unpadded() {
         for same in ["AP9ieXRlcw==", "AP9ieXRlcw", "AP9i\r\neXRl\ncw==\n", " AP9ieXRlcw= =", "AP9ieXRlcx=="] {
             assert_eq!(decode(same).unwrap(), b"\x00\xffbytes", "{same:?}");
         }

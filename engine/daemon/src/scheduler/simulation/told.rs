@@ -18,12 +18,12 @@ async fn play_told(
     stops: bool,
 ) -> Told {
     let mut rng = SmallRng::seed_from_u64(seed ^ 0xC0FFEE);
-    let world = Simulation::new(seed, disk);
-    let started = Arc::clone(&world.started);
+    let backend = Simulation::new(seed, disk);
+    let started = Arc::clone(&backend.started);
     let (commander, commands) = control::channel();
     let (_keep, fenced) = watch::channel(None);
     let (sender, progress) = progress::channel();
-    let run = run(Arc::new(world), schedule(&config(), wanted, disk), source, commands, fenced, sender);
+    let run = run(Arc::new(backend), schedule(&config(), wanted, disk), source, commands, fenced, sender);
     let teller = async {
         loop {
             tokio::time::sleep(Duration::from_millis(rng.random_range(0..20_000))).await;
@@ -146,9 +146,9 @@ async fn an_endless_source_is_asked_only_for_what_may_open() {
     let (commander, commands) = control::channel();
     let (_keep, fenced) = watch::channel(None);
     let (sender, progress) = progress::channel();
-    let world = Simulation { faults: false, ..Simulation::new(1, &disk) };
+    let backend = Simulation { faults: false, ..Simulation::new(1, &disk) };
     let source = Box::new(Numbers { end: u64::MAX, known: false, ..*Numbers::known() });
-    let run = run(Arc::new(world), schedule(&config(), u64::MAX, &disk), source, commands, fenced, sender);
+    let run = run(Arc::new(backend), schedule(&config(), u64::MAX, &disk), source, commands, fenced, sender);
     let teller = async {
         tokio::time::sleep(Duration::from_secs(1_000)).await;
         let (open, wanted) = {

@@ -7,9 +7,9 @@ use espalier_core::host::{Conversation, Models};
 use espalier_core::ledger::Trainability;
 use espalier_core::limits::Limits;
 
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     fn below(&mut self, n: u32) -> u32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -64,55 +64,55 @@ impl Dice {
 }
 
 async fn play(seed: u64, setup: &Setup) -> Vec<usize> {
-    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-    let opening = dice.message();
-    let mut talks: Vec<Box<dyn Conversation>> =
+    let mut rng = TestRng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let opening = rng.message();
+    let mut conversations: Vec<Box<dyn Conversation>> =
         vec![setup.models.open("policy", vec![opening], vec![]).await.unwrap()];
     let mut discarded = false;
     for _ in 0..24 {
-        let pick = dice.below(talks.len() as u32) as usize;
-        match dice.below(14) {
+        let pick = rng.below(conversations.len() as u32) as usize;
+        match rng.below(14) {
             0..5 => {
-                setup.push_reply(dice.reply());
-                let options = dice.options();
-                talks[pick].complete(options).await.unwrap();
+                setup.push_reply(rng.reply());
+                let options = rng.options();
+                conversations[pick].complete(options).await.unwrap();
             }
             5..9 => {
-                let messages: Vec<Message> = (0..1 + dice.below(2)).map(|_| dice.message()).collect();
-                talks[pick].append(messages).await.unwrap();
+                let messages: Vec<Message> = (0..1 + rng.below(2)).map(|_| rng.message()).collect();
+                conversations[pick].append(messages).await.unwrap();
             }
             9 => {
-                let fork = talks[pick].fork().await.unwrap();
-                talks.push(fork);
+                let fork = conversations[pick].fork().await.unwrap();
+                conversations.push(fork);
             }
             10 => {
                 for _ in 0..3 {
-                    setup.push_reply(dice.reply());
+                    setup.push_reply(rng.reply());
                 }
-                let options = dice.options();
-                let branches = talks[pick].complete_many(3, options).await.unwrap();
-                talks.extend(branches.into_iter().map(|branch| branch.conversation));
+                let options = rng.options();
+                let branches = conversations[pick].complete_many(3, options).await.unwrap();
+                conversations.extend(branches.into_iter().map(|branch| branch.conversation));
             }
-            11 if talks.len() > 1 => {
-                let mut talk = talks.swap_remove(pick);
-                talk.discard();
+            11 if conversations.len() > 1 => {
+                let mut conversation = conversations.swap_remove(pick);
+                conversation.discard();
                 discarded = true;
             }
             12 => {
                 let kept = setup.output(Trainability::Trainable).transcript.turns.pop();
-                let mut messages = vec![dice.message()];
+                let mut messages = vec![rng.message()];
                 messages.extend(kept.map(|turn| turn.message));
-                messages.push(dice.message());
-                talks[pick].rewrite(messages).await.unwrap();
+                messages.push(rng.message());
+                conversations[pick].rewrite(messages).await.unwrap();
             }
             _ => {
-                let index = dice.below(6);
-                let on = dice.below(2) == 0;
+                let index = rng.below(6);
+                let on = rng.below(2) == 0;
                 // Most indices are no answers; that is refused and changes nothing.
-                let _ = talks[pick].set_trainable(index, on);
+                let _ = conversations[pick].set_trainable(index, on);
             }
         }
-        let usage = talks[pick.min(talks.len() - 1)].usage();
+        let usage = conversations[pick.min(conversations.len() - 1)].usage();
         assert!(usage.sampled_tokens <= 1 << 20, "seed {seed}: {usage:?}");
     }
     let output = setup.check_everything();

@@ -2,9 +2,9 @@
 //! becomes of whoever asks, and an answer that cannot be read is that request's alone.
 
 use crate::backend::Ended;
-use espalier_keeper::frame::{self, FrameError, Heard};
+use espalier_keeper::frame::{self, FrameError, ReceiveBuffer};
 use espalier_keeper::wire::{
-    Answer, Hello, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, Said, VERSION, What,
+    Answer, Hello, KeeperMessage, Operation, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, VERSION,
 };
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -74,7 +74,7 @@ impl Line {
         mut stream: UnixStream,
         ended: broadcast::Sender<Ended>,
     ) -> io::Result<Greeted> {
-        let (line, mut heard) = (hello()?, Heard::default());
+        let (line, mut heard) = (hello()?, ReceiveBuffer::default());
         stream.write_all(&line).await?;
         let mut scratch = vec![0; 64 << 10];
         let said = loop {
@@ -107,7 +107,7 @@ impl Line {
 
     /// Asks, and waits for the answer. Dropped before the request has its place in the queue, nothing was asked; later, it is
     /// carried out and its answer is nobody's.
-    pub(super) async fn ask(&self, what: What) -> Result<Answered, LineError> {
+    pub(super) async fn ask(&self, what: Operation) -> Result<Answered, LineError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let request =
             frame::frame(&Request { number, what }, REQUEST_BYTES_MAX).map_err(LineError::TooLong)?;
@@ -139,7 +139,7 @@ impl Drop for Waits<'_> {
 
 /// The first line of a connection.
 pub(super) fn hello() -> io::Result<Vec<u8>> {
-    frame::line(&Request { number: 1, what: What::Hello }).map_err(io::Error::other)
+    frame::line(&Request { number: 1, what: Operation::Hello }).map_err(io::Error::other)
 }
 
 /// What a keeper says first.
@@ -156,7 +156,7 @@ pub(super) fn read_hello(text: &[u8]) -> io::Result<Version> {
     };
     match (of("version"), of("pid")) {
         (Some(version), _) if version == u64::from(VERSION) => match serde_json::from_value(value)? {
-            Said::Answer { answer: Ok(Answer::Hello(hello)), .. } => Ok(Version::Same(hello)),
+            KeeperMessage::Answer { answer: Ok(Answer::Hello(hello)), .. } => Ok(Version::Same(hello)),
             _ => Err(io::Error::other("it did not say who it is")),
         },
         (Some(version), Some(pid)) => Ok(Version::Other { version, pid }),
@@ -173,7 +173,12 @@ async fn write_all(mut write: OwnedWriteHalf, mut queue: mpsc::Receiver<Vec<u8>>
     }
 }
 
-async fn hear(mut read: OwnedReadHalf, mut heard: Heard, waiting: Waiting, ended: broadcast::Sender<Ended>) {
+async fn hear(
+    mut read: OwnedReadHalf,
+    mut heard: ReceiveBuffer,
+    waiting: Waiting,
+    ended: broadcast::Sender<Ended>,
+) {
     let mut scratch = vec![0; 64 << 10];
     'open: loop {
         loop {
@@ -198,8 +203,8 @@ async fn hear(mut read: OwnedReadHalf, mut heard: Heard, waiting: Waiting, ended
 /// Gives an answer to whoever waits for it.
 fn take(text: &[u8], waiting: &Waiting, ended: &broadcast::Sender<Ended>) {
     let (number, answer) = match serde_json::from_slice(text) {
-        Ok(Said::Answer { number, answer }) => (number, answer),
-        Ok(Said::Ended { sandbox, how }) => {
+        Ok(KeeperMessage::Answer { number, answer }) => (number, answer),
+        Ok(KeeperMessage::Ended { sandbox, how }) => {
             let _ = ended.send(Ended { sandbox, how });
             return;
         }

@@ -23,7 +23,8 @@ const NEW: &[(&str, &str)] = &[
 
 #[test]
 fn a_draft_keeps_apart_what_belongs_to_whom() {
-    let draft = Draft::new("calc", &release("1.0", OLD), &release("1.1", NEW), &Wishes::default()).unwrap();
+    let draft =
+        Draft::new("calc", &release("1.0", OLD), &release("1.1", NEW), &DraftOptions::default()).unwrap();
     assert_eq!(draft.id, "calc-1.1");
     assert!(draft.instruction.contains("as of version 1.0. Change it so"), "{}", draft.instruction);
     assert!(draft.instruction.contains("of version 1.1 holds:\n\n- `add` adds\n\n"), "{}", draft.instruction);
@@ -55,15 +56,15 @@ fn a_draft_keeps_apart_what_belongs_to_whom() {
 }
 
 #[test]
-fn wishes_count_over_what_is_found() {
-    let wishes = Wishes {
+fn options_override_what_is_found() {
+    let options = DraftOptions {
         instruction: Some(" Mend `add`.\n".to_owned()),
         command: Some("run them".to_owned()),
         root: Some("lib".to_owned()),
         loopback: true,
         timeout_s: Some(7),
     };
-    let draft = Draft::new("calc", &release("1.0", OLD), &release("1.1", NEW), &wishes).unwrap();
+    let draft = Draft::new("calc", &release("1.0", OLD), &release("1.1", NEW), &options).unwrap();
     assert!(draft.instruction.contains("\n\nMend `add`.\n\n") && draft.root == "lib");
     let expected = Expected { pass_to_pass: vec!["t".to_owned()], ..Expected::default() };
     let task: Value = serde_json::from_str(&draft.task("host", &expected).unwrap()).unwrap();
@@ -75,8 +76,8 @@ fn wishes_count_over_what_is_found() {
 #[test]
 fn pairs_that_make_no_task_say_why() {
     let check = |old: &Release, new: &Release, words: Option<&str>, expect: &str| {
-        let wishes = Wishes { instruction: words.map(str::to_owned), ..Wishes::default() };
-        assert_eq!(Draft::new("calc", old, new, &wishes).unwrap_err().to_string(), expect);
+        let options = DraftOptions { instruction: words.map(str::to_owned), ..DraftOptions::default() };
+        assert_eq!(Draft::new("calc", old, new, &options).unwrap_err().to_string(), expect);
     };
     let (old, new) = (release("1.0", OLD), release("1.1", NEW));
     check(&new, &old, None, "1.1 is not older than 1.0");

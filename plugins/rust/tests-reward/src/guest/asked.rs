@@ -14,7 +14,7 @@ use crate::changes::Change;
 use crate::guard::quoted;
 use crate::hidden::{FOLDER, HiddenSide, PROBE, Report, folder_of, name_of, upwards};
 use crate::modules::{is_module, stem};
-use crate::protected::Fate;
+use crate::protected::ChangeAction;
 use crate::python::PythonRules;
 use crate::task::Job;
 use crate::verdict::end_of;
@@ -94,9 +94,11 @@ impl Asked {
         let mut own = BTreeSet::new();
         for (path, removed) in prepared {
             let Ok(text) = String::from_utf8(path.clone()) else { continue };
-            match self.rules.fate(Change { path, removed: *removed, ..Change::default() }) {
-                Fate::Kept if text != *workdir => drop(own.insert(text)),
-                Fate::OnlyRemoved(files) => own.extend(files.iter().map(|file| format!("{workdir}/{file}"))),
+            match self.rules.action(Change { path, removed: *removed, ..Change::default() }) {
+                ChangeAction::Kept if text != *workdir => drop(own.insert(text)),
+                ChangeAction::OnlyRemoved(files) => {
+                    own.extend(files.iter().map(|file| format!("{workdir}/{file}")))
+                }
                 _ => {}
             }
         }
@@ -105,7 +107,7 @@ impl Asked {
 
     /// Whether a file in the working folder is the library's own.
     pub(super) fn is_own(&self, path: &str) -> bool {
-        self.rules.fate(Change { path: path.as_bytes(), ..Change::default() }) == Fate::Kept
+        self.rules.action(Change { path: path.as_bytes(), ..Change::default() }) == ChangeAction::Kept
     }
 
     /// Whether a module came from where `prepare` installs the library.

@@ -10,7 +10,7 @@ use super::{Failure, Stop, blame, invalid, wrecked};
 use crate::Settings;
 use crate::changes::Change;
 use crate::hidden::joined;
-use crate::protected::Fate;
+use crate::protected::ChangeAction;
 use crate::task::Job;
 use crate::verdict::{Ended, Verdict, end_of};
 use std::collections::BTreeSet;
@@ -71,9 +71,9 @@ pub(super) fn built(
         let options = WriteOptions { mode: Some(content.mode & 0o7777), ..write_options() };
         ground.blob_to_file(&content.blob, &text(path), &options).map_err(wrecked)?;
     }
-    let kept = kept(&built.changes, &ground, false, &mut |change| match asked.rules.fate(change) {
-        Fate::KeptForPrepare => Fate::LeftOut,
-        fate => fate,
+    let kept = kept(&built.changes, &ground, false, &mut |change| match asked.rules.action(change) {
+        ChangeAction::KeptForPrepare => ChangeAction::LeftOut,
+        action => action,
     })?;
     apply(&ground, &kept)?;
     Ok(ground)
@@ -179,7 +179,7 @@ fn take(sandbox: &Sandbox, path: &str, asked: &Asked, built: &mut Built) -> Resu
 /// Whether a file of an installed module counts: as the one in the working folder would of which it was made.
 fn counts(asked: &Asked, place: &Installed, inner: &str, change: Change<'_>) -> bool {
     let whole = format!("{}/{}{inner}", asked.rules.side().workdir, place.base);
-    matches!(asked.rules.fate(Change { path: whole.as_bytes(), ..change }), Fate::Kept)
+    matches!(asked.rules.action(Change { path: whole.as_bytes(), ..change }), ChangeAction::Kept)
 }
 
 pub(super) struct Entry {

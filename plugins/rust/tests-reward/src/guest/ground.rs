@@ -8,8 +8,8 @@ use super::commands::{SLICE_BYTES, read_text, text, write_options};
 use super::{Failure, Stop, TABLES_BYTES_MAX, blame, invalid, wrecked};
 use crate::Settings;
 use crate::changes::{Change, Filter};
-use crate::protected::{Fate, Rules};
-use crate::tables::mended;
+use crate::protected::{ChangeAction, Rules};
+use crate::tables::repaired;
 use crate::task::{Job, Place};
 use crate::verdict::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,10 +37,10 @@ pub(super) fn fresh(
     }
     let ground = open_fresh(&settings.sandbox)?;
     let mut kept = match asked {
-        Some(asked) => kept(&work.blob, &ground, true, &mut |change| asked.rules.fate(change))?,
+        Some(asked) => kept(&work.blob, &ground, true, &mut |change| asked.rules.action(change))?,
         None => {
             let rules = Rules::new(job, &workdir(&ground, settings)?);
-            kept(&work.blob, &ground, true, &mut |change| rules.fate(change))?
+            kept(&work.blob, &ground, true, &mut |change| rules.action(change))?
         }
     };
     let mut before = BTreeMap::new();
@@ -51,9 +51,9 @@ pub(super) fn fresh(
     apply(&ground, &kept)?;
     for (path, was) in before {
         let Some(is) = read_text(&ground, &path, TABLES_BYTES_MAX)? else { continue };
-        let put_back = match mended(&path, was.as_deref(), &is) {
+        let put_back = match repaired(&path, was.as_deref(), &is) {
             Some(empty) if empty.is_empty() => ground.remove(&text(&path), false, true).map(drop),
-            Some(mended) => ground.write_file(&text(&path), mended.as_bytes(), &write_options()),
+            Some(repaired) => ground.write_file(&text(&path), repaired.as_bytes(), &write_options()),
             None => Ok(()),
         };
         put_back.map_err(wrecked)?;
@@ -93,25 +93,25 @@ pub(super) fn kept(
     blob: &str,
     ground: &Sandbox,
     told: bool,
-    fate: &mut dyn FnMut(Change<'_>) -> Fate,
+    action: &mut dyn FnMut(Change<'_>) -> ChangeAction,
 ) -> Result<Kept, Stop> {
     let (mut kept, mut bytes) = (Kept::default(), Vec::new());
     let (mut new, mut names, mut failed) = (BTreeMap::new(), Vec::new(), None);
     let mut without: BTreeSet<String> = BTreeSet::new();
     let mut keep = |change: Change<'_>| {
         let path = String::from_utf8_lossy(change.path);
-        let fine = match fate(change) {
-            Fate::Kept | Fate::KeptForPrepare => true,
-            Fate::LeftOut => false,
-            Fate::OnlyRemoved(files) => {
+        let fine = match action(change) {
+            ChangeAction::Kept | ChangeAction::KeptForPrepare => true,
+            ChangeAction::LeftOut => false,
+            ChangeAction::OnlyRemoved(files) => {
                 kept.removed.extend(files);
                 false
             }
-            Fate::Mended(path) => {
+            ChangeAction::Repaired(path) => {
                 kept.tables.insert(path);
                 true
             }
-            Fate::LeftOutIfNew(path) => *new.entry(path).or_insert_with_key(|path| {
+            ChangeAction::LeftOutIfNew(path) => *new.entry(path).or_insert_with_key(|path| {
                 // Modules are not looked for in a package: its own may be called as they like.
                 let package = path.rsplit_once('/').map(|(folder, _)| format!("{folder}/__init__.py"));
                 [Some(path.clone()), package].into_iter().flatten().any(|path| {

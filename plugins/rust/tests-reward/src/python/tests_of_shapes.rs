@@ -220,8 +220,8 @@ fn rules(shape: &Shape) -> PythonRules {
     PythonRules::new(&job, side)
 }
 
-fn fate(rules: &PythonRules, path: &str, change: Change<'_>) -> Fate {
-    rules.fate(Change { path: format!("/w/{path}").as_bytes(), ..change })
+fn action(rules: &PythonRules, path: &str, change: Change<'_>) -> ChangeAction {
+    rules.action(Change { path: format!("/w/{path}").as_bytes(), ..change })
 }
 
 #[test]
@@ -229,15 +229,20 @@ fn in_every_shape_of_task_the_librarys_own_modules_count_and_nothing_else() {
     for shape in &SHAPES {
         let rules = rules(shape);
         for path in shape.kept {
-            assert_eq!(fate(&rules, path, Change::default()), Fate::Kept, "{}: {path}", shape.name);
+            assert_eq!(action(&rules, path, Change::default()), ChangeAction::Kept, "{}: {path}", shape.name);
         }
         for path in shape.left_out {
-            assert_eq!(fate(&rules, path, Change::default()), Fate::LeftOut, "{}: {path}", shape.name);
+            assert_eq!(
+                action(&rules, path, Change::default()),
+                ChangeAction::LeftOut,
+                "{}: {path}",
+                shape.name
+            );
         }
         let folder = Change { folder: true, ..Change::default() };
-        assert_eq!(rules.fate(Change { path: b"/w", ..folder }), Fate::Kept);
-        assert_eq!(rules.fate(Change { path: b"/etc/x", ..folder }), Fate::LeftOut);
-        assert_eq!(rules.fate(Change { path: b"/w2/calc/core.py", ..folder }), Fate::LeftOut);
+        assert_eq!(rules.action(Change { path: b"/w", ..folder }), ChangeAction::Kept);
+        assert_eq!(rules.action(Change { path: b"/etc/x", ..folder }), ChangeAction::LeftOut);
+        assert_eq!(rules.action(Change { path: b"/w2/calc/core.py", ..folder }), ChangeAction::LeftOut);
     }
 }
 
@@ -282,10 +287,10 @@ fn folders_of_tests_under_any_name_are_left_out_with_all_below_them() {
     };
     let check = |rules: &PythonRules, kept: &[&str], left_out: &[&str]| {
         for path in kept {
-            assert_eq!(fate(rules, path, Change::default()), Fate::Kept, "{path}");
+            assert_eq!(action(rules, path, Change::default()), ChangeAction::Kept, "{path}");
         }
         for path in left_out {
-            assert_eq!(fate(rules, path, Change::default()), Fate::LeftOut, "{path}");
+            assert_eq!(action(rules, path, Change::default()), ChangeAction::LeftOut, "{path}");
         }
     };
     check(
@@ -304,9 +309,9 @@ fn folders_of_tests_under_any_name_are_left_out_with_all_below_them() {
         ],
     );
     let folder = Change { folder: true, ..Change::default() };
-    assert_eq!(fate(&rules(""), "unit_tests/new", folder), Fate::LeftOut);
+    assert_eq!(action(&rules(""), "unit_tests/new", folder), ChangeAction::LeftOut);
     let removed = Change { removed: true, ..Change::default() };
-    assert_eq!(fate(&rules(""), "unit_tests", removed), Fate::LeftOut);
+    assert_eq!(action(&rules(""), "unit_tests", removed), ChangeAction::LeftOut);
     // The reference is about part of it.
     let touched =
         r#","reference":{"patch":"--- a/unit_tests/deep/util.py\n+++ b/unit_tests/deep/util.py\n"}"#;
@@ -316,21 +321,25 @@ fn folders_of_tests_under_any_name_are_left_out_with_all_below_them() {
 #[test]
 fn what_is_removed_goes_without_what_belongs_to_the_tests() {
     let removed = Change { removed: true, ..Change::default() };
-    let only = |files: &[&str]| Fate::OnlyRemoved(files.iter().map(|file| (*file).to_owned()).collect());
+    let only =
+        |files: &[&str]| ChangeAction::OnlyRemoved(files.iter().map(|file| (*file).to_owned()).collect());
     let inside = of("tests inside of the package");
     // The package stays one: otherwise its folder would be searched for modules.
-    assert_eq!(fate(&inside, "calc", removed), only(&["calc/core.py"]));
+    assert_eq!(action(&inside, "calc", removed), only(&["calc/core.py"]));
     for path in ["calc/__init__.py", "calc/tests", "calc/tests/data", "calc/tests/__init__.py"] {
-        assert_eq!(fate(&inside, path, removed), Fate::LeftOut, "{path}");
+        assert_eq!(action(&inside, path, removed), ChangeAction::LeftOut, "{path}");
     }
-    assert_eq!(fate(&inside, "calc/core.py", removed), Fate::Kept);
+    assert_eq!(action(&inside, "calc/core.py", removed), ChangeAction::Kept);
     let src = of("src layout");
-    assert_eq!(fate(&src, "src", removed), only(&["src/calc/__init__.py", "src/calc/core.py"]));
-    assert_eq!(fate(&src, "src/calc", removed), Fate::Kept);
+    assert_eq!(action(&src, "src", removed), only(&["src/calc/__init__.py", "src/calc/core.py"]));
+    assert_eq!(action(&src, "src/calc", removed), ChangeAction::Kept);
     for path in ["tests", "setup.cfg"] {
-        assert_eq!(fate(&src, path, removed), Fate::LeftOut, "{path}");
+        assert_eq!(action(&src, path, removed), ChangeAction::LeftOut, "{path}");
     }
-    assert_eq!(fate(&of("modules beside tests in a package"), "calc/cases", removed), Fate::LeftOut);
+    assert_eq!(
+        action(&of("modules beside tests in a package"), "calc/cases", removed),
+        ChangeAction::LeftOut
+    );
 }
 
 #[test]
@@ -339,37 +348,37 @@ fn links_and_folders_in_the_place_of_files_are_told_apart() {
     let folder = Change { folder: true, ..Change::default() };
     let inside = of("tests inside of the package");
     for (change, path, expect) in [
-        (link, "calc/core.py", Fate::Kept),
-        (link, "calc/__init__.py", Fate::LeftOut),
-        (link, "calc", Fate::LeftOut),
-        (link, "calc/tests", Fate::LeftOut),
-        (folder, "calc/__init__.py", Fate::LeftOut),
-        (folder, "calc/new", Fate::Kept),
-        (folder, "calc/tests", Fate::LeftOut),
-        (folder, "other", Fate::LeftOut),
+        (link, "calc/core.py", ChangeAction::Kept),
+        (link, "calc/__init__.py", ChangeAction::LeftOut),
+        (link, "calc", ChangeAction::LeftOut),
+        (link, "calc/tests", ChangeAction::LeftOut),
+        (folder, "calc/__init__.py", ChangeAction::LeftOut),
+        (folder, "calc/new", ChangeAction::Kept),
+        (folder, "calc/tests", ChangeAction::LeftOut),
+        (folder, "other", ChangeAction::LeftOut),
     ] {
-        assert_eq!(fate(&inside, path, change), expect, "{path}");
+        assert_eq!(action(&inside, path, change), expect, "{path}");
     }
     let beside = of("modules beside tests in a package");
-    assert_eq!(fate(&beside, "calc/test_core.py", folder), Fate::LeftOut);
-    assert_eq!(fate(&of("src layout"), "src", folder), Fate::Kept);
+    assert_eq!(action(&beside, "calc/test_core.py", folder), ChangeAction::LeftOut);
+    assert_eq!(action(&of("src layout"), "src", folder), ChangeAction::Kept);
     // A link to a folder is a package of the name.
     let plug = of("tests in a package's folder that is none itself");
-    assert_eq!(fate(&plug, "calc/plug/bz2", link), Fate::LeftOut);
-    assert_eq!(fate(&plug, "calc/bz2", link), Fate::Kept);
+    assert_eq!(action(&plug, "calc/plug/bz2", link), ChangeAction::LeftOut);
+    assert_eq!(action(&plug, "calc/bz2", link), ChangeAction::Kept);
     let named = of("a reference that touches what is no module");
-    assert_eq!(fate(&named, "extra", folder), Fate::Kept);
+    assert_eq!(action(&named, "extra", folder), ChangeAction::Kept);
 }
 
 #[test]
 fn files_to_build_by_count_for_prepare_alone() {
     for path in ["setup.py", "pyproject.toml", "setup.cfg", "ext/fast.c", "ext/new.pyx", "MANIFEST.in"] {
         assert_eq!(
-            fate(&of("where `prepare` builds"), path, Change::default()),
-            Fate::KeptForPrepare,
+            action(&of("where `prepare` builds"), path, Change::default()),
+            ChangeAction::KeptForPrepare,
             "{path}"
         );
-        assert_eq!(fate(&of("src layout"), path, Change::default()), Fate::LeftOut, "{path}");
+        assert_eq!(action(&of("src layout"), path, Change::default()), ChangeAction::LeftOut, "{path}");
     }
 }
 
@@ -406,6 +415,6 @@ fn patterns_of_test_files_are_pytests() {
     };
     let private = r#"{"tests":{"command":"x","parser":"pytest","fail_to_pass":["a"]}}"#;
     let rules = PythonRules::new(&Job::read(Some(private), &Settings::default()).unwrap(), side);
-    assert_eq!(fate(&rules, "calc/check_b.py", Change::default()), Fate::LeftOut);
-    assert_eq!(fate(&rules, "calc/test_b.py", Change::default()), Fate::Kept);
+    assert_eq!(action(&rules, "calc/check_b.py", Change::default()), ChangeAction::LeftOut);
+    assert_eq!(action(&rules, "calc/test_b.py", Change::default()), ChangeAction::Kept);
 }

@@ -2,20 +2,20 @@
 
 use super::listed::page;
 use super::machine::hold;
-use super::{State, Yard, unknown};
+use super::{Phase, SandboxTable, unknown};
 use crate::keeper::cgroups::Groups;
 use crate::keeper::home::{self, checkpoint_name};
-use crate::wire::{Checkpoint, Page, Record, Refusal, RefusalKind};
+use crate::wire::{Checkpoint, Page, Refusal, RefusalKind, SandboxRecord};
 use std::io;
 use std::time::{Duration, Instant};
 
 /// How long commands may take to stop.
 const FREEZE_MAX: Duration = Duration::from_secs(2);
 
-impl Yard {
+impl SandboxTable {
     /// Keeps the file system of a sandbox as it is now.
     pub(in super::super) fn checkpoint(&mut self, id: &str, checkpoint: &str) -> Result<Checkpoint, Refusal> {
-        let Some(sandbox) = self.sandboxes.get(id).filter(|sandbox| matches!(sandbox.state, State::Running))
+        let Some(sandbox) = self.sandboxes.get(id).filter(|sandbox| matches!(sandbox.state, Phase::Running))
         else {
             return Err(unknown(id));
         };
@@ -72,7 +72,7 @@ impl Yard {
 
     /// Stops the commands of a sandbox until they are let go on, also over the end of this keeper.
     pub(in super::super) fn suspend(&mut self, id: &str, suspended: bool) -> Result<(), Refusal> {
-        let Some(sandbox) = self.sandboxes.get(id).filter(|sandbox| matches!(sandbox.state, State::Running))
+        let Some(sandbox) = self.sandboxes.get(id).filter(|sandbox| matches!(sandbox.state, Phase::Running))
         else {
             return Err(unknown(id));
         };
@@ -82,7 +82,7 @@ impl Yard {
         } else {
             groups.freeze(false).map_err(|error| self.refuse("letting it go on", &error))?;
         }
-        let record = Record { suspended, ..sandbox.record.clone() };
+        let record = SandboxRecord { suspended, ..sandbox.record.clone() };
         if let Err(error) = self.home.write_record(&record) {
             // As it is written down.
             let _ = groups.freeze(sandbox.record.suspended);

@@ -43,9 +43,9 @@ impl EarlierResult {
 
 impl EarlierGroup {
     /// Whether something of it may be done again, if its plugins are others now.
-    pub(super) fn may_be_mended(&self) -> bool {
-        let mendable = |result: &EarlierResult| result.failures.iter().any(PluginFailure::is_mendable);
-        self.results.iter().any(|result| !result.rewarded && mendable(result))
+    pub(super) fn may_be_redone(&self) -> bool {
+        let repairable = |result: &EarlierResult| result.failures.iter().any(PluginFailure::is_repairable);
+        self.results.iter().any(|result| !result.rewarded && repairable(result))
     }
 
     /// Whether infrastructure alone has failed it.
@@ -58,7 +58,7 @@ impl EarlierGroup {
 
 /// What is done again of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mend {
+pub(super) struct Redo {
     pub(super) group_index: u64,
     /// Rollouts to be run, and results to be scored again.
     pub(super) again: Again,
@@ -71,13 +71,13 @@ pub(super) fn plan(
     config: &GroupsConfig,
     groups: &[EarlierGroup],
     now: &BTreeMap<String, String>,
-) -> Vec<Mend> {
+) -> Vec<Redo> {
     let changed = |failure: &PluginFailure| {
-        failure.is_mendable() && now.get(&failure.plugin).is_some_and(|digest| *digest != failure.digest)
+        failure.is_repairable() && now.get(&failure.plugin).is_some_and(|digest| *digest != failure.digest)
     };
     let failing: BTreeSet<(&str, &str)> = (groups.iter())
         .flat_map(|group| group.results.iter().filter(|result| !result.rewarded))
-        .flat_map(|result| result.failures.iter().filter(|failure| failure.is_mendable()))
+        .flat_map(|result| result.failures.iter().filter(|failure| failure.is_repairable()))
         .map(|failure| (failure.plugin.as_str(), failure.digest.as_str()))
         .collect();
     let past = |group: &EarlierGroup, result: &EarlierResult| {
@@ -93,7 +93,7 @@ pub(super) fn plan(
         let lost = group.failed && result.stop_reason == StopReason::Infrastructure;
         if lost { Past::RunAgain } else { Past::Unrewarded }
     };
-    let mut mends = Vec::new();
+    let mut redos = Vec::new();
     for group in groups {
         let pasts: Vec<(u32, Past)> =
             group.results.iter().map(|result| (result.rollout_index, past(group, result))).collect();
@@ -122,9 +122,9 @@ pub(super) fn plan(
             continue;
         }
         let plugins = (!same).then_some(plugins);
-        mends.push(Mend { group_index: group.opened.group_index, again, plugins });
+        redos.push(Redo { group_index: group.opened.group_index, again, plugins });
     }
-    mends
+    redos
 }
 
 #[cfg(test)]
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_mended_plugin_or_infrastructure_failed_is_done_again() {
+    fn only_what_a_repaired_plugin_or_infrastructure_failed_is_done_again() {
         use End::{Lost, OverLimit, Refused, Rewarded, Trapped, Unscored, UnscoredInTime};
         let config = GroupsConfig { size: 2, ..GroupsConfig::default() };
         let old = || digests("h1", "r1");
@@ -271,16 +271,16 @@ mod tests {
             ("full", false, &[Rewarded, Rewarded], digests("h2", "r2"), None),
         ];
         for (name, failed, ends, now, expect) in cases {
-            let mends = plan(&config, &[group(failed, old(), ends)], &now);
-            let expect: Vec<Mend> = expect
+            let redos = plan(&config, &[group(failed, old(), ends)], &now);
+            let expect: Vec<Redo> = expect
                 .into_iter()
-                .map(|(run, score, plugins)| Mend {
+                .map(|(run, score, plugins)| Redo {
                     group_index: 0,
                     again: Again { run: run.to_vec(), score: score.to_vec() },
                     plugins,
                 })
                 .collect();
-            assert_eq!(mends, expect, "{name}");
+            assert_eq!(redos, expect, "{name}");
         }
     }
 
@@ -302,8 +302,8 @@ mod tests {
         let config = GroupsConfig { size: 2, ..GroupsConfig::default() };
         let fresh = group(false, digests("h1", "r1"), &[]);
         let failed = group(false, digests("h1", "r1"), &[End::Trapped("h1")]);
-        let mends = plan(&config, &[failed, fresh.clone()], &digests("h2", "r2"));
-        assert_eq!(mends[1].plugins, Some(digests("h2", "r1")));
+        let redos = plan(&config, &[failed, fresh.clone()], &digests("h2", "r2"));
+        assert_eq!(redos[1].plugins, Some(digests("h2", "r1")));
         assert_eq!(plan(&config, &[fresh], &digests("h2", "r2")), []);
     }
 }

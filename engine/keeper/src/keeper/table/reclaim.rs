@@ -2,7 +2,7 @@
 //! it ends sandboxes, one after another, whoever has written most first. What the rest goes on to write would else be lost, and
 //! none of them told.
 
-use super::{LOOK_BELOW_EVERY, Sandbox, State, Yard};
+use super::{LOOK_BELOW_EVERY, Phase, Sandbox, SandboxTable};
 use crate::keeper::pool::{Free, Pool, RESERVE};
 use rustix::process::Signal;
 use std::process::Child;
@@ -77,7 +77,7 @@ fn may_help(stuck: Option<Free>, now: Free) -> bool {
 
 /// What is under way against a disk that is nearly full.
 #[derive(Debug, Default)]
-pub(super) struct Relief {
+pub(super) struct Reclaim {
     looked: Option<Instant>,
     /// Gives back what was removed.
     giving: Option<Giving>,
@@ -110,7 +110,7 @@ struct Awaited {
     rounds: u32,
 }
 
-impl Relief {
+impl Reclaim {
     /// A disk was removed.
     pub(super) fn note_removed(&mut self) {
         self.due = ROUNDS;
@@ -122,32 +122,32 @@ impl Relief {
     }
 }
 
-impl Yard {
+impl SandboxTable {
     /// Sees to it that there is room for what sandboxes write.
-    pub(super) fn relieve(&mut self) {
-        let calm = !self.relief.is_under_way();
-        if calm && self.relief.looked.is_some_and(is_recent) {
+    pub(super) fn reclaim_disk(&mut self) {
+        let calm = !self.reclaim.is_under_way();
+        if calm && self.reclaim.looked.is_some_and(is_recent) {
             return;
         }
-        self.relief.looked = Some(Instant::now());
+        self.reclaim.looked = Some(Instant::now());
         let Some(free) = self.pool.as_ref().and_then(Pool::free) else { return };
         self.note_given_back(free);
-        if let Some(stuck) = &mut self.relief.stuck {
+        if let Some(stuck) = &mut self.reclaim.stuck {
             stuck.below = stuck.below.max(free.below);
             stuck.inside = stuck.inside.max(free.inside);
         }
         let room = Room::of(free);
         if room < Room::None {
-            (self.relief.said, self.relief.stuck) = (false, None);
-        } else if self.relief.awaited.is_none() {
+            (self.reclaim.said, self.reclaim.stuck) = (false, None);
+        } else if self.reclaim.awaited.is_none() {
             self.end_largest(free);
         }
-        let awaited = self.relief.awaited.is_some();
-        self.stop(awaited && (room == Room::Urgent || room == Room::None && self.relief.stopped));
-        let pause = if awaited || self.relief.due > 0 { GIVE_BACK_AGAIN } else { GIVE_BACK_EVERY };
+        let awaited = self.reclaim.awaited.is_some();
+        self.stop(awaited && (room == Room::Urgent || room == Room::None && self.reclaim.stopped));
+        let pause = if awaited || self.reclaim.due > 0 { GIVE_BACK_AGAIN } else { GIVE_BACK_EVERY };
         if (awaited || room > Room::Enough)
-            && self.relief.giving.is_none()
-            && self.relief.gave.is_none_or(|at| at.elapsed() >= pause)
+            && self.reclaim.giving.is_none()
+            && self.reclaim.gave.is_none_or(|at| at.elapsed() >= pause)
         {
             self.give_back();
         }
@@ -155,7 +155,7 @@ impl Yard {
 
     /// Whether what was removed is given back by now.
     fn note_given_back(&mut self, free: Free) {
-        let Relief { giving, gave, awaited, stuck, .. } = &mut self.relief;
+        let Reclaim { giving, gave, awaited, stuck, .. } = &mut self.reclaim;
         if let Some(under_way) = giving
             && !matches!(under_way.process.try_wait(), Ok(None))
         {
@@ -177,14 +177,14 @@ impl Yard {
         let freed = |awaited: &Awaited| {
             awaited.disk.is_some_and(|disk| pool.written(disk).is_none_or(|bytes| bytes < WORTH))
         };
-        self.relief.due = self.relief.due.saturating_sub(1);
-        let counts = self.relief.awaited.as_ref().is_some_and(freed);
+        self.reclaim.due = self.reclaim.due.saturating_sub(1);
+        let counts = self.reclaim.awaited.as_ref().is_some_and(freed);
         match pool.give_back() {
-            Ok(process) => self.relief.giving = Some(Giving { process, counts }),
+            Ok(process) => self.reclaim.giving = Some(Giving { process, counts }),
             Err(error) => {
                 // Without it the file system does so by itself, some time later.
                 eprintln!("fstrim: {error} (Debian: apt-get install util-linux)");
-                self.relief.gave = Some(Instant::now());
+                self.reclaim.gave = Some(Instant::now());
             }
         }
     }
@@ -192,8 +192,9 @@ impl Yard {
     /// Ends the sandbox that has written most, where one has written something worth it.
     fn end_largest(&mut self, free: Free) {
         let Some(pool) = &self.pool else { return };
-        let lives =
-            |sandbox: &&Sandbox| sandbox.doom.is_none() && !matches!(sandbox.state, State::Ending { .. });
+        let lives = |sandbox: &&Sandbox| {
+            sandbox.kill_reason.is_none() && !matches!(sandbox.state, Phase::Ending { .. })
+        };
         let candidates = self.sandboxes.values().filter(lives).map(|sandbox| {
             let order = &sandbox.record.order;
             let disk = pool.disk_id(&order.id).ok();
@@ -201,10 +202,10 @@ impl Yard {
             Candidate { id: &order.id, written, allowed: order.bounds.disk }
         });
         let place = self.home.folder.display();
-        let largest = largest(candidates).filter(|_| may_help(self.relief.stuck, free));
+        let largest = largest(candidates).filter(|_| may_help(self.reclaim.stuck, free));
         let Some(largest) = largest else {
-            if !self.relief.said {
-                self.relief.said = true;
+            if !self.reclaim.said {
+                self.reclaim.said = true;
                 eprintln!(
                     "the disk below {place} is full, and ending sandboxes frees nothing: checkpoints hold it, or something else fills it"
                 );
@@ -217,20 +218,20 @@ impl Yard {
         };
         eprintln!("the disk below {place} is full: sandbox {} is ended, which {most}", largest.id);
         let (id, disk) = (largest.id.to_owned(), pool.disk_id(largest.id).ok());
-        self.relief.awaited = Some(Awaited { disk, since: Instant::now(), rounds: 0 });
+        self.reclaim.awaited = Some(Awaited { disk, since: Instant::now(), rounds: 0 });
         if let Some(sandbox) = self.sandboxes.get_mut(&id) {
-            sandbox.doom = Some(format!("the disk below sandboxes is full and this one {most}"));
+            sandbox.kill_reason = Some(format!("the disk below sandboxes is full and this one {most}"));
             let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
         }
     }
 
     /// Stops all sandboxes, or lets them go on.
     fn stop(&mut self, stop: bool) {
-        if stop == self.relief.stopped {
+        if stop == self.reclaim.stopped {
             return;
         }
-        self.relief.stopped = stop;
-        for (id, _) in self.sandboxes.iter().filter(|(_, sandbox)| sandbox.doom.is_none()) {
+        self.reclaim.stopped = stop;
+        for (id, _) in self.sandboxes.iter().filter(|(_, sandbox)| sandbox.kill_reason.is_none()) {
             // One that cannot be stopped goes on writing.
             let _ = self.hierarchies.groups(id).freeze(stop);
         }

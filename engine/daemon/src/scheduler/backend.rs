@@ -1,13 +1,13 @@
 //! What the scheduler stands on: who opens groups, runs attempts and writes records, and the words between them.
 //!
-//! The runner and the store are behind [`World`] in the engine, a simulation with seeded faults in the tests.
+//! The runner and the store are behind [`SchedulerBackend`] in the engine, a simulation with seeded faults in the tests.
 
 use super::source::SourceFailed;
 use crate::engine::EngineError;
 use async_trait::async_trait;
 use espalier_core::breaker::{PluginReport, Tripped};
 use espalier_core::group::Verdict;
-use espalier_core::rollout::{AttemptKey, AttemptOutcome, Fate};
+use espalier_core::rollout::{AttemptKey, AttemptOutcome, Disposition};
 use espalier_core::samples::TokenSums;
 use espalier_plugin::CancelToken;
 use espalier_store::StoreError;
@@ -46,7 +46,7 @@ pub struct AttemptStart {
 
 /// Why attempts cannot come to anything now, as found out by one that did not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hopeless {
+pub enum RunBlocker {
     /// A model's server does not answer. Believed when a rollout has used up its attempts: it may come back.
     Away {
         /// The experiment's name of it.
@@ -62,12 +62,12 @@ pub enum Hopeless {
         why: String,
     },
     /// The harness failed for want of a part that the experiment does not have.
-    Lacks(Lack),
+    Missing(MissingPart),
 }
 
 /// A part that a harness asked for in vain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum MissingPart {
     /// `[environment]`.
     Environment,
     /// `[models.NAME]`.
@@ -88,7 +88,7 @@ pub struct AttemptEnded<R> {
     /// Why there is no record.
     pub lost: Option<String>,
     /// Why the next attempts would end like this one, where they would.
-    pub hopeless: Option<Hopeless>,
+    pub blocker: Option<RunBlocker>,
     /// What its plugins did.
     pub plugins: PluginReport,
     /// It was to be scored again, and must be sampled again instead.
@@ -131,13 +131,13 @@ pub struct Written {
 
 /// What the scheduler stands on.
 #[async_trait]
-pub trait World: Send + Sync + 'static {
+pub trait SchedulerBackend: Send + Sync + 'static {
     /// An open group, with all that its rollouts share (task, plugin versions).
     type Group: Send + Sync + 'static;
     /// What a group is about, as its source gives it.
     type Task: Send + 'static;
     /// What an attempt leaves.
-    type Record: Send + 'static;
+    type Output: Send + 'static;
 
     /// The group at this place is about to be opened; groups are told of in the order in which they begin.
     fn opening(&self, _group_index: u64) {}
@@ -145,7 +145,7 @@ pub trait World: Send + Sync + 'static {
     /// opened with.
     async fn open_group(&self, group_index: u64, task: Option<Self::Task>) -> Result<Self::Group, Fatal>;
     /// Runs one attempt and sends exactly one [`AttemptEnded`], also when it is cancelled.
-    async fn run_attempt(&self, group: Arc<Self::Group>, start: AttemptStart, outbox: Outbox<Self::Record>);
+    async fn run_attempt(&self, group: Arc<Self::Group>, start: AttemptStart, outbox: Outbox<Self::Output>);
     /// The longest an attempt may take, scoring included, until it is given up.
     fn attempt_deadline(&self, group: &Self::Group) -> Duration;
     /// The task of a group, for the circuit breaker.
@@ -154,8 +154,8 @@ pub trait World: Send + Sync + 'static {
     async fn store_attempt(
         &self,
         group: Arc<Self::Group>,
-        ended: AttemptEnded<Self::Record>,
-        fate: Fate,
+        ended: AttemptEnded<Self::Output>,
+        disposition: Disposition,
     ) -> Result<Written, Fatal>;
     /// Writes what became of a group, durably.
     async fn close_group(&self, group: Arc<Self::Group>, verdict: Verdict) -> Result<(), Fatal>;
@@ -175,7 +175,7 @@ pub enum Fatal {
     Opening(Box<EngineError>),
     /// No attempt can come to anything now.
     #[error("no rollout can come to anything: {0:?}")]
-    Hopeless(Hopeless),
+    Blocked(RunBlocker),
     /// A plugin fails again and again in the same way.
     #[error("{0}")]
     PluginFails(Box<Tripped>),

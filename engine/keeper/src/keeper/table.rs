@@ -5,20 +5,20 @@ mod gone;
 mod kept;
 mod listed;
 mod machine;
-mod relief;
+mod reclaim;
 
-use super::birth::{self, Born, IDS, Means};
 use super::cgroups::{Hierarchies, Limits};
 use super::home::{self, Home};
 use super::pool::Pool;
-use super::{Asker, promises};
+use super::spawn::{self, IDS, Means, Spawned};
+use super::{Requester, promises};
 use crate::wire::{
-    Abilities, Answer, Bounds, Checkpoint, Environment, Order, PROXY_PORT, Reach, Record, Refusal,
-    RefusalKind,
+    Abilities, Answer, Bounds, Checkpoint, Environment, Order, PROXY_PORT, Reach, Refusal, RefusalKind,
+    SandboxRecord,
 };
 use gone::Gone;
 use machine::{group_name, hold, own_mounts, wait};
-use relief::{Relief, exact_size, size};
+use reclaim::{Reclaim, exact_size, size};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{PidfdFlags, Signal};
@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// From the order to an agent that takes calls.
-const BIRTH_MAX: Duration = Duration::from_secs(20);
+const START_MAX: Duration = Duration::from_secs(20);
 /// How often the disk below the pool is looked at.
 pub(super) const LOOK_BELOW_EVERY: Duration = Duration::from_millis(250);
 /// First user id of the first sandbox.
@@ -38,7 +38,7 @@ pub(super) const SANDBOXES_MAX: usize = 8192;
 /// What to tell whom.
 pub(super) enum Notice {
     /// To a request.
-    Answer(Asker, Result<Answer, Refusal>),
+    Answer(Requester, Result<Answer, Refusal>),
     /// To everybody.
     Ended {
         /// Which.
@@ -49,7 +49,7 @@ pub(super) enum Notice {
 }
 
 /// See the module.
-pub(super) struct Yard {
+pub(super) struct SandboxTable {
     home: Home,
     agent: OwnedFd,
     /// Of the root user alone.
@@ -69,44 +69,44 @@ pub(super) struct Yard {
     gone: Gone,
     boot: String,
     /// Where the disk below the pool is nearly full.
-    relief: Relief,
+    reclaim: Reclaim,
 }
 
 struct Sandbox {
-    record: Record,
-    state: State,
+    record: SandboxRecord,
+    state: Phase,
     process: OwnedFd,
     /// Whether it is this keeper's child, and so to be waited for.
     own: bool,
     token: u64,
-    door: Option<OwnedFd>,
+    egress_listener: Option<OwnedFd>,
     /// Why it was ended without being asked for.
-    doom: Option<String>,
+    kill_reason: Option<String>,
     /// Locks on what lies below it.
     _holds: Vec<OwnedFd>,
 }
 
-enum State {
+enum Phase {
     /// Until its agent says that it takes calls; who waits for that.
-    Born {
-        askers: Vec<Asker>,
-        born_at: Instant,
+    Starting {
+        requesters: Vec<Requester>,
+        started_at: Instant,
         word: OwnedFd,
         line: OwnedFd,
     },
     Running,
     /// Killed; who waits for its end.
     Ending {
-        askers: Vec<Asker>,
+        requesters: Vec<Requester>,
     },
 }
 
-impl State {
+impl Phase {
     /// Tells whoever waits for it to run that it will not.
     fn refuse(self, text: &str) -> Vec<Notice> {
-        let State::Born { askers, .. } = self else { return Vec::new() };
+        let Phase::Starting { requesters, .. } = self else { return Vec::new() };
         let refusal = || Err(Refusal::new(RefusalKind::Failed, text));
-        askers.into_iter().map(|asker| Notice::Answer(asker, refusal())).collect()
+        requesters.into_iter().map(|requester| Notice::Answer(requester, refusal())).collect()
     }
 }
 
@@ -114,9 +114,9 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-impl Yard {
+impl SandboxTable {
     /// Finds what there is, and removes what is left of what was.
-    pub(super) fn open(home: Home, agent: OwnedFd) -> Result<Yard, String> {
+    pub(super) fn open(home: Home, agent: OwnedFd) -> Result<SandboxTable, String> {
         let (mut pool, mut pool_fault) = (None, "an ordinary user's disks are memory".to_owned());
         let mut hierarchies = Hierarchies::default();
         if is_root() {
@@ -133,7 +133,7 @@ impl Yard {
         let checkpoints: BTreeMap<String, Checkpoint> =
             home.checkpoints().into_iter().map(|made| (made.id.clone(), made)).collect();
         let checkpoint_holds = checkpoints.iter().map(|(id, made)| (id.clone(), hold(&made.holds))).collect();
-        let mut yard = Yard {
+        let mut table = SandboxTable {
             home,
             agent,
             pool,
@@ -147,17 +147,17 @@ impl Yard {
             leftovers: Vec::new(),
             gone: Gone::default(),
             boot: home::boot(),
-            relief: Relief::default(),
+            reclaim: Reclaim::default(),
         };
-        for record in yard.home.records() {
-            yard.adopt(record);
+        for record in table.home.records() {
+            table.adopt(record);
         }
-        yard.sweep();
-        Ok(yard)
+        table.sweep();
+        Ok(table)
     }
 
     /// Takes over a sandbox that another keeper made, if its process is alive.
-    fn adopt(&mut self, record: Record) {
+    fn adopt(&mut self, record: SandboxRecord) {
         let id = record.order.id.clone();
         let alive = || {
             let pid = rustix::process::Pid::from_raw(record.pid.cast_signed())?;
@@ -173,15 +173,15 @@ impl Yard {
                 // The keeper before may have been killed while a checkpoint was made.
                 let _ = self.hierarchies.groups(&id).freeze(record.suspended);
                 let token = self.token(&id);
-                let (holds, state) = (hold(&record.order.root.holds), State::Running);
+                let (holds, state) = (hold(&record.order.root.holds), Phase::Running);
                 let sandbox = Sandbox {
                     record,
                     state,
                     process,
                     own: false,
                     token,
-                    door: None,
-                    doom: None,
+                    egress_listener: None,
+                    kill_reason: None,
                     _holds: holds,
                 };
                 self.sandboxes.insert(id, sandbox);
@@ -200,7 +200,7 @@ impl Yard {
             }
         }
         self.tidy();
-        let Yard { home, sandboxes, leftovers, checkpoints, .. } = self;
+        let SandboxTable { home, sandboxes, leftovers, checkpoints, .. } = self;
         let is_sandbox = |id: &str| sandboxes.contains_key(id) || leftovers.iter().any(|left| left == id);
         home.sweep(is_sandbox, |id| checkpoints.contains_key(id));
     }
@@ -225,9 +225,9 @@ impl Yard {
 
     /// Whether something has to be looked at again soon.
     pub(super) fn has_unfinished(&self) -> bool {
-        let unfinished = |sandbox: &Sandbox| !matches!(sandbox.state, State::Running);
-        let relieving = self.relief.is_under_way();
-        relieving || !self.leftovers.is_empty() || self.sandboxes.values().any(unfinished)
+        let unfinished = |sandbox: &Sandbox| !matches!(sandbox.state, Phase::Running);
+        let reclaiming = self.reclaim.is_under_way();
+        reclaiming || !self.leftovers.is_empty() || self.sandboxes.values().any(unfinished)
     }
 
     /// Processes to watch.
@@ -237,45 +237,45 @@ impl Yard {
 
     /// The socket of a sandbox's proxy. That of a sandbox which another keeper made went with it: there is a new one then, unless
     /// whoever had the old one still has it.
-    pub(super) fn door(&mut self, id: &str) -> Option<&OwnedFd> {
+    pub(super) fn egress_listener(&mut self, id: &str) -> Option<&OwnedFd> {
         let sandbox = self.sandboxes.get_mut(id)?;
-        if sandbox.door.is_none() && sandbox.record.order.network == Reach::Proxy {
-            sandbox.door = machine::listen_within(sandbox.record.pid, PROXY_PORT).ok();
+        if sandbox.egress_listener.is_none() && sandbox.record.order.network == Reach::Proxy {
+            sandbox.egress_listener = machine::listen_within(sandbox.record.pid, PROXY_PORT).ok();
         }
-        sandbox.door.as_ref()
+        sandbox.egress_listener.as_ref()
     }
 
     /// What there is of a sandbox that was ordered before by the same id: the answer, or `None` where it comes when its agent takes calls.
     /// Another order by that id is refused, and so is one whose sandbox is ending.
-    pub(super) fn ordered_before(&mut self, order: &Order, asker: Asker) -> Option<Vec<Notice>> {
+    pub(super) fn ordered_before(&mut self, order: &Order, requester: Requester) -> Option<Vec<Notice>> {
         let sandbox = self.sandboxes.get_mut(&order.id)?;
         let is_same = sandbox.record.order.means_the_same(order);
         let listed = sandbox.listed(false);
         let text = match (&mut sandbox.state, listed) {
-            (State::Born { askers, .. }, _) if is_same => {
-                askers.push(asker);
+            (Phase::Starting { requesters, .. }, _) if is_same => {
+                requesters.push(requester);
                 return Some(Vec::new());
             }
             (_, Some(listed)) if is_same => {
-                return Some(vec![Notice::Answer(asker, Ok(Answer::Sandbox(Box::new(listed))))]);
+                return Some(vec![Notice::Answer(requester, Ok(Answer::Sandbox(Box::new(listed))))]);
             }
-            (State::Ending { .. }, _) => format!("sandbox id {:?} is in use by one that ends", order.id),
+            (Phase::Ending { .. }, _) => format!("sandbox id {:?} is in use by one that ends", order.id),
             _ => format!("sandbox id {:?} is in use by another order", order.id),
         };
-        Some(vec![Notice::Answer(asker, Err(Refusal::new(RefusalKind::Invalid, text)))])
+        Some(vec![Notice::Answer(requester, Err(Refusal::new(RefusalKind::Invalid, text)))])
     }
 
     /// Begins a sandbox; what is to be watched for it.
     pub(super) fn create(
         &mut self,
         mut order: Order,
-        asker: Asker,
+        requester: Requester,
     ) -> Result<Vec<(u64, BorrowedFd<'_>)>, Refusal> {
         let id = order.id.clone();
         let environment = order.environment.take().unwrap_or_default();
         self.check(&order, &environment)?;
         let ids_from = if is_root() { Some(self.free_ids()?) } else { None };
-        let mut record = Record {
+        let mut record = SandboxRecord {
             order,
             created_s: home::now_s(),
             ids_from: ids_from.unwrap_or(0),
@@ -291,10 +291,11 @@ impl Yard {
             return Err(self.refuse("its record", &error));
         }
         match self.begin(&mut record, &environment) {
-            Ok(born) => {
+            Ok(spawned) => {
                 let token = self.token(&id);
-                let Born { descriptor: process, word, line, .. } = born;
-                let state = State::Born { askers: vec![asker], born_at: Instant::now(), word, line };
+                let Spawned { descriptor: process, word, line, .. } = spawned;
+                let state =
+                    Phase::Starting { requesters: vec![requester], started_at: Instant::now(), word, line };
                 let holds = hold(&record.order.root.holds);
                 let sandbox = Sandbox {
                     record,
@@ -302,12 +303,12 @@ impl Yard {
                     process,
                     own: true,
                     token,
-                    door: None,
-                    doom: None,
+                    egress_listener: None,
+                    kill_reason: None,
                     _holds: holds,
                 };
                 let sandbox = self.sandboxes.entry(id).or_insert(sandbox);
-                let State::Born { word, .. } = &sandbox.state else { return Ok(Vec::new()) };
+                let Phase::Starting { word, .. } = &sandbox.state else { return Ok(Vec::new()) };
                 Ok(vec![(token, sandbox.process.as_fd()), (token + 1, word.as_fd())])
             }
             Err(refusal) => {
@@ -386,11 +387,11 @@ impl Yard {
         free.ok_or_else(|| Refusal::new(RefusalKind::Unable, "give it user ids: every range is taken"))
     }
 
-    fn begin(&self, record: &mut Record, environment: &Environment) -> Result<Born, Refusal> {
+    fn begin(&self, record: &mut SandboxRecord, environment: &Environment) -> Result<Spawned, Refusal> {
         let order = &record.order;
         let Bounds { cpu, memory, processes_max, disk, .. } = order.bounds;
         let ids_from = (record.ids_from != 0).then_some(record.ids_from);
-        let (mut made_disk, mut lent) = (None, super::cgroups::Lent::default());
+        let (mut made_disk, mut cgroup_fds) = (None, super::cgroups::CgroupFds::default());
         if let (Some(pool), Some(_)) = (&self.pool, ids_from) {
             let made = match &order.root.checkpoint {
                 Some(checkpoint) => pool.copy(&home::checkpoint_name(checkpoint), &order.id, disk),
@@ -402,7 +403,7 @@ impl Yard {
             let limits = Limits { cpu, memory, processes_max };
             let groups = self.hierarchies.make(&order.id, owner, limits);
             let groups = groups.map_err(|error| self.refuse("its control groups", &error))?;
-            lent = groups.lend().map_err(|error| self.refuse("its control groups", &error))?;
+            cgroup_fds = groups.lend().map_err(|error| self.refuse("its control groups", &error))?;
         }
         let listener = super::listen(&self.home.socket(&order.id));
         let listener = listener.map_err(|error| Refusal::new(RefusalKind::Failed, error))?;
@@ -411,15 +412,15 @@ impl Yard {
             disk: made_disk,
             ids_from,
             listener,
-            lent,
+            cgroup_fds,
             rlimits: !self.hierarchies.can("memory"),
             environment: &environment.variables(),
         };
-        let born = birth::bear(order, means).map_err(|text| Refusal::new(RefusalKind::Failed, text))?;
-        record.pid = born.pid;
-        record.started = home::started(born.pid).unwrap_or(0);
+        let spawned = spawn::spawn(order, means).map_err(|text| Refusal::new(RefusalKind::Failed, text))?;
+        record.pid = spawned.pid;
+        record.started = home::started(spawned.pid).unwrap_or(0);
         self.home.write_record(record).map_err(|error| self.refuse("its record", &error))?;
-        Ok(born)
+        Ok(spawned)
     }
 
     fn refuse(&self, what: &str, error: &std::io::Error) -> Refusal {
@@ -448,8 +449,8 @@ impl Yard {
     /// The agent takes calls, or says why not.
     fn spoke(&mut self, id: &str) -> Vec<Notice> {
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return Vec::new() };
-        let State::Born { askers, word, line, .. } = &sandbox.state else { return Vec::new() };
-        let askers = askers.clone();
+        let Phase::Starting { requesters, word, line, .. } = &sandbox.state else { return Vec::new() };
+        let requesters = requesters.clone();
         let mut text = [0; 512];
         let count = rustix::io::read(word, &mut text).unwrap_or(0);
         if text[..count] != *b"1" {
@@ -458,20 +459,20 @@ impl Yard {
             return self.fail(id, &format!("sandbox {id} could not be made: {said}"));
         }
         if sandbox.record.order.network == Reach::Proxy {
-            let passed = birth::receive(line.as_fd(), RecvFlags::DONTWAIT);
-            sandbox.door = passed.ok().and_then(|(_, mut passed)| passed.pop());
+            let passed = spawn::receive(line.as_fd(), RecvFlags::DONTWAIT);
+            sandbox.egress_listener = passed.ok().and_then(|(_, mut passed)| passed.pop());
         }
-        sandbox.state = State::Running;
+        sandbox.state = Phase::Running;
         let Some(listed) = sandbox.listed(false) else { return Vec::new() };
-        let answer = |asker| Notice::Answer(asker, Ok(Answer::Sandbox(Box::new(listed.clone()))));
-        askers.into_iter().map(answer).collect()
+        let answer = |requester| Notice::Answer(requester, Ok(Answer::Sandbox(Box::new(listed.clone()))));
+        requesters.into_iter().map(answer).collect()
     }
 
     /// Ends one that cannot be made.
     fn fail(&mut self, id: &str, text: &str) -> Vec<Notice> {
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return Vec::new() };
         let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
-        let state = std::mem::replace(&mut sandbox.state, State::Ending { askers: Vec::new() });
+        let state = std::mem::replace(&mut sandbox.state, Phase::Ending { requesters: Vec::new() });
         state.refuse(text)
     }
 
@@ -481,15 +482,15 @@ impl Yard {
         self.tokens.remove(&sandbox.token);
         self.tokens.remove(&(sandbox.token + 1));
         let how = if sandbox.own { wait(&sandbox.process) } else { "its agent has ended".to_owned() };
-        let how = sandbox.doom.unwrap_or(how);
+        let how = sandbox.kill_reason.unwrap_or(how);
         self.leftovers.push(id.to_owned());
         self.tidy();
         match sandbox.state {
-            State::Ending { askers } => {
-                askers.into_iter().map(|asker| Notice::Answer(asker, Ok(Answer::Done))).collect()
+            Phase::Ending { requesters } => {
+                requesters.into_iter().map(|requester| Notice::Answer(requester, Ok(Answer::Done))).collect()
             }
-            State::Running => vec![Notice::Ended { sandbox: id.to_owned(), how }],
-            State::Born { ref word, .. } => {
+            Phase::Running => vec![Notice::Ended { sandbox: id.to_owned(), how }],
+            Phase::Starting { ref word, .. } => {
                 let mut text = [0; 512];
                 let count = rustix::io::read(word, &mut text).unwrap_or(0);
                 let said = String::from_utf8_lossy(&text[..count]).trim().to_owned();
@@ -500,18 +501,18 @@ impl Yard {
     }
 
     /// Ends a sandbox; the answer comes when nothing is left.
-    pub(super) fn delete(&mut self, id: &str, asker: Asker) -> Vec<Notice> {
+    pub(super) fn delete(&mut self, id: &str, requester: Requester) -> Vec<Notice> {
         let Some(sandbox) = self.sandboxes.get_mut(id) else {
             if !self.leftovers.iter().any(|left| left == id) {
                 self.gone.add(id);
             }
-            return vec![Notice::Answer(asker, Ok(Answer::Done))];
+            return vec![Notice::Answer(requester, Ok(Answer::Done))];
         };
         let mut notices = Vec::new();
         match &mut sandbox.state {
-            State::Ending { askers } => askers.push(asker),
+            Phase::Ending { requesters } => requesters.push(requester),
             state => {
-                let before = std::mem::replace(state, State::Ending { askers: vec![asker] });
+                let before = std::mem::replace(state, Phase::Ending { requesters: vec![requester] });
                 notices.extend(before.refuse(&format!("sandbox {id} was deleted before it ran")));
                 let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
             }
@@ -522,10 +523,10 @@ impl Yard {
     /// Ends what was begun for a connection that is closed, and for no other: nobody will hear that it is there.
     pub(super) fn abandon(&mut self, line: u64) {
         for sandbox in self.sandboxes.values_mut() {
-            let State::Born { askers, .. } = &mut sandbox.state else { continue };
-            askers.retain(|asker| asker.line != line);
-            if askers.is_empty() {
-                sandbox.state = State::Ending { askers: Vec::new() };
+            let Phase::Starting { requesters, .. } = &mut sandbox.state else { continue };
+            requesters.retain(|requester| requester.line != line);
+            if requesters.is_empty() {
+                sandbox.state = Phase::Ending { requesters: Vec::new() };
                 let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
             }
         }
@@ -533,24 +534,24 @@ impl Yard {
 
     /// What has waited too long, and what could not be removed.
     pub(super) fn tick(&mut self) -> Vec<Notice> {
-        let is_late = |state: &State| match state {
-            State::Born { born_at, .. } => born_at.elapsed() > BIRTH_MAX,
-            State::Running | State::Ending { .. } => false,
+        let is_late = |state: &Phase| match state {
+            Phase::Starting { started_at, .. } => started_at.elapsed() > START_MAX,
+            Phase::Running | Phase::Ending { .. } => false,
         };
         let late = self.sandboxes.iter().filter(|(_, sandbox)| is_late(&sandbox.state));
         let mut notices = Vec::new();
         for id in late.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
             notices
-                .extend(self.fail(&id, &format!("sandbox {id} was not ready in {} s", BIRTH_MAX.as_secs())));
+                .extend(self.fail(&id, &format!("sandbox {id} was not ready in {} s", START_MAX.as_secs())));
         }
         self.tidy();
-        self.relieve();
+        self.reclaim_disk();
         notices
     }
 
     /// Removes what is left of sandboxes that have ended. Groups may need a moment until their last process is gone.
     fn tidy(&mut self) {
-        let Yard { home, pool, hierarchies, leftovers, relief, .. } = self;
+        let SandboxTable { home, pool, hierarchies, leftovers, reclaim, .. } = self;
         leftovers.retain(|id| {
             let groups = hierarchies.groups(id);
             let ungrouped = groups.remove() || {
@@ -560,7 +561,7 @@ impl Yard {
             let gone = ungrouped && pool.as_ref().is_none_or(|pool| pool.remove(id));
             if gone {
                 home.forget(id);
-                relief.note_removed();
+                reclaim.note_removed();
             }
             !gone
         });

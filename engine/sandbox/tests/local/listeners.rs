@@ -6,7 +6,7 @@ use espalier_images::ImageOptions;
 use espalier_keeper::wire::{Order, Reach};
 use espalier_sandbox::local::Local;
 use espalier_sandbox::local::machine::Machine;
-use espalier_sandbox::local::machine::{Egress, LentListener};
+use espalier_sandbox::local::machine::{Egress, EgressListener};
 use espalier_sandbox::service::{Purpose, Sandboxes};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn lent(local: &Machine) -> LentListener {
+async fn leased(local: &Machine) -> EgressListener {
     match local.egress("one").await.unwrap() {
-        Egress::Lent(lent) => lent,
+        Egress::Ready(listener) => listener,
         Egress::Later(_) => panic!("somebody has it"),
     }
 }
@@ -26,7 +26,7 @@ async fn a_way_out_is_carried_by_one_and_then_by_the_next() {
     let place = Place::new();
     place.make(Order { network: Reach::Proxy, ..order(&place.folder, "one") }).await;
     let other = open(&place.folder);
-    let first = lent(&place.local).await;
+    let first = leased(&place.local).await;
     let (Egress::Later(second), Egress::Later(gone), Egress::Later(third)) = (
         other.egress("one").await.unwrap(),
         other.egress("one").await.unwrap(),
@@ -46,7 +46,7 @@ async fn a_way_out_is_carried_by_one_and_then_by_the_next() {
     drop(second);
     let third = tokio::time::timeout(PATIENCE, third).await.expect("its turn").unwrap();
     drop(third);
-    drop(lent(&other).await);
+    drop(leased(&other).await);
     assert!(place.local.egress("none").await.is_err(), "no such sandbox");
 }
 
@@ -54,10 +54,10 @@ async fn a_way_out_is_carried_by_one_and_then_by_the_next() {
 async fn the_way_out_is_there_again_under_the_next_keeper() {
     let place = Place::new();
     let sandbox = place.make(Order { network: Reach::Proxy, ..order(&place.folder, "one") }).await;
-    drop(lent(&place.local).await);
+    drop(leased(&place.local).await);
     kill(keeper_pid(&place));
     assert_eq!(found_by_the_next(&place, 1).await.len(), 1);
-    let LentListener { listener, held } = lent(&place.local).await;
+    let EgressListener { listener, held } = leased(&place.local).await;
     let served = tokio::task::spawn_blocking(move || {
         use std::io::{Read, Write};
         listener.set_nonblocking(false).unwrap();

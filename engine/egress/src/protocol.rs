@@ -10,13 +10,13 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// Where a client wants to go.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ProxyRequest {
     /// A name or an address.
     pub(super) host: String,
     /// Its port.
     pub(super) port: u16,
     /// How to answer.
-    pub(super) tongue: Tongue,
+    pub(super) protocol: Protocol,
     /// What the peer has to be sent first.
     pub(super) first: Vec<u8>,
     /// What has come after that already.
@@ -34,7 +34,7 @@ pub(super) enum Body {
 
 /// How to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tongue {
+pub(super) enum Protocol {
     /// A tunnel through HTTP.
     Connect,
     /// One plain request with this body, which the peer answers itself.
@@ -43,17 +43,17 @@ pub(super) enum Tongue {
     Socks,
 }
 
-impl Tongue {
+impl Protocol {
     pub(super) fn acceptance(self) -> &'static [u8] {
         match self {
-            Tongue::Connect => b"HTTP/1.1 200 Connection established\r\n\r\n",
-            Tongue::Plain(_) => b"",
-            Tongue::Socks => &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+            Protocol::Connect => b"HTTP/1.1 200 Connection established\r\n\r\n",
+            Protocol::Plain(_) => b"",
+            Protocol::Socks => &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0],
         }
     }
 
     pub(super) fn refusal(self, refused: &Refused) -> Vec<u8> {
-        if self == Tongue::Socks {
+        if self == Protocol::Socks {
             // 2: not allowed by the rules; 4: host unreachable.
             return vec![5, if refused.forbidden { 2 } else { 4 }, 0, 1, 0, 0, 0, 0, 0, 0];
         }
@@ -70,7 +70,7 @@ fn bad(what: &str) -> io::Error {
 }
 
 /// Hears the first request.
-pub(super) async fn listen(client: &mut TcpStream) -> io::Result<Asked> {
+pub(super) async fn listen(client: &mut TcpStream) -> io::Result<ProxyRequest> {
     let mut head = vec![client.read_u8().await?];
     if head[0] == 5 {
         return socks(client).await;
@@ -94,7 +94,7 @@ pub(super) async fn listen(client: &mut TcpStream) -> io::Result<Asked> {
 
 /// A head that is whole, and what came after it. What servers may read in two ways is refused: which of two readings is
 /// checked, and which is served, must be the same.
-fn http(head: &[u8], rest: Vec<u8>) -> io::Result<Asked> {
+fn http(head: &[u8], rest: Vec<u8>) -> io::Result<ProxyRequest> {
     let text = std::str::from_utf8(head).map_err(|_| bad("the request is no text"))?;
     let text = text.strip_suffix("\r\n\r\n").ok_or_else(|| bad("the request has no end"))?;
     let mut lines = text.split("\r\n");
@@ -113,7 +113,7 @@ fn http(head: &[u8], rest: Vec<u8>) -> io::Result<Asked> {
     }
     if method == "CONNECT" {
         let (host, port) = split(target, None)?;
-        return Ok(Asked { host, port, tongue: Tongue::Connect, first: Vec::new(), rest });
+        return Ok(ProxyRequest { host, port, protocol: Protocol::Connect, first: Vec::new(), rest });
     }
     let scheme = target.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("http://"));
     let beyond = scheme.map(|scheme| &target[scheme.len()..]).ok_or_else(|| bad("no absolute address"))?;
@@ -150,7 +150,7 @@ fn http(head: &[u8], rest: Vec<u8>) -> io::Result<Asked> {
     // One connection, one request: the next one is looked at anew.
     first.push_str("Connection: close\r\n\r\n");
     let body = body.flatten().unwrap_or(Body::Length(0));
-    Ok(Asked { host, port, tongue: Tongue::Plain(body), first: first.into_bytes(), rest })
+    Ok(ProxyRequest { host, port, protocol: Protocol::Plain(body), first: first.into_bytes(), rest })
 }
 
 /// Within a line: line breaks that are none for everybody, and other control characters.
@@ -188,7 +188,7 @@ fn split(authority: &str, default: Option<u16>) -> io::Result<(String, u16)> {
     Ok((host.to_owned(), port))
 }
 
-async fn socks(client: &mut TcpStream) -> io::Result<Asked> {
+async fn socks(client: &mut TcpStream) -> io::Result<ProxyRequest> {
     let count = client.read_u8().await?;
     let mut ways = vec![0; usize::from(count)];
     client.read_exact(&mut ways).await?;
@@ -211,7 +211,7 @@ async fn socks(client: &mut TcpStream) -> io::Result<Asked> {
         _ => return Err(bad("no kind of address")),
     };
     let port = client.read_u16().await?;
-    Ok(Asked { host, port, tongue: Tongue::Socks, first: Vec::new(), rest: Vec::new() })
+    Ok(ProxyRequest { host, port, protocol: Protocol::Socks, first: Vec::new(), rest: Vec::new() })
 }
 
 #[cfg(test)]
@@ -270,10 +270,10 @@ mod tests {
         }
         let body = |header: &str| {
             let head = format!("POST http://a.org/ HTTP/1.1\r\n{header}\r\n\r\n");
-            http(head.as_bytes(), Vec::new()).unwrap().tongue
+            http(head.as_bytes(), Vec::new()).unwrap().protocol
         };
-        assert_eq!(body("Content-Length: 3"), Tongue::Plain(Body::Length(3)));
-        assert_eq!(body("Transfer-Encoding: Chunked"), Tongue::Plain(Body::Chunked));
-        assert_eq!(body("A: b"), Tongue::Plain(Body::Length(0)));
+        assert_eq!(body("Content-Length: 3"), Protocol::Plain(Body::Length(3)));
+        assert_eq!(body("Transfer-Encoding: Chunked"), Protocol::Plain(Body::Chunked));
+        assert_eq!(body("A: b"), Protocol::Plain(Body::Length(0)));
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::{Instant, interval, timeout};
 
 /// What there is to say beside the experiment.
-pub(super) struct Aside<'a> {
+pub(super) struct SideRun<'a> {
     /// Before the progress.
     pub(super) label: &'a str,
     /// Where the run is kept.
@@ -33,17 +33,17 @@ pub(super) struct Aside<'a> {
 pub(super) async fn carry_out(
     context: &Context,
     experiment: Experiment,
-    aside: Aside<'_>,
+    side_run: SideRun<'_>,
 ) -> Result<RunSummary, Problem> {
     let mut signals = Signals::new(&context.listeners)?;
     let (commander, commands) = control::channel();
     let options = RunOptions {
-        store: aside.store,
+        store: side_run.store,
         sandboxes: context.common.store.clone(),
-        plugin_folders: aside.plugin_folders,
+        plugin_folders: side_run.plugin_folders,
         plugin_cache: plugin_cache(),
         plugin_compiler: Compiler::this_program(),
-        limit: aside.limit,
+        limit: side_run.limit,
         new: true,
         skip_bad_tasks: false,
         drain: DRAIN,
@@ -66,7 +66,7 @@ pub(super) async fn carry_out(
             _ = ticks.tick() => {
                 let text = line.line(&receiver.borrow().clone(), started.elapsed(), &screen.look);
                 if screen.look.terminal || started.elapsed() > Duration::from_secs(2) {
-                    screen.show(&format!("{:9}  {text}", aside.label));
+                    screen.show(&format!("{:9}  {text}", side_run.label));
                 }
             }
         }

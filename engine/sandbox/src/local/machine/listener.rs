@@ -4,8 +4,8 @@
 use super::line::{self, Version};
 use super::{ANSWER_MAX, refused};
 use crate::error::SandboxError;
-use espalier_keeper::frame::{self, Heard};
-use espalier_keeper::wire::{Answer, REQUEST_BYTES_MAX, Refusal, Request, Said, What};
+use espalier_keeper::frame::{self, ReceiveBuffer};
+use espalier_keeper::wire::{Answer, KeeperMessage, Operation, REQUEST_BYTES_MAX, Refusal, Request};
 use futures::future::BoxFuture;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,13 +16,13 @@ use tokio::net::UnixStream;
 /// The egress of a sandbox.
 pub enum Egress {
     /// It is the asker's.
-    Lent(LentListener),
+    Ready(EgressListener),
     /// Another engine carries it, or another command; this waits until they have gone.
-    Later(BoxFuture<'static, Result<LentListener, SandboxError>>),
+    Later(BoxFuture<'static, Result<EgressListener, SandboxError>>),
 }
 
 /// A listening socket in a sandbox, to be given back by dropping it.
-pub struct LentListener {
+pub struct EgressListener {
     /// Connections of the sandbox come from it.
     pub listener: std::net::TcpListener,
     /// As long as this is there, nobody else has it.
@@ -35,10 +35,10 @@ pub(super) async fn ask(socket: PathBuf, id: &str) -> Result<Egress, SandboxErro
     let asked = tokio::time::timeout(ANSWER_MAX, async {
         let mut stream = UnixStream::connect(socket).await?;
         let mut text = line::hello()?;
-        let request = Request { number: 2, what: What::Door(id.to_owned()) };
+        let request = Request { number: 2, what: Operation::EgressListener(id.to_owned()) };
         text.extend(frame::frame(&request, REQUEST_BYTES_MAX).map_err(io::Error::other)?);
         stream.write_all(&text).await?;
-        let mut asked = Asked { stream, heard: Heard::default(), passed: None };
+        let mut asked = Asked { stream, heard: ReceiveBuffer::default(), passed: None };
         asked.greet().await?;
         let answer = asked.hear().await?;
         io::Result::Ok((asked, answer))
@@ -51,17 +51,17 @@ pub(super) async fn ask(socket: PathBuf, id: &str) -> Result<Egress, SandboxErro
             // As long as others carry it: bounded by whoever waits.
             Ok(Egress::Later(Box::pin(async move {
                 let answer = asked.hear().await.map_err(|error| unavailable(&id, error))?;
-                asked.lent(&id, answer)
+                asked.into_listener(&id, answer)
             })))
         }
-        answer => asked.lent(id, answer).map(Egress::Lent),
+        answer => asked.into_listener(id, answer).map(Egress::Ready),
     }
 }
 
 /// A connection on which the door was asked for.
 struct Asked {
     stream: UnixStream,
-    heard: Heard,
+    heard: ReceiveBuffer,
     /// What has come with the bytes so far.
     passed: Option<OwnedFd>,
 }
@@ -86,7 +86,7 @@ impl Asked {
         loop {
             if let Some(text) = self.heard.frame().map_err(io::Error::other)? {
                 // Whoever has a door hears of nothing else.
-                if let Said::Answer { answer, .. } = serde_json::from_slice(text)? {
+                if let KeeperMessage::Answer { answer, .. } = serde_json::from_slice(text)? {
                     return Ok(answer);
                 }
             } else {
@@ -106,10 +106,14 @@ impl Asked {
         Ok(())
     }
 
-    fn lent(self, id: &str, answer: Result<Answer, Refusal>) -> Result<LentListener, SandboxError> {
+    fn into_listener(
+        self,
+        id: &str,
+        answer: Result<Answer, Refusal>,
+    ) -> Result<EgressListener, SandboxError> {
         match (answer, self.passed) {
-            (Ok(Answer::Done), Some(door)) => {
-                Ok(LentListener { listener: door.into(), held: Box::new(self.stream) })
+            (Ok(Answer::Done), Some(listener)) => {
+                Ok(EgressListener { listener: listener.into(), held: Box::new(self.stream) })
             }
             (Err(refusal), _) => Err(refused(refusal)),
             _ => Err(unavailable(id, "the keeper answered another question")),

@@ -7,14 +7,14 @@ use crate::experiment::Experiment;
 use crate::progress::{ProgressSender, VersionLog};
 use crate::runner::sandboxes::RunSandboxes;
 use crate::runner::{Finished, GroupContext, Runner, ScoredAgain, now_ms};
-use crate::scheduler::{AttemptEnded, AttemptStart, Fatal, Hopeless, Outbox, World, Written};
+use crate::scheduler::{AttemptEnded, AttemptStart, Fatal, Outbox, RunBlocker, SchedulerBackend, Written};
 use async_trait::async_trait;
 use espalier_core::breaker::PluginReport;
 use espalier_core::ending::StopReason;
 use espalier_core::group::Verdict;
 use espalier_core::ledger;
 use espalier_core::limits::Limits;
-use espalier_core::rollout::{AttemptOutcome, Fate};
+use espalier_core::rollout::{AttemptOutcome, Disposition};
 use espalier_store::{AttemptEnd, GroupClosed, GroupOpened, StoreError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 /// Time of an attempt that no limit counts: start, grace, closing the environment, blobs.
 const UNCOUNTED: Duration = Duration::from_secs(120);
 
-pub(super) struct EngineWorld {
+pub(super) struct EngineBackend {
     experiment: Arc<Experiment>,
     tasks: Tasks,
     plugins: Plugins,
@@ -35,7 +35,7 @@ pub(super) struct EngineWorld {
     progress: ProgressSender,
 }
 
-impl EngineWorld {
+impl EngineBackend {
     pub(super) fn new(
         experiment: Arc<Experiment>,
         tasks: Tasks,
@@ -45,7 +45,7 @@ impl EngineWorld {
         progress: ProgressSender,
     ) -> Self {
         let versions = Mutex::new(VersionLog::after(versions));
-        EngineWorld { experiment, tasks, plugins, runner, opened, versions, progress }
+        EngineBackend { experiment, tasks, plugins, runner, opened, versions, progress }
     }
 
     fn versions(&self) -> MutexGuard<'_, VersionLog> {
@@ -77,7 +77,7 @@ impl EngineWorld {
             outcome: AttemptOutcome { stop_reason, reward: None },
             record: None,
             lost: None,
-            hopeless: None,
+            blocker: None,
             plugins: PluginReport::default(),
             sample_again: false,
             sent_at: Instant::now(),
@@ -160,10 +160,10 @@ impl EngineWorld {
 }
 
 #[async_trait]
-impl World for EngineWorld {
+impl SchedulerBackend for EngineBackend {
     type Group = GroupContext;
     type Task = Slot;
-    type Record = Box<Finished>;
+    type Output = Box<Finished>;
 
     fn opening(&self, group_index: u64) {
         self.versions().begin(group_index);
@@ -189,9 +189,11 @@ impl World for EngineWorld {
             return self.score_again(&group, &start, outbox).await;
         }
         let mut finished = Box::new(self.runner.run(&group, &start).await);
-        let hopeless = match finished.outcome.stop_reason {
+        let blocker = match finished.outcome.stop_reason {
             StopReason::Infrastructure => self.runner.gone().await,
-            StopReason::HarnessFailure | StopReason::GuestTrap => finished.lacks.take().map(Hopeless::Lacks),
+            StopReason::HarnessFailure | StopReason::GuestTrap => {
+                finished.missing.take().map(RunBlocker::Missing)
+            }
             _ => None,
         };
         let (rollout, key, outcome) = (start.rollout, start.key, finished.outcome);
@@ -205,7 +207,7 @@ impl World for EngineWorld {
                 outcome,
                 record,
                 lost,
-                hopeless,
+                blocker,
                 plugins,
                 sample_again,
                 sent_at,
@@ -227,7 +229,7 @@ impl World for EngineWorld {
         &self,
         group: Arc<GroupContext>,
         ended: AttemptEnded<Box<Finished>>,
-        fate: Fate,
+        disposition: Disposition,
     ) -> Result<Written, Fatal> {
         let AttemptEnded { rollout, key, outcome, record, lost, sample_again, .. } = ended;
         let run = &self.runner.run;
@@ -235,7 +237,7 @@ impl World for EngineWorld {
             run.abandon_result(rollout.group_index, rollout.rollout_index).await.map_err(fatal)?;
             return Ok(Written::default());
         }
-        if fate == Fate::AsItWas {
+        if disposition == Disposition::AsItWas {
             if let Some(why) = lost {
                 tracing::warn!(?rollout, why, "a result could not be scored again; it stays as it was");
             }
@@ -251,16 +253,16 @@ impl World for EngineWorld {
                 self.runner.nothing_left(&group, &start, outcome, lost.unwrap_or_default())
             }
         };
-        if fate == Fate::Abandoned {
+        if disposition == Disposition::Abandoned {
             ledger::abandon(&mut finished.record.trajectory);
         }
         let tokens = finished.record.trajectory.token_sums();
         let scored_again = finished.scored_again;
         let end = AttemptEnd {
             record: finished.record,
-            fate: match fate {
-                Fate::Final => espalier_store::Fate::Final,
-                Fate::Abandoned | Fate::AsItWas => espalier_store::Fate::Abandoned,
+            finality: match disposition {
+                Disposition::Final => espalier_store::Finality::Final,
+                Disposition::Abandoned | Disposition::AsItWas => espalier_store::Finality::Abandoned,
             },
             blobs: finished.blobs,
             ended_ms: finished.ended_ms,

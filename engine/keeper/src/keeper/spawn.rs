@@ -53,7 +53,7 @@ pub(super) struct Means<'a> {
     /// What the agent listens on.
     pub listener: UnixListener,
     /// Its control groups.
-    pub lent: super::cgroups::Lent,
+    pub cgroup_fds: super::cgroups::CgroupFds,
     /// Whether rlimits stand in for control groups that are not there.
     pub rlimits: bool,
     /// Of every command.
@@ -62,7 +62,7 @@ pub(super) struct Means<'a> {
 
 /// A sandbox that is being born.
 #[derive(Debug)]
-pub(super) struct Born {
+pub(super) struct Spawned {
     /// Process 1, as seen from outside.
     pub pid: u32,
     /// The same, for waiting.
@@ -73,15 +73,15 @@ pub(super) struct Born {
     pub line: OwnedFd,
 }
 
-/// Divides; returns in the keeper alone. What fails in the copy is told on [`Born::word`].
-pub(super) fn bear(order: &Order, means: Means<'_>) -> Result<Born, String> {
+/// Divides; returns in the keeper alone. What fails in the copy is told on [`Spawned::word`].
+pub(super) fn spawn(order: &Order, means: Means<'_>) -> Result<Spawned, String> {
     let failed = |what: &'static str| move |error: Errno| format!("{what}: {error}");
     let pipe = rustix::pipe::PipeFlags::CLOEXEC;
     let (word, say) = rustix::pipe::pipe_with(pipe).map_err(failed("a pipe"))?;
     let flags = SocketFlags::CLOEXEC;
     let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (line, inner) = pair.map_err(failed("a socket pair"))?;
-    let divided = kernel::divide(means.lent.agent.as_ref().map(AsFd::as_fd), means.ids_from);
+    let divided = kernel::divide(means.cgroup_fds.agent.as_ref().map(AsFd::as_fd), means.ids_from);
     match divided.map_err(failed("new namespaces"))? {
         Side::Child => {
             drop((word, line));
@@ -91,22 +91,23 @@ pub(super) fn bear(order: &Order, means: Means<'_>) -> Result<Born, String> {
             kernel::leave(1);
         }
         Side::Parent(pid, descriptor) => {
-            let born = Born { pid, descriptor, word, line };
-            if let Err(text) = provide(order, &means, &born) {
-                let _ = rustix::process::pidfd_send_signal(&born.descriptor, rustix::process::Signal::KILL);
+            let spawned = Spawned { pid, descriptor, word, line };
+            if let Err(text) = provide(order, &means, &spawned) {
+                let _ =
+                    rustix::process::pidfd_send_signal(&spawned.descriptor, rustix::process::Signal::KILL);
                 // It has only been waiting: it is gone at once.
                 let _ =
-                    rustix::process::waitid(WaitId::PidFd(born.descriptor.as_fd()), WaitIdOptions::EXITED);
+                    rustix::process::waitid(WaitId::PidFd(spawned.descriptor.as_fd()), WaitIdOptions::EXITED);
                 return Err(text);
             }
-            Ok(born)
+            Ok(spawned)
         }
     }
 }
 
 /// The keeper's part: users, then mounts with those users' eyes.
-fn provide(order: &Order, means: &Means<'_>, born: &Born) -> Result<(), String> {
-    let pid = born.pid;
+fn provide(order: &Order, means: &Means<'_>, spawned: &Spawned) -> Result<(), String> {
+    let pid = spawned.pid;
     let write = |file: &str, text: String| {
         std::fs::write(format!("/proc/{pid}/{file}"), text)
             .map_err(|error| format!("{file} of the sandbox: {error}"))
@@ -145,7 +146,7 @@ fn provide(order: &Order, means: &Means<'_>, born: &Born) -> Result<(), String> 
     loop {
         let (now, later) = rest.split_at(rest.len().min(PASSED_MAX));
         let last = later.is_empty();
-        send(&born.line, &[u8::from(last)], now)
+        send(&spawned.line, &[u8::from(last)], now)
             .map_err(|error| format!("mounts for the sandbox: {error}"))?;
         rest = later;
         if last {
@@ -239,11 +240,11 @@ fn prepare(order: &Order, means: Means<'_>, line: &OwnedFd, say: &OwnedFd) -> Re
         kernel::raise_loopback().map_err(at("127.0.0.1"))?;
     }
     if order.network == Reach::Proxy {
-        let door = std::net::TcpListener::bind(("127.0.0.1", PROXY_PORT));
-        let door = door.map_err(|error| {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", PROXY_PORT));
+        let listener = listener.map_err(|error| {
             ("the proxy's port".to_owned(), Errno::from_io_error(&error).unwrap_or(Errno::IO))
         })?;
-        send(line, b"door", &[door.into()]).map_err(at("the proxy's port"))?;
+        send(line, b"door", &[listener.into()]).map_err(at("the proxy's port"))?;
     }
     kernel::forget_keys();
     bound(order, means.rlimits).map_err(at("rlimits"))?;
@@ -300,13 +301,13 @@ fn become_ready(order: &Order, means: Means<'_>, spill: OwnedFd, say: &OwnedFd) 
     lend("--secret-fd", secret)?;
     lend("--spill-fd", spill)?;
     lend("--ready-fd", rustix::io::fcntl_dupfd_cloexec(say, 10)?)?;
-    if let Some(folder) = means.lent.commands {
+    if let Some(folder) = means.cgroup_fds.commands {
         lend("--command-cgroup-fd", folder)?;
     }
-    if let Some(folder) = means.lent.memory {
+    if let Some(folder) = means.cgroup_fds.memory {
         lend("--memory-cgroup-fd", folder)?;
     }
-    for file in means.lent.enter {
+    for file in means.cgroup_fds.enter {
         lend("--enter-cgroup-fd", file)?;
     }
     let lease = order.lease_ms.to_string();

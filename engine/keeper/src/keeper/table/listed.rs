@@ -1,11 +1,11 @@
 //! Sandboxes as engines see them: in lists, and by their labels.
 
-use super::{Sandbox, State, Yard, unknown};
-use crate::wire::{Listed, PAGE_BYTES, Page, Record, Refusal};
+use super::{Phase, Sandbox, SandboxTable, unknown};
+use crate::wire::{Listed, PAGE_BYTES, Page, Refusal, SandboxRecord};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-impl Yard {
+impl SandboxTable {
     /// A page of those that take calls.
     pub(in super::super) fn list(&self, after: &str, brief: bool) -> Page<Listed> {
         page(after, &self.sandboxes, |sandbox| sandbox.listed(brief))
@@ -41,8 +41,8 @@ impl Yard {
 impl Sandbox {
     /// As lists show it; `None`: it takes no calls.
     pub(super) fn listed(&self, brief: bool) -> Option<Listed> {
-        let Record { order, created_s, pid, suspended, .. } = &self.record;
-        matches!(self.state, State::Running).then(|| Listed {
+        let SandboxRecord { order, created_s, pid, suspended, .. } = &self.record;
+        matches!(self.state, Phase::Running).then(|| Listed {
             id: order.id.clone(),
             secret: order.secret.clone(),
             labels: if brief { BTreeMap::new() } else { order.labels.clone() },
