@@ -17,11 +17,13 @@
 
 mod admission;
 mod backend;
+mod groups;
 mod lag;
 #[cfg(test)]
 mod simulation;
 mod source;
 mod timers;
+mod waits;
 
 pub use backend::{
     AttemptEnded, AttemptStart, Fatal, MissingPart, Outbox, RolloutKey, RunBlocker, SchedulerBackend, Written,
@@ -34,7 +36,7 @@ use crate::progress::{Counts, Progress, ProgressSender, Stage};
 use espalier_core::breaker::{Breaker, PluginReport, Tripped};
 use espalier_core::control::{ControlEvent, RunPhase, StopMode};
 use espalier_core::ending::StopReason;
-use espalier_core::group::{GroupEffect, GroupEvent, GroupState, GroupsConfig, MemberEnd};
+use espalier_core::group::{GroupEvent, GroupState, GroupsConfig, MemberEnd};
 use espalier_core::plugin_failure;
 use espalier_core::rollout::{AttemptKey, AttemptOutcome, Effect, Event, Phase, RetryPolicy, Rollout};
 use espalier_core::samples::GroupStatus;
@@ -136,29 +138,15 @@ pub async fn run<W: SchedulerBackend>(
         let wanted = scheduler.pulling;
         tokio::select! {
             biased;
-            reason = lost(&mut fenced) => return Err(Fatal::Fenced(reason)),
+            reason = waits::fenced(&mut fenced) => return Err(Fatal::Fenced(reason)),
             request = commands.next() => commands.answer(request, scheduler.permits_used),
-            () = until(deadline) => drop(commands.on(ControlEvent::GraceOver)),
+            () = waits::until(deadline) => drop(commands.on(ControlEvent::GraceOver)),
             task = source::next(&mut *source, wanted) => scheduler.pulled(task),
             Some(ended) = scheduler.inbox.recv() => scheduler.attempt_ended(ended),
             Some(done) = scheduler.operations.join_next() => scheduler.operation_done(done)?,
             Some(left) = scheduler.attempts.join_next_with_id() => scheduler.attempt_left(left),
             timer = scheduler.timers.next() => scheduler.timer(timer),
         }
-    }
-}
-
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn lost(fenced: &mut tokio::sync::watch::Receiver<Option<String>>) -> String {
-    match fenced.wait_for(Option::is_some).await {
-        Ok(reason) => reason.clone().unwrap_or_default(),
-        Err(_) => std::future::pending().await,
     }
 }
 
@@ -400,35 +388,6 @@ impl<W: SchedulerBackend> Scheduler<W> {
         let handle = self.attempts.spawn(async move { backend.run_attempt(shared, start, outbox).await });
         self.running.insert(handle.id(), (rollout, key));
         self.handles.insert(rollout, (key, handle));
-    }
-
-    fn group_event(&mut self, group_index: u64, event: GroupEvent) {
-        let Some(group) = self.groups.get_mut(&group_index) else { return self.stale() };
-        let effects = group.state.on(&self.config, event);
-        self.group_effects(group_index, effects);
-    }
-
-    fn group_effects(&mut self, group_index: u64, effects: Vec<GroupEffect>) {
-        for effect in effects {
-            let Some(group) = self.groups.get_mut(&group_index) else { return };
-            match effect {
-                GroupEffect::Add { rollout_index } => {
-                    // One that ran in an earlier session goes on with its numbers.
-                    group.rollouts.entry(rollout_index).or_default();
-                    self.counts.replacements += 1;
-                    self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
-                }
-                GroupEffect::Close(verdict) => {
-                    let (backend, shared) = (Arc::clone(&self.backend), Arc::clone(&group.shared));
-                    let status = verdict.status;
-                    self.operate(STORE_DEADLINE, format!("closing group {group_index}"), async move {
-                        backend.close_group(shared, verdict).await?;
-                        Ok(Done::Closed { group_index, status })
-                    });
-                }
-                GroupEffect::Stale => self.stale(),
-            }
-        }
     }
 
     /// A runner's word. Believed once, while its attempt runs; then written before anything follows from it.
