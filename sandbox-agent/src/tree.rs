@@ -25,6 +25,8 @@ pub const MARK_VARIABLE: &str = "ESPALIER_COMMAND";
 const MARK_TAG: u64 = 0x4553;
 /// How long a killed tree may take to vanish before what is left counts as unkillable.
 const VANISH_MAX: Duration = Duration::from_secs(5);
+/// Processes that one look below a leader takes in.
+const BELOW_LEADER_MAX: u32 = 1000;
 
 /// Makes marks: the tag, 16 bits of this boot, a counter.
 #[derive(Debug)]
@@ -190,6 +192,25 @@ impl Tree {
         };
         let same = self.proc.stat(member.pid).is_some_and(|stat| stat.started == member.started);
         same && rustix::process::pidfd_send_signal(handle, signal).is_ok()
+    }
+
+    /// Sends a signal to what the leader waits for, as the kernel lists its children and theirs, less those and what is below
+    /// them. A few processes are looked at, where [`Tree::members`] looks at all of the machine's: a short-lived child is reached
+    /// before it has ended.
+    pub fn signal_below_leader(&self, signal: Signal, spared: &[Member]) {
+        let mut next: Vec<u32> =
+            self.leader().into_iter().flat_map(|pid| self.proc.children_of(pid)).collect();
+        let mut left = BELOW_LEADER_MAX;
+        while let Some(pid) = next.pop()
+            && left > 0
+        {
+            left -= 1;
+            let Some(member) = self.proc.stat(pid).and_then(alive) else { continue };
+            if !spared.contains(&member) {
+                next.extend(self.proc.children_of(pid));
+                self.send(member, signal);
+            }
+        }
     }
 
     /// Kills all of it but `spared`. Returns how many processes are left after 5 s: those asleep in the kernel.

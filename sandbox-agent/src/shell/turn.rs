@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 /// How long a shell may take to give up a script that timed out, before it is ended itself.
 const GIVE_UP_MAX: Duration = Duration::from_millis(500);
+/// It is interrupted so often in any case: on a busy machine a single attempt can take long.
+const INTERRUPTS_MIN: u32 = 10;
 /// Between two attempts to interrupt it.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(50);
 /// Folders for the pipes of a script, tried in turn.
@@ -174,9 +176,13 @@ async fn give_up(
     before: &[Member],
 ) -> Option<ShellReturn> {
     let deadline = Instant::now() + GIVE_UP_MAX;
-    while Instant::now() < deadline {
-        // The shell first: it takes a child's death by this signal for its own.
+    let mut interrupts = 0;
+    while interrupts < INTERRUPTS_MIN || Instant::now() < deadline {
+        interrupts += 1;
+        // The shell first: it takes a child's death by this signal for its own. Then at once the child: an interrupt during which
+        // a child ends in its own way is none to the shell. The search for all others may take longer than a child lives.
         shell.interrupt();
+        shell.tree.signal_below_leader(Signal::INT, before);
         shell.tree.signal_but(Signal::INT, before);
         // An interrupt makes a shell forget what it has read ahead.
         if let Ok(taken) = shell.control.write(progress.written, &question(token), false).await {

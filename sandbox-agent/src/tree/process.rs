@@ -42,10 +42,18 @@ impl Proc {
 
     /// Whether the agent has a child that is not known: an orphan of a command, then. True where the kernel does not tell.
     pub fn has_child_but(&self, known: &dyn Fn(u32) -> bool) -> bool {
-        let children = self.read(&format!("self/task/{}/children", std::process::id()), 1 << 20);
-        let Some(children) = children else { return true };
-        let text = String::from_utf8_lossy(&children);
-        text.split_ascii_whitespace().any(|pid| pid.parse().map_or(true, |pid| !known(pid)))
+        let children = self.children(&format!("self/task/{}", std::process::id()));
+        children.is_none_or(|children| children.into_iter().any(|pid| !known(pid)))
+    }
+
+    /// The children of a process's first thread; none where the kernel does not tell.
+    pub(super) fn children_of(&self, pid: u32) -> Vec<u32> {
+        self.children(&format!("{pid}/task/{pid}")).unwrap_or_default()
+    }
+
+    fn children(&self, thread: &str) -> Option<Vec<u32>> {
+        let text = self.read(&format!("{thread}/children"), 1 << 20)?;
+        Some(String::from_utf8_lossy(&text).split_ascii_whitespace().flat_map(str::parse).collect())
     }
 
     /// The process id that was given out last.
@@ -133,5 +141,8 @@ mod tests {
         assert!(proc.pids().contains(&me));
         assert_eq!(proc.stat(me).map(|stat| stat.pid), Some(me));
         assert!(proc.newest().is_some());
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned());
+        let siblings = proc.children_of(parent);
+        assert!(siblings.is_empty() || siblings.contains(&me), "{siblings:?}");
     }
 }

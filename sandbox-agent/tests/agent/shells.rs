@@ -3,6 +3,7 @@
 use crate::support::{Ran, Sandbox, Way, ways};
 use espalier_agent_client::wire::{CommandSpec, OpenShellRequest, Reason, TimedOut, outcome::Outcome};
 use espalier_agent_client::{Agent, Excerpts, Id, command};
+use std::os::unix::process::CommandExt;
 
 async fn open(agent: &Agent, shell: &str) -> Id {
     let id = agent.allot();
@@ -133,6 +134,47 @@ async fn after_a_timeout_a_shell_lives_on_without_the_old_output() {
             assert!(ran.ended().shell_ended, "{way:?}, {program}: {ran:?}");
             let Outcome::Unstarted(unstarted) = run(agent, &shell, "true").await.outcome else { panic!() };
             assert_eq!(unstarted.message, "the shell was ended by signal 9");
+        }
+    }
+}
+
+/// Processes of others, ended with it.
+struct Crowd(std::process::Child);
+
+impl Crowd {
+    fn of(count: u32) -> Crowd {
+        let script = format!("for i in $(seq {count}); do sleep 600 & done; echo; wait");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script]).process_group(0).stdout(std::process::Stdio::piped());
+        let mut crowd = Crowd(command.spawn().unwrap());
+        let mut line = [0];
+        std::io::Read::read_exact(crowd.0.stdout.as_mut().unwrap(), &mut line).unwrap();
+        crowd
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+/// Where a look at all processes takes longer than a script's child lives, the script is interrupted none the less.
+#[tokio::test]
+async fn a_script_is_interrupted_among_a_thousand_processes() {
+    let sandbox = Sandbox::start(Way::Beside).await;
+    let agent = &sandbox.agent;
+    let _crowd = Crowd::of(1000);
+    for program in ["bash", "sh"] {
+        let shell = open(agent, program).await;
+        for text in ["while :; do sleep 0.01; done", "while :; do sh -c 'sleep 0.01; :'; done"] {
+            let spec = CommandSpec { timeout_ms: 300, ..command::in_shell(&shell, text) };
+            let ran = run_spec(agent, spec).await;
+            let at = format!("{program}, {text}: {ran:?}");
+            assert_eq!(ran.outcome, Outcome::TimedOut(TimedOut::default()), "{at}");
+            assert!(!ran.ended().shell_ended, "{at}");
         }
     }
 }
