@@ -54,7 +54,12 @@ fn componentize_py(source: &Source) -> Command {
 /// The plugins that an installation has: those in Rust, without the tests' own. The examples of other languages are for readers.
 pub fn standard() -> Result<Vec<String>, String> {
     let crates = rust::crates()?;
-    Ok(crates.into_iter().filter(|name| !name.starts_with("fault-")).collect())
+    Ok(crates.into_iter().filter(|name| !is_fault(name)).collect())
+}
+
+/// Whether a plugin is one of those that do wrong on purpose, for tests.
+fn is_fault(name: &str) -> bool {
+    name.starts_with("fault-")
 }
 
 /// Builds the named plugins (names as in `plugins/dist`), or all; what has not changed is left alone.

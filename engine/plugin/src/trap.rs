@@ -245,7 +245,7 @@ fn source_lines(backtrace: &WasmBacktrace) -> Vec<String> {
             if file.contains("/rustc") || file.contains("/library/") || file.contains("/rust-src") {
                 continue;
             }
-            let name = symbol.name().or(frame.func_name()).unwrap_or("?");
+            let name = symbol.name().or(frame.func_name()).map_or_else(|| "?".to_owned(), plain_name);
             lines.push(format!("{file}:{line} ({name})"));
             if lines.len() == 3 {
                 return lines;
@@ -261,9 +261,32 @@ const INNERMOST: usize = 6;
 /// The innermost functions of a component without source lines: the same whenever it fails in the same place.
 fn innermost(backtrace: &WasmBacktrace) -> Option<String> {
     let name = |frame: &wasmtime::FrameInfo| {
-        let function = frame.func_name().map_or_else(|| frame.func_index().to_string(), str::to_owned);
+        let function = frame.func_name().map_or_else(|| frame.func_index().to_string(), plain_name);
         format!("{function}+{:#x}", frame.func_offset().unwrap_or_default())
     };
     let names: Vec<String> = backtrace.frames().iter().take(INNERMOST).map(name).collect();
     (!names.is_empty()).then(|| names.join(" < "))
+}
+
+/// A function's name as its author wrote it: Rust's mangling is undone, any other name is left as it is.
+fn plain_name(name: &str) -> String {
+    format!("{:#}", rustc_demangle::demangle(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_functions_are_as_their_authors_wrote_them() {
+        for (name, plain) in [
+            ("_RNvCs3QJrVXXXXXX_13fault_harness7recurse", "fault_harness::recurse"),
+            ("_RINvNtC4core3ptr13drop_in_placeNtC3std6StringE", "core::ptr::drop_in_place::<std::String>"),
+            ("_ZN13fault_harness6faults7recurse17h0123456789abcdefE", "fault_harness::faults::recurse"),
+            ("cabi_realloc", "cabi_realloc"),
+            ("PyEval_EvalFrame", "PyEval_EvalFrame"),
+        ] {
+            assert_eq!(plain_name(name), plain);
+        }
+    }
 }
