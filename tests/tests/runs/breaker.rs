@@ -76,7 +76,14 @@ async fn check_books(setting: &Setting, server: &Scripted) -> Left {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reward_that_always_panics_stops_the_run_and_is_scored_again_when_it_is_repaired() {
     let server = server().await;
-    let parts = Parts { url: server.url(), harness: SAMPLES, world: BROKEN_REWARD, groups: ON, limits: "" };
+    let parts = Parts {
+        url: server.url(),
+        model: "",
+        harness: SAMPLES,
+        world: BROKEN_REWARD,
+        groups: ON,
+        limits: "",
+    };
     let setting = setting(&parts, "fault-reward", "brevity.wasm");
     let error = stopped(&setting).await;
     let problem = Problem::from(error);
@@ -126,7 +133,14 @@ fn left_tokens(left: &Left) -> TokenSums {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_finished_run_whose_reward_is_repaired_is_scored_again_without_a_request() {
     let server = server().await;
-    let parts = Parts { url: server.url(), harness: SAMPLES, world: BROKEN_REWARD, groups: OFF, limits: "" };
+    let parts = Parts {
+        url: server.url(),
+        model: "",
+        harness: SAMPLES,
+        world: BROKEN_REWARD,
+        groups: OFF,
+        limits: "",
+    };
     let setting = setting(&parts, "fault-reward", "brevity.wasm");
     let summary = setting.run().await;
     assert_eq!((summary.counts.ended(), summary.counts.replacements), (POTENTIAL, POTENTIAL / 2));
@@ -149,7 +163,8 @@ async fn a_finished_run_whose_reward_is_repaired_is_scored_again_without_a_reque
 async fn a_harness_that_always_panics_stops_the_run_and_runs_again_when_it_is_repaired() {
     let server = server().await;
     let world = "[[rewards]]\nplugin = \"environment-reward\"";
-    let parts = Parts { url: server.url(), harness: BROKEN_HARNESS, world, groups: ON, limits: "" };
+    let parts =
+        Parts { url: server.url(), model: "", harness: BROKEN_HARNESS, world, groups: ON, limits: "" };
     let setting = setting(&parts, "fault-harness", "agent.wasm");
     let error = stopped(&setting).await.to_string();
     assert!(error.contains("harness agent panicked at"), "{error}");
@@ -172,7 +187,7 @@ async fn an_environment_that_always_panics_stops_the_run() {
     let world = "[environment]\nplugin = \"fault-environment\"\nsettings = { fault = \"panic\" }\n\
                  [[rewards]]\nplugin = \"environment-reward\"";
     let harness = "plugin = \"fault-harness\"\nsettings = { fault = \"swallow-environment\" }";
-    let parts = Parts { url: server.url(), harness, world, groups: ON, limits: "" };
+    let parts = Parts { url: server.url(), model: "", harness, world, groups: ON, limits: "" };
     let setting = Setting::new(&plain_tasks(TASKS), &parts);
     let error = stopped(&setting).await.to_string();
     assert!(error.contains("environment fault-environment panicked at"), "{error}");
@@ -192,7 +207,10 @@ async fn what_a_policy_or_its_limits_can_cause_never_stops_a_run() {
         let harness = format!("plugin = \"fault-harness\"\nsettings = {{ {harness} }}");
         let (url, world) = (server.url(), "[[rewards]]\nplugin = \"environment-reward\"");
         let groups = "size = 4\nplugin_failures_max = 4";
-        let setting = Setting::new(&plain_tasks(5), &Parts { url, harness: &harness, world, groups, limits });
+        let setting = Setting::new(
+            &plain_tasks(5),
+            &Parts { url, model: "", harness: &harness, world, groups, limits },
+        );
         let summary = setting.run().await;
         assert_eq!((summary.state, summary.counts.ended()), (RunEnd::Finished, 40), "{harness}");
         assert_eq!(summary.causes.list.len(), 1, "{:?}", summary.causes);
@@ -212,7 +230,14 @@ async fn command(setting: &Setting, arguments: &[&str]) -> (i32, String, String)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_end_with_the_causes_whole() {
     let server = server().await;
-    let parts = Parts { url: server.url(), harness: SAMPLES, world: BROKEN_REWARD, groups: OFF, limits: "" };
+    let parts = Parts {
+        url: server.url(),
+        model: "",
+        harness: SAMPLES,
+        world: BROKEN_REWARD,
+        groups: OFF,
+        limits: "",
+    };
     let setting = setting(&parts, "fault-reward", "brevity.wasm");
     let file = setting.file();
     let file = file.to_str().unwrap();

@@ -25,7 +25,7 @@ async fn server(answer: &'static str, latency: Duration) -> Scripted {
 
 /// Runs one group of two and returns what it left.
 async fn play(url: &str, harness: &str, world: &str, limits: &str) -> Left {
-    let parts = Parts { url, harness, world, groups: GROUPS, limits };
+    let parts = Parts { url, model: "", harness, world, groups: GROUPS, limits };
     let setting = Setting::new(&plain_tasks(1), &parts);
     let summary = setting.run().await;
     assert_eq!(summary.state, RunEnd::Finished);
@@ -88,7 +88,8 @@ async fn a_rollout_whose_time_is_over() {
 
     let groups = format!("{GROUPS}\nscore_time_exceeded = true");
     let harness = fault("obey-budget", 0);
-    let parts = Parts { url: server.url(), harness: &harness, world: WORLD, groups: &groups, limits };
+    let parts =
+        Parts { url: server.url(), model: "", harness: &harness, world: WORLD, groups: &groups, limits };
     let setting = Setting::new(&plain_tasks(1), &parts);
     setting.run().await;
     let left = setting.left().await;
@@ -130,7 +131,8 @@ async fn an_outage_is_no_score_whatever_the_harness_makes_of_it() {
 async fn a_drained_rollout_is_cancelled_and_runs_again() {
     let server = server("well", Duration::from_millis(150)).await;
     let harness = fault("complete", 8);
-    let parts = Parts { url: server.url(), harness: &harness, world: WORLD, groups: GROUPS, limits: "" };
+    let parts =
+        Parts { url: server.url(), model: "", harness: &harness, world: WORLD, groups: GROUPS, limits: "" };
     let setting = Setting::new(&plain_tasks(1), &parts);
     let (commander, commands) = control::channel();
     let mut options = setting.options();

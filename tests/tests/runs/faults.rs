@@ -1,6 +1,6 @@
 //! A model server that goes wrong in every way, by seed: no group is lost, no reward invented, no wait without bound.
 
-use crate::setting::{Parts, Setting, plain_tasks};
+use crate::setting::{IMPATIENT, Parts, Setting, plain_tasks};
 use espalier_core::ending::StopReason;
 use espalier_core::samples::GroupStatus;
 use espalier_core::trajectory::AttemptRecord;
@@ -29,7 +29,14 @@ async fn server(faults: Faults) -> Scripted {
 }
 
 fn setting(server: &Scripted, tasks: usize) -> Setting {
-    let parts = Parts { url: server.url(), harness: HARNESS, world: WORLD, groups: GROUPS, limits: "" };
+    let parts = Parts {
+        url: server.url(),
+        model: IMPATIENT,
+        harness: HARNESS,
+        world: WORLD,
+        groups: GROUPS,
+        limits: "",
+    };
     Setting::new(&plain_tasks(tasks), &parts)
 }
 

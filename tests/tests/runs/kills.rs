@@ -36,7 +36,8 @@ pub(crate) async fn slow_server() -> Scripted {
 }
 
 pub(crate) fn setting(server: &Scripted, tasks: usize) -> Setting {
-    let parts = Parts { url: server.url(), harness: HARNESS, world: WORLD, groups: GROUPS, limits: "" };
+    let parts =
+        Parts { url: server.url(), model: "", harness: HARNESS, world: WORLD, groups: GROUPS, limits: "" };
     Setting::new(&plain_tasks(tasks), &parts)
 }
 

@@ -14,7 +14,7 @@ const STEPS: &str = "plugin = \"fault-harness\"\nsettings = { fault = \"steps\",
 const NOBODY: &str = "http://127.0.0.1:9";
 
 fn parts<'a>(url: &'a str, limits: &'a str) -> Parts<'a> {
-    Parts { url, harness: STEPS, world: WORLD, groups: "size = 2", limits }
+    Parts { url, model: "", harness: STEPS, world: WORLD, groups: "size = 2", limits }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

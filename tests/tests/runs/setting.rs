@@ -17,15 +17,19 @@ use std::time::Duration;
 pub(crate) const BOUND: Duration = Duration::from_secs(120);
 
 /// Keys of a model that is asked again quickly.
-pub(crate) const QUICK: &str = r#"
+const QUICK: &str = r#"
 retries = { attempts = 3, base = "5ms", cap = "50ms" }
-deadlines = { connect = "500ms", first_byte = "400ms", total = "2s" }
 sampling = { max_tokens = 64 }
 "#;
+
+/// Deadlines of a model whose server stays silent. Any other server is waited for: a busy machine may be slower than these.
+pub(crate) const IMPATIENT: &str = r#"deadlines = { connect = "500ms", first_byte = "400ms", total = "2s" }"#;
 
 /// What differs between experiments.
 pub(crate) struct Parts<'a> {
     pub(crate) url: &'a str,
+    /// TOML behind `[models.policy]`, as [`IMPATIENT`].
+    pub(crate) model: &'a str,
     /// TOML behind `[harness]`.
     pub(crate) harness: &'a str,
     /// Whole tables, `[environment]` and `[[rewards]]`.
@@ -56,10 +60,10 @@ impl Setting {
 
     /// Changes the experiment file.
     pub(crate) fn rewrite(&self, parts: &Parts<'_>) {
-        let Parts { url, harness, world, groups, limits } = parts;
+        let Parts { url, model, harness, world, groups, limits } = parts;
         let text = format!(
             "name = \"test\"\nseed = 7\n[tasks]\nsource = \"tasks.jsonl\"\n[groups]\nretry_delay = \"10ms\"\n{groups}\n\
-             [models.policy]\nkind = \"llama-cpp\"\nurl = \"{url}\"\n{QUICK}\n[harness]\n{harness}\n{world}\n\
+             [models.policy]\nkind = \"llama-cpp\"\nurl = \"{url}\"\n{model}\n{QUICK}\n[harness]\n{harness}\n{world}\n\
              [limits]\n{limits}\n"
         );
         std::fs::write(self.file(), text).unwrap();
