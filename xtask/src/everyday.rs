@@ -251,7 +251,8 @@ fn python_tests(python: &Path) -> Program {
     let mut pytest = Command::new(python);
     pytest.current_dir(&client).env("PYTHONPATH", client.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
     pytest.env("ESPALIER_BIN", place::binary());
-    pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    // The package asks for few words itself; one more `-q`, and pytest would not say how many tests passed.
+    pytest.args(["-m", "pytest", "--durations=15", "-p", "no:cacheprovider"]);
     Program { name: "clients/python".to_owned(), command: pytest }
 }
 

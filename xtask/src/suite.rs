@@ -168,7 +168,11 @@ impl Counts {
         for line in printed.lines() {
             let cargo = line.strip_prefix("test result: ");
             let pytest = line.trim_matches(['=', ' ']);
-            let pytest = (pytest.contains(" passed") && pytest.contains(" in ")).then_some(pytest);
+            let number = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
+            let is_closing = |line: &str| {
+                line.rsplit_once(" in ").is_some_and(|(counts, took)| number(counts) && number(took))
+            };
+            let pytest = is_closing(pytest).then_some(pytest);
             let Some(line) = cargo.or(pytest) else { continue };
             let words: Vec<&str> = line.split([' ', ';', ',', '.']).filter(|word| !word.is_empty()).collect();
             for pair in words.windows(2) {
@@ -199,6 +203,8 @@ mod tests {
             ("test result: FAILED. 3 passed; 4 failed; 0 ignored; 0 measured", [3, 4, 0]),
             ("245 passed, 1 skipped in 73.21s (0:01:13)", [245, 0, 1]),
             ("==== 1 failed, 2 passed, 1 error in 3.00s ====", [2, 2, 0]),
+            ("3 failed in 0.50s", [0, 3, 0]),
+            ("7.10s call tests/test_service.py::test_what_has_passed\n4 passed in 9.00s", [4, 0, 0]),
             ("test a_thing_that_passed ... ok\nrunning 2 tests", [0, 0, 0]),
         ];
         for (printed, [passed, failed, skipped]) in cases {
