@@ -1,10 +1,16 @@
-//! Pages for people: short enough to be read, with the commands that people type.
+//! Pages for people: short enough to be read, with the commands that people type and paths that exist.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
 /// Pages with the most lines that they have.
 const LINES_MAX: [(&str, usize); 2] = [("ARCHITECTURE.md", 200), ("SPEC.md", 250)];
+/// Pages whose paths are not checked.
+const PATHS_UNCHECKED: [&str; 3] = ["ARCHITECTURE.md", "CHANGELOG.md", "SPEC.md"];
+/// What a checkout has only after a build.
+const BUILT: [&str; 3] = ["dist", "plugins/dist", "tasks"];
+
 /// Checks them.
 pub(super) fn check(root: &Path, faults: &mut Vec<String>) {
     for (page, lines_max) in LINES_MAX {
@@ -13,6 +19,13 @@ pub(super) fn check(root: &Path, faults: &mut Vec<String>) {
             faults.push(format!("{page}: missing or empty"));
         } else if lines > lines_max {
             faults.push(format!("{page}: {lines} lines, at most {lines_max}"));
+        }
+    }
+    let paths = Paths::of(root);
+    for path in all(root) {
+        let name = super::name(root, &path);
+        if !PATHS_UNCHECKED.contains(&&*name) {
+            paths.check(&name, &std::fs::read_to_string(&path).unwrap_or_default(), faults);
         }
     }
     for path in guides(root) {
@@ -44,9 +57,104 @@ fn check_guide(name: &str, text: &str, faults: &mut Vec<String>) {
     }
 }
 
+/// The repository's files and folders, as pages name them.
+struct Paths {
+    /// Names of folders that a path can begin with: those of the root, and the engine's crates.
+    beginnings: BTreeSet<String>,
+    /// Every end of every path; those of sources also without `.rs`. Of a crate of the engine also without `src`.
+    known: BTreeSet<String>,
+}
+
+impl Paths {
+    fn of(root: &Path) -> Paths {
+        let skipped = ["target", "node_modules", "dist", "__pycache__"];
+        let shown = |entry: &walkdir::DirEntry| {
+            let name = entry.file_name().to_string_lossy();
+            entry.depth() == 0 || !(name.starts_with('.') || skipped.contains(&&*name))
+        };
+        let walk = WalkDir::new(root).into_iter().filter_entry(shown).filter_map(Result::ok);
+        let mut paths = Paths { beginnings: BTreeSet::new(), known: BTreeSet::new() };
+        for entry in walk.filter(|entry| entry.depth() > 0) {
+            paths.add(&super::name(root, entry.path()), entry.file_type().is_dir());
+        }
+        paths
+    }
+
+    fn add(&mut self, name: &str, is_folder: bool) {
+        let in_engine = name.strip_prefix("engine/");
+        if is_folder {
+            let beginning = in_engine.unwrap_or(name);
+            if !beginning.contains('/') {
+                self.beginnings.insert(beginning.to_owned());
+            }
+        }
+        let without_src = in_engine.and_then(|path| {
+            let (owner, rest) = path.split_once("/src/")?;
+            Some(format!("{owner}/{rest}"))
+        });
+        for path in [Some(name), without_src.as_deref()].into_iter().flatten() {
+            let ends = path.match_indices('/').map(|(at, _)| &path[at + 1..]);
+            for end in std::iter::once(path).chain(ends) {
+                self.known.insert(end.to_owned());
+                if let Some(module) = end.strip_suffix(".rs") {
+                    self.known.insert(module.to_owned());
+                }
+            }
+        }
+    }
+
+    /// Each path in backticks exists: `engine/core/src/task.rs`, or shorter `core/task.rs`, or its last names.
+    fn check(&self, page: &str, text: &str, faults: &mut Vec<String>) {
+        let mut in_block = false;
+        for (number, line) in text.lines().enumerate() {
+            in_block ^= line.trim_start().starts_with("```");
+            if in_block {
+                continue;
+            }
+            for span in line.split('`').skip(1).step_by(2).filter(|span| self.is_path(span)) {
+                if !self.known.contains(span.trim_end_matches('*').trim_end_matches('/')) {
+                    faults.push(format!("{page}:{}: names `{span}`, which does not exist", number + 1));
+                }
+            }
+        }
+    }
+
+    /// Whether a text in backticks is meant as a path of the repository.
+    fn is_path(&self, span: &str) -> bool {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_.-*".contains(&byte);
+        let is_built = BUILT.iter().any(|built| {
+            span.strip_prefix(built).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        let (beginning, rest) = span.split_once('/').unwrap_or(("", span));
+        span.bytes().all(plain)
+            && (rest.ends_with(".rs") || (self.beginnings.contains(beginning) && !rest.is_empty()))
+            && (!is_built || rest.ends_with(".rs"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_in_backticks_exist() {
+        let mut paths = Paths { beginnings: BTreeSet::new(), known: BTreeSet::new() };
+        for folder in ["engine", "engine/core", "engine/core/src", "tests"] {
+            paths.add(folder, true);
+        }
+        for file in
+            ["engine/core/src/ledger/finish.rs", "engine/core/src/task.rs", "tests/tests/runs/main.rs"]
+        {
+            paths.add(file, false);
+        }
+        let mut faults = Vec::new();
+        let text = "`engine/core/src/task.rs`, `core/task.rs`, `task.rs`, `ledger/finish.rs`, `tests/tests/runs/main`, \
+                    `core/src/`\n```\n`core/gone.rs`\n```\n`core/gone.rs` and `gone.rs`, `tests/test.sh`, `GET /core/x`, \
+                    `text/plain`, `tasks/a.jsonl`";
+        paths.check("a.md", text, &mut faults);
+        let gone = |path: &str| format!("a.md:5: names `{path}`, which does not exist");
+        assert_eq!(faults, ["core/gone.rs", "gone.rs", "tests/test.sh"].map(gone));
+    }
 
     #[test]
     fn a_guide_names_the_make_command() {
