@@ -8,9 +8,82 @@ from typing import Iterator, List, Optional, Union
 
 SANDBOX = Path(__file__).resolve().parent / "src/espalier/sandbox"
 
-BEGIN = """# Python: sandboxes
+BEGIN = """# Python
 
-Made by `clients/python/generate.py` of the package's own words. A first look: clients/python/README.md.
+```sh
+pip install ./clients/python        # comes with the wheel of Espalier; '.[websocket]' for terminals and forwarded ports
+export ESPALIER_URL=http://127.0.0.1:8700 ESPALIER_API_KEY=...    # of `espalier serve` and `espalier key create NAME`
+```
+
+A sandbox over the service: a command, a file, output line by line, a shell that keeps its state, a fork:
+
+```python
+from espalier import SandboxClient
+
+with SandboxClient() as client:
+    with client.create_sandbox("host", memory="1GiB") as sandbox:
+        result = sandbox.exec("echo $((6 * 7)); exit 3")
+        print(result.stdout, result.exit_code)
+
+        sandbox.upload_content("one\\ntwo\\n", "/work/list.txt")
+        for line in sandbox.stream(["cat", "/work/list.txt"]).lines():
+            print(line)
+
+        with sandbox.shell() as shell:
+            shell.exec("cd /work; name=list")
+            print(shell.exec("wc -l < $name.txt").stdout)
+
+        twin = sandbox.fork()[0]
+        sandbox.exec("rm /work/list.txt")
+        print(twin.exists("/work/list.txt"))
+```
+
+Many at once, with asyncio:
+
+```python
+import asyncio
+from espalier import AsyncSandboxClient
+
+async def square(client: AsyncSandboxClient, number: int) -> str:
+    async with await client.create_sandbox("host") as sandbox:
+        return (await sandbox.exec(f"echo $(({number} * {number}))", check=True)).stdout.strip()
+
+async def main() -> None:
+    async with AsyncSandboxClient() as client:
+        print(await asyncio.gather(*(square(client, number) for number in range(5))))
+
+asyncio.run(main())
+```
+
+Exported groups (`espalier export RUN --format group-msgpack --out samples.msgpack`), checked without trust in who wrote them, and
+read one at a time:
+
+```python
+from espalier import samples
+
+print(samples.check_file("samples.msgpack").findings)
+for group in samples.read("samples.msgpack"):
+    for trajectory in group.trajectories:
+        print(trajectory.traj_id, trajectory.stop_reason, trajectory.reward)
+        for segment in trajectory.segments:                # one training row
+            print(len(segment), segment.mask.sum(), segment.logprobs.dtype)
+```
+
+Rows for a trainer, as plain dictionaries with the trainer's own keys (`slime`, `verl`, `tinker`):
+
+```python
+from espalier import samples, trainers
+
+for group in samples.read("samples.msgpack"):
+    for row in trainers.slime(group):
+        print(row["index"], row["reward"], row["response_length"], sum(row["loss_mask"]))
+```
+
+More programs that run: `clients/python/examples`. How calls are repeated, bounded and typed: clients/python/README.md.
+
+# Reference: sandboxes
+
+This page is made by `clients/python/generate.py` of the package's own words.
 
 `from espalier import SandboxClient`, or for asyncio `AsyncSandboxClient`; all other names are in `espalier.sandbox`. The
 classes for asyncio have the same names with `Async` in front and the same methods, to be awaited; only `close` of clients, streams

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import daemon
+import making
 import pytest
 
 pytestmark = daemon.needed
@@ -46,3 +47,20 @@ def test_the_program_of_the_page(page: str, served: Any, tmp_path: Path) -> None
         code = code.replace('"python:3.12-slim"', '"host"').replace("python answer.py", "python3 answer.py")
         assert run(code, served, tmp_path).startswith("42\n")
         assert (tmp_path / "answer.py").read_text() == "print(6 * 7)"
+
+
+PAGE = re.findall(r"```python\n(.*?)```", (HERE / "../../docs/python.md").read_text(), re.DOTALL)
+SAID = [
+    "42\n 3\none\ntwo\n2\n\nTrue\n",
+    "['0', '1', '4', '9', '16']\n",
+    "[]\nrun.g0.r0.a0 submitted 1.0\n11 5 float32\n8 2 float32\nrun.g0.r1.a0 limit-turns 0.0\n2 0 float32\n"
+    "run.g0.r3.a0 guest-trap None\n2 0 float32\n",
+    "0 1.0 8 5\n0 1.0 3 2\n3 0.0 1 0\n",
+]
+
+
+@pytest.mark.parametrize("number", range(len(SAID)))
+def test_the_examples_of_the_reference(number: int, served: Any, tmp_path: Path) -> None:
+    assert len(PAGE) == len(SAID)
+    making.write(tmp_path / "samples.msgpack", [making.group()])
+    assert run(PAGE[number], served, tmp_path) == SAID[number]
