@@ -5,57 +5,110 @@
 
 mod allow;
 mod guard;
+mod http;
 mod names;
-mod protocol;
-mod request;
+mod socks;
 
 pub use allow::{Allowed, Verdict};
 pub use guard::{Guard, GuardRules, Hosts};
 pub use names::Shared;
 
 use names::Lookups;
-use protocol::{Protocol, ProxyRequest};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, Join, Take};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-/// Connections of one sandbox at once; more wait. Each has two descriptors of the engine's.
+/// Connections of one proxy at once; more wait. Each has two descriptors of the engine's.
 const CONNECTIONS_MAX: usize = 64;
 /// For the client's request, and for the name server.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
 /// For a connection to the peer.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Longest connection: a rollout's longest wall is days, no connection's is.
+/// Longest connection, idle or not: a rollout's longest wall is days, no connection's is.
 const CONNECTION_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Where a client wants to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    /// A name or an address.
+    host: String,
+    port: u16,
+    /// Bytes are carried as they are, or else one request of HTTP.
+    tunnel: bool,
+}
+
+/// A connection to where a client wants to go; it brings so many bytes at most.
+type Peer = Join<Take<OwnedReadHalf>, OwnedWriteHalf>;
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// Whether the experiment forbids it, or the network does.
+    pub forbidden: bool,
+    /// In words.
+    pub why: String,
+}
+
+/// What one proxy lets through.
+trait Proxy: Send + Sync + 'static {
+    /// Whether it speaks SOCKS too.
+    const SOCKS: bool;
+    /// Connects, or says why not.
+    fn reach(&self, target: &Target) -> impl Future<Output = Result<Peer, Refused>> + Send;
+}
+
+/// That of a sandbox.
+struct SandboxProxy {
+    sandbox: String,
+    allowed: Allowed,
+    lookups: Lookups,
+}
+
+impl Proxy for SandboxProxy {
+    const SOCKS: bool = true;
+
+    async fn reach(&self, target: &Target) -> Result<Peer, Refused> {
+        let reached = connect(target, &self.allowed, &self.lookups, u64::MAX).await;
+        reached.inspect_err(|refused| {
+            let (sandbox, Target { host, port, .. }) = (&self.sandbox, target);
+            tracing::debug!(%sandbox, %host, port, why = %refused.why, "refused a connection");
+        })
+    }
+}
 
 /// Serves one sandbox until the task is aborted or its socket fails. Owned by whoever spawned it.
 pub async fn serve(sandbox: String, listener: std::net::TcpListener, allowed: Allowed, shared: Shared) {
-    let opened = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
-    let listener = match opened {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(%sandbox, %error, "the sandbox's way out cannot be opened");
-            return;
+    match listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) {
+        Ok(listener) => {
+            let proxy = SandboxProxy { sandbox, allowed, lookups: shared.lookups() };
+            accept(listener, proxy, Some(shared)).await;
         }
-    };
-    let allowed = Arc::new(allowed);
+        Err(error) => tracing::error!(%sandbox, %error, "the sandbox's proxy cannot be opened"),
+    }
+}
+
+/// Serves until it is dropped, which ends all connections. `of_all` bounds them beside those of other proxies.
+async fn accept<P: Proxy>(listener: TcpListener, proxy: P, of_all: Option<Shared>) {
+    let proxy = Arc::new(proxy);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let lookups = shared.lookups();
-    // Ended, with all connections, when this future is dropped.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let Ok(of_all) = shared.connection().await else { return };
+        let of_all = match &of_all {
+            Some(shared) => shared.connection().await.ok(),
+            None => None,
+        };
         match listener.accept().await {
             Ok((client, _)) => {
-                let (allowed, sandbox, lookups) = (Arc::clone(&allowed), sandbox.clone(), lookups.clone());
+                let proxy = Arc::clone(&proxy);
                 connections.spawn(async move {
                     let _places = (place, of_all);
-                    let _ = timeout(CONNECTION_MAX, carry(&sandbox, client, &allowed, &lookups)).await;
+                    let _ = timeout(CONNECTION_MAX, carry(client, &*proxy)).await;
                 });
             }
             // The process is out of descriptors: others will close theirs.
@@ -65,74 +118,27 @@ pub async fn serve(sandbox: String, listener: std::net::TcpListener, allowed: Al
     }
 }
 
-async fn carry(sandbox: &str, mut client: TcpStream, allowed: &Allowed, lookups: &Lookups) {
-    // Whoever speaks no such language gets no answer in it.
-    let Ok(Ok(asked)) = timeout(REQUEST_MAX, protocol::listen(&mut client)).await else { return };
-    let ProxyRequest { host, port, protocol, first, rest } = asked;
-    let peer = match reach(&host, port, allowed, lookups).await {
-        Ok(peer) => peer,
-        Err(refused) => {
-            tracing::debug!(%sandbox, %host, port, why = %refused.why, "refused a way out");
-            let _ = timeout(REQUEST_MAX, protocol.refuse(&mut client, &refused)).await;
-            return;
-        }
-    };
-    let mut peer = peer;
+async fn carry<P: Proxy>(client: TcpStream, proxy: &P) {
+    let until = Instant::now() + REQUEST_MAX;
+    let mut first = [0];
+    let Ok(Ok(1..)) = timeout(REQUEST_MAX, client.peek(&mut first)).await else { return };
     let _ = client.set_nodelay(true);
-    let _ = peer.set_nodelay(true);
-    if protocol.accept(&mut client).await.is_err() || peer.write_all(&first).await.is_err() {
-        return;
-    }
-    // Each ends when both sides have, or the sandbox is gone.
-    if let Protocol::Plain(body) = protocol {
-        let _ = one_request(&mut client, &mut peer, body, rest, u64::MAX).await;
-    } else if peer.write_all(&rest).await.is_ok() {
-        let _ = tokio::io::copy_bidirectional(&mut client, &mut peer).await;
+    let head_max = until.saturating_duration_since(Instant::now());
+    if first != [5] {
+        let _ = http::serve(client, head_max, proxy).await;
+    } else if P::SOCKS {
+        let _ = socks::serve(client, head_max, proxy).await;
     }
 }
 
-/// The request's body, and its answer until the peer closes. What the client says after its request leads nowhere.
-async fn one_request(
-    client: &mut TcpStream,
-    peer: &mut TcpStream,
-    body: protocol::Body,
-    rest: Vec<u8>,
+/// Connects to the very address that was checked.
+async fn connect(
+    Target { host, port, .. }: &Target,
+    allowed: &Allowed,
+    lookups: &Lookups,
     answer_bytes_max: u64,
-) -> std::io::Result<()> {
-    let (from_client, mut to_client) = client.split();
-    let (from_peer, mut to_peer) = peer.split();
-    let mut from_peer = from_peer.take(answer_bytes_max);
-    let mut heard = BufReader::new(std::io::Cursor::new(rest).chain(from_client));
-    let ask = async {
-        request::carry(body, &mut heard, &mut to_peer).await?;
-        tokio::io::copy_buf(&mut heard, &mut tokio::io::sink()).await?;
-        // The client says no more.
-        to_peer.shutdown().await
-    };
-    let answer = async {
-        tokio::io::copy(&mut from_peer, &mut to_client).await?;
-        to_client.shutdown().await
-    };
-    let mut answer = std::pin::pin!(answer);
-    tokio::select! {
-        answered = &mut answer => answered,
-        asked = ask => match asked {
-            Ok(()) => answer.await,
-            Err(error) => Err(error),
-        },
-    }
-}
-
-/// Why there is no connection.
-#[derive(Debug)]
-pub struct Refused {
-    /// Whether the experiment forbids it, or the network does.
-    pub forbidden: bool,
-    /// In words.
-    pub why: String,
-}
-
-async fn reach(host: &str, port: u16, allowed: &Allowed, lookups: &Lookups) -> Result<TcpStream, Refused> {
+) -> Result<Peer, Refused> {
+    let (host, port) = (&**host, *port);
     let forbidden = |why: String| Refused { forbidden: true, why };
     let failed = |why: String| Refused { forbidden: false, why };
     let address = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
@@ -155,7 +161,11 @@ async fn reach(host: &str, port: u16, allowed: &Allowed, lookups: &Lookups) -> R
     for address in addresses {
         match allowed.judge(name, address) {
             Verdict::Allowed => match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Ok(stream)) => {
+                    let _ = stream.set_nodelay(true);
+                    let (from, to) = stream.into_split();
+                    return Ok(tokio::io::join(from.take(answer_bytes_max), to));
+                }
                 Ok(Err(error)) => last = failed(format!("{host}:{port}: {error}")),
                 Err(_) => {
                     last = failed(format!("{host}:{port}: no connection in {} s", CONNECT_MAX.as_secs()));
@@ -188,14 +198,4 @@ pub fn environment(port: u16) -> Vec<(String, String)> {
         ("NO_PROXY", &own),
     ];
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
-}
-
-impl Protocol {
-    async fn accept(self, client: &mut TcpStream) -> std::io::Result<()> {
-        client.write_all(self.acceptance()).await
-    }
-
-    async fn refuse(self, client: &mut TcpStream, refused: &Refused) -> std::io::Result<()> {
-        client.write_all(&self.refusal(refused)).await
-    }
 }

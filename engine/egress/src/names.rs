@@ -1,4 +1,4 @@
-//! What the ways out of all sandboxes of an engine share: a bound on their connections, and on the threads that ask name servers.
+//! What the proxies of all sandboxes of an engine share: a bound on their connections, and on the threads that ask name servers.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
