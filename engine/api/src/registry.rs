@@ -16,6 +16,7 @@ mod view;
 
 use crate::problem::{Code, Problem};
 use crate::shares::Shares;
+use espalier_core::sandbox::SandboxSpec;
 use espalier_sandbox::backend::Placed;
 use espalier_sandbox::service::{Sandbox, Sandboxes};
 use espalier_store::Store;
@@ -30,7 +31,7 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use kept::{CHECKPOINT, CheckpointView};
-pub(crate) use make::{Wanted, check_labels, check_life, check_name, millis};
+pub(crate) use make::{LIFETIME, Wanted, check_labels, check_life, check_name, millis};
 pub(crate) use requests::{Meaning, Request};
 pub(crate) use tenant::Place;
 pub use tenant::Used;
@@ -82,15 +83,9 @@ pub(crate) struct LabelRecord {
     pub(crate) id: String,
     #[serde(default)]
     pub(crate) name: Option<String>,
-    pub(crate) image: String,
-    pub(crate) cpu: f64,
-    pub(crate) memory: u64,
-    pub(crate) disk: u64,
-    #[serde(default)]
-    pub(crate) files_max: Option<u64>,
-    #[serde(default)]
-    pub(crate) processes_max: Option<u32>,
-    pub(crate) network: espalier_core::sandbox::Network,
+    /// Without its contents. Its keys stand among those of the record.
+    #[serde(flatten)]
+    pub(crate) spec: SandboxSpec,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) created_ms: u64,
     pub(crate) expires_ms: u64,
@@ -417,4 +412,39 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use espalier_core::sandbox::Network;
+
+    /// As the first service of this form wrote it; the oldest one had no `files_max` and `processes_max`.
+    const KEPT: &str = r#"{"owner":"key-1","id":"s1","name":"one","image":"oci:/images/a","cpu":0.5,"memory":67108864,"disk":18446744073709551615,"files_max":1000,"processes_max":64,"network":{"allow":["a.org:443"]},"labels":{"task":"7"},"created_ms":1700000000000,"expires_ms":1700000007200,"idle_s":2.5,"request":["r1","00ff"],"part":3,"lease_ms":120000,"ready":true}"#;
+
+    #[test]
+    fn a_record_that_was_kept_is_read_and_kept_as_it_was() {
+        let record: LabelRecord = serde_json::from_str(KEPT).unwrap();
+        assert_eq!(
+            record.spec,
+            SandboxSpec {
+                image: "oci:/images/a".to_owned(),
+                cpu: 0.5,
+                memory: 64 << 20,
+                disk: u64::MAX,
+                files_max: 1000,
+                processes_max: 64,
+                network: Network::Allow(vec!["a.org:443".to_owned()]),
+                ..SandboxSpec::default()
+            }
+        );
+        assert_eq!(
+            (&*record.owner, &*record.id, record.part, record.lease_ms),
+            ("key-1", "s1", 3, Some(120_000))
+        );
+        assert_eq!(serde_json::to_string(&record).unwrap(), KEPT);
+        let oldest = KEPT.replace(r#""files_max":1000,"processes_max":64,"#, "");
+        let record: LabelRecord = serde_json::from_str(&oldest).unwrap();
+        assert_eq!((record.spec.files_max, record.spec.processes_max), (500_000, 512));
+    }
 }

@@ -1,10 +1,14 @@
-//! A sandbox as experiments and tasks ask for it, and what comes out when both are put together.
+//! A sandbox as it is ordered, made and kept. How experiments and tasks ask for one: `file.rs`.
+
+mod file;
 
 use crate::limits::{DurationText, SizeText};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+pub use file::{SandboxConfig, SandboxFile};
 
 /// Silence of every client that ends a sandbox: the least and the most that can be asked for.
 pub const LEASE_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
@@ -29,52 +33,6 @@ const SHOWN_CHARACTERS_MAX: usize = 200;
 
 /// The name that `sandbox = {...}` of a task stands for.
 pub const MAIN: &str = "main";
-
-/// What a file says of a sandbox: each key optional, unknown ones refused.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SandboxFile {
-    /// What its root file system starts as: `host`, a reference into a registry (`debian:12`, `ghcr.io/a/b@sha256:...`),
-    /// `oci:FOLDER[:TAG]`, `oci-archive:FILE[:TAG]`, or `checkpoint:ID`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<String>,
-    /// Processor cores; 0.01 to 1024, default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<f64>,
-    /// Memory of everything in it; default 2GiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<SizeText>,
-    /// Bytes it may write to its file system; default 4GiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk: Option<SizeText>,
-    /// Files it may make; default 500,000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub files_max: Option<u64>,
-    /// Processes and threads at once; default 512.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processes_max: Option<u32>,
-    /// What it may reach; default `none`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<Network>,
-    /// Added to the image's environment.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
-    /// Who runs commands, as in the sandbox's `/etc/passwd`: default the image's user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// Where commands start: default the image's folder.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workdir: Option<String>,
-    /// Whether what the image starts by itself (`ENTRYPOINT` and `CMD`) is run in the background, before `setup`; default false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entrypoint: Option<bool>,
-    /// Files to put into it, by absolute path, before `setup`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub files: BTreeMap<String, FileContent>,
-    /// Shell text that is run once, as the sandbox's root in `workdir`, before anything else; it has to end with 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub setup: Option<String>,
-}
 
 /// What is put into a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -124,21 +82,9 @@ pub enum Network {
     Allow(Vec<String>),
 }
 
-impl Network {
-    /// What both allow.
-    fn and(&self, other: &Network) -> Network {
-        match (self, other) {
-            (Network::None, _) | (_, Network::None) => Network::None,
-            (Network::Loopback, _) | (_, Network::Loopback) => Network::Loopback,
-            (Network::Allow(one), Network::Allow(other)) => {
-                Network::Allow(other.iter().filter(|host| one.contains(host)).cloned().collect())
-            }
-        }
-    }
-}
-
-/// A sandbox, said in full.
+/// A sandbox, said in full: what a backend makes, and what is kept of one. What users write of it are the keys of [`SandboxFile`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SandboxSpec {
     /// See [`SandboxFile::image`].
     pub image: String,
@@ -155,17 +101,22 @@ pub struct SandboxSpec {
     /// What it may reach.
     pub network: Network,
     /// Added to the image's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Over the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Over the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
     /// Whether what the image starts by itself is run.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub entrypoint: bool,
     /// By absolute path.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, FileContent>,
     /// Shell texts, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub setup: Vec<String>,
 }
 
@@ -245,47 +196,12 @@ pub fn check_environment<'a>(
 }
 
 impl SandboxSpec {
-    /// What holds: what the experiment says wins; amounts and network are upper bounds where both speak; files, environment
-    /// and set-up add up, the experiment's set-up first.
-    pub fn resolve(experiment: &SandboxFile, task: &SandboxFile) -> Result<SandboxSpec, SpecError> {
-        fn least<T: PartialOrd + Copy>(experiment: Option<T>, task: Option<T>, default: T) -> T {
-            match (experiment, task) {
-                (Some(experiment), Some(task)) if task < experiment => task,
-                (Some(one), _) | (None, Some(one)) => one,
-                (None, None) => default,
-            }
-        }
-        let default = SandboxSpec::default();
-        let bytes = |size: &Option<SizeText>| size.map(|size| size.0);
-        let first = |one: &Option<String>, other: &Option<String>| one.clone().or_else(|| other.clone());
-        let network = match (&experiment.network, &task.network) {
-            (Some(experiment), Some(task)) => experiment.and(task),
-            (Some(experiment), None) => experiment.clone(),
-            // What leaves the machine, the experiment has to name.
-            (None, Some(Network::Loopback)) => Network::Loopback,
-            (None, _) => Network::None,
-        };
-        let mut env = task.env.clone();
-        env.extend(experiment.env.clone());
-        let mut files = task.files.clone();
-        files.extend(experiment.files.clone());
-        let spec = SandboxSpec {
-            image: first(&experiment.image, &task.image).unwrap_or(default.image),
-            cpu: least(experiment.cpu, task.cpu, default.cpu),
-            memory: least(bytes(&experiment.memory), bytes(&task.memory), default.memory),
-            disk: least(bytes(&experiment.disk), bytes(&task.disk), default.disk),
-            files_max: least(experiment.files_max, task.files_max, default.files_max),
-            processes_max: least(experiment.processes_max, task.processes_max, default.processes_max),
-            network,
-            env,
-            user: first(&experiment.user, &task.user),
-            workdir: first(&experiment.workdir, &task.workdir),
-            entrypoint: experiment.entrypoint.or(task.entrypoint).unwrap_or(default.entrypoint),
-            files,
-            setup: [&experiment.setup, &task.setup].into_iter().flatten().cloned().collect(),
-        };
-        spec.check()?;
-        Ok(spec)
+    /// What is kept of it once it is made: what goes into it, who runs commands there and where are in the sandbox itself.
+    #[must_use]
+    pub fn without_contents(&self) -> SandboxSpec {
+        let SandboxSpec { cpu, memory, disk, files_max, processes_max, .. } = *self;
+        let (image, network) = (self.image.clone(), self.network.clone());
+        SandboxSpec { image, cpu, memory, disk, files_max, processes_max, network, ..SandboxSpec::default() }
     }
 
     /// Whether every value is one that a sandbox can have.
@@ -398,21 +314,6 @@ mod tests {
 
     fn file(text: &str) -> SandboxFile {
         serde_json::from_str(text).unwrap()
-    }
-
-    #[test]
-    fn an_experiment_bounds_what_a_task_asks() {
-        let experiment =
-            file(r#"{"cpu":2,"memory":"1GiB","network":{"allow":["a.org:443","b.org:80"]},"setup":"one"}"#);
-        let task = file(
-            r#"{"cpu":4,"memory":"256MiB","disk":"1GiB","network":{"allow":["b.org:80","c.org:80"]},"setup":"two"}"#,
-        );
-        let spec = SandboxSpec::resolve(&experiment, &task).unwrap();
-        assert_eq!((spec.cpu, spec.memory, spec.disk), (2.0, 256 << 20, 1 << 30));
-        assert_eq!(spec.network, Network::Allow(vec!["b.org:80".to_owned()]));
-        assert_eq!(spec.setup, ["one", "two"]);
-        let alone = SandboxSpec::resolve(&SandboxFile::default(), &task).unwrap();
-        assert_eq!(alone.network, Network::None, "the experiment names no network");
     }
 
     #[test]

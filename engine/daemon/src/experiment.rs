@@ -5,14 +5,13 @@
 //! derived from the same types. Nothing here touches the network or loads a plugin.
 
 pub mod meaning;
-mod sandbox;
 pub mod source;
 
-pub use sandbox::SandboxConfig;
 pub use source::{ExperimentError, Place};
 
 pub use espalier_core::group::{Filter, GroupsConfig};
 use espalier_core::limits::LimitsFile;
+pub use espalier_core::sandbox::SandboxConfig;
 pub use espalier_core::signal::RewardConfig;
 use espalier_inference::config::{ModelConfig, TemplateSource};
 use schemars::JsonSchema;

@@ -19,14 +19,36 @@ pub struct Order {
     /// Image, limits, network, environment, user and folder of commands; its values are checked. Its files and its set-up are put in
     /// by whoever ordered, through the agent.
     pub spec: SandboxSpec,
-    /// Silence of every client that ends it.
-    pub lease: Duration,
+    /// What it is for.
+    pub purpose: Purpose,
+}
+
+/// What a sandbox is made for.
+#[derive(Clone, Debug)]
+pub struct Purpose {
     /// For those who look for it: run, rollout, name.
     pub labels: BTreeMap<String, String>,
+    /// Silence of every client that ends it.
+    pub lease: Duration,
     /// Promises that have to hold, by name; a backend that cannot keep one refuses.
     pub require: Vec<String>,
+    /// Who speaks to its agent; a name that no other client has. Not for the backend.
+    pub client: String,
     /// Whether its image may be fetched with this user's credentials for registries.
     pub registry_credentials: bool,
+}
+
+impl Purpose {
+    /// A lease of 60 s, nothing required, with this user's credentials.
+    pub fn new(client: impl Into<String>) -> Purpose {
+        Purpose {
+            labels: BTreeMap::new(),
+            lease: Duration::from_secs(60),
+            require: Vec::new(),
+            client: client.into(),
+            registry_credentials: true,
+        }
+    }
 }
 
 /// A sandbox that is there.

@@ -107,9 +107,9 @@ impl Backend for Local {
     }
 
     async fn create(&self, order: &Order) -> Result<Placed, SandboxError> {
-        let Order { spec, .. } = order;
+        let Order { spec, purpose, .. } = order;
         let Shared { machine, bases, .. } = &*self.shared;
-        let base = bases.of(&spec.image, order.registry_credentials, machine).await?;
+        let base = bases.of(&spec.image, purpose.registry_credentials, machine).await?;
         let mut environment: BTreeMap<String, String> = base.environment.into_iter().collect();
         environment.entry("PATH".to_owned()).or_insert_with(|| PATH.to_owned());
         let network = match &spec.network {
@@ -125,7 +125,7 @@ impl Backend for Local {
         check_environment(&environment)?;
         let json = |value: serde_json::Result<String>| value.unwrap_or_default();
         let mut labels = base.labels;
-        labels.extend(order.labels.clone());
+        labels.extend(purpose.labels.clone());
         labels.insert(WORKDIR.to_owned(), spec.workdir.clone().unwrap_or(base.workdir));
         labels.insert(NETWORK.to_owned(), json(serde_json::to_string(&spec.network)));
         if let Some(user) = spec.user.clone().or(base.user) {
@@ -146,12 +146,12 @@ impl Backend for Local {
                 processes_max: spec.processes_max,
             },
             network,
-            lease_ms: u64::try_from(order.lease.as_millis()).unwrap_or(u64::MAX),
+            lease_ms: u64::try_from(purpose.lease.as_millis()).unwrap_or(u64::MAX),
             secret: String::new(),
             environment: Some(wire::Environment::of(&environment)),
             labels,
         };
-        let placed = machine.create(&wanted, &order.require).await?;
+        let placed = machine.create(&wanted, &purpose.require).await?;
         if let Some(image) = base.image {
             self.shared.images().insert(order.id.clone(), image);
         }

@@ -3,6 +3,7 @@
 
 mod warm;
 
+pub use crate::backend::Purpose;
 use crate::backend::{Backend, Checkpoint, Ended, Order, Placed};
 use crate::error::SandboxError;
 use espalier_agent_client::files::Source;
@@ -25,34 +26,6 @@ const SETUP_MAX: Duration = Duration::from_secs(600);
 const DELETE_MAX: Duration = Duration::from_secs(60);
 /// Between two tries of that, at first and at most.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// What a sandbox is made for.
-#[derive(Clone, Debug)]
-pub struct Purpose {
-    /// For those who look for it.
-    pub labels: BTreeMap<String, String>,
-    /// Silence of every client that ends it.
-    pub lease: Duration,
-    /// Promises that have to hold.
-    pub require: Vec<String>,
-    /// Who speaks to its agent; a name that no other client has.
-    pub client: String,
-    /// Whether its image may be fetched with this user's credentials for registries.
-    pub registry_credentials: bool,
-}
-
-impl Purpose {
-    /// A lease of 60 s, nothing required, with this user's credentials.
-    pub fn new(client: impl Into<String>) -> Purpose {
-        Purpose {
-            labels: BTreeMap::new(),
-            lease: Duration::from_secs(60),
-            require: Vec::new(),
-            client: client.into(),
-            registry_credentials: true,
-        }
-    }
-}
-
 /// A sandbox that takes calls.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
@@ -123,16 +96,8 @@ impl Sandboxes {
     ) -> Result<Sandbox, SandboxError> {
         spec.check()?;
         check_lease(purpose.lease)?;
-        let mut labels = purpose.labels.clone();
-        labels.insert(IMAGE.to_owned(), spec.image.clone());
-        let order = Order {
-            id: random_id(),
-            spec: spec.clone(),
-            lease: purpose.lease,
-            labels,
-            require: purpose.require.clone(),
-            registry_credentials: purpose.registry_credentials,
-        };
+        let mut order = Order { id: random_id(), spec: spec.clone(), purpose: purpose.clone() };
+        order.purpose.labels.insert(IMAGE.to_owned(), spec.image.clone());
         // From here on a sandbox may be there: it goes with this, unless all went well, or nothing was begun.
         let on_drop = self.delete_on_drop(Target::Sandbox(order.id.clone()));
         let there = match self.shared.backend.create(&order).await {

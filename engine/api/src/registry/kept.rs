@@ -66,7 +66,7 @@ struct Known {
 
 impl Known {
     fn of(kept: &Checkpoint, record: &LabelRecord, note: Note) -> Known {
-        let (view, disk) = (view(kept, record, &note), kept.bytes.unwrap_or(record.disk));
+        let (view, disk) = (view(kept, record, &note), kept.bytes.unwrap_or(record.spec.disk));
         Known { view, request: note.request.zip(note.asked), disk }
     }
 
@@ -174,7 +174,7 @@ impl Registry {
             self.remember_checkpoint(&owner, request, &known.view).await?;
             return Ok(known.view.clone());
         }
-        lock(&self.shared.kept).admits(&owner, bytes(&record.image, &labels))?;
+        lock(&self.shared.kept).admits(&owner, bytes(&record.spec.image, &labels))?;
         let (name, asked) = request.clone().map(|request| (request.name, request.asked)).unzip();
         let note = Note { labels, request: name, asked, passing: false };
         let kept = self.take(entry, &note).await?;
@@ -293,26 +293,6 @@ impl Registry {
             kept.remove(owner, id);
         }
     }
-
-    /// What a fork of it is given.
-    pub(crate) fn spec_of(
-        record: &LabelRecord,
-        user: Option<String>,
-        workdir: Option<String>,
-    ) -> espalier_core::sandbox::SandboxSpec {
-        let default = espalier_core::sandbox::SandboxSpec::default();
-        espalier_core::sandbox::SandboxSpec {
-            cpu: record.cpu,
-            memory: record.memory,
-            disk: record.disk,
-            files_max: record.files_max.unwrap_or(default.files_max),
-            processes_max: record.processes_max.unwrap_or(default.processes_max),
-            network: record.network.clone(),
-            user,
-            workdir,
-            ..default
-        }
-    }
 }
 
 fn read(kept: &Checkpoint) -> Option<(LabelRecord, Note)> {
@@ -325,7 +305,7 @@ fn view(kept: &Checkpoint, record: &LabelRecord, note: &Note) -> CheckpointView 
     CheckpointView {
         id: kept.id.clone(),
         sandbox_id: record.id.clone(),
-        image: record.image.clone(),
+        image: record.spec.image.clone(),
         labels: note.labels.clone(),
         created_ms: kept.created_s.saturating_mul(1000),
     }

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const NAME_BYTES_MAX: usize = 128;
 /// Labels of a sandbox.
 const LABELS_MAX: usize = 64;
+/// Life where a request names none.
+pub(crate) const LIFETIME: Duration = Duration::from_secs(7200);
 /// Longest life.
 const LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Files that are put into a sandbox, and texts of its set-up.
@@ -52,6 +54,23 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// Of this spec, and nothing else said of it.
+    pub(crate) fn of(spec: SandboxSpec) -> Wanted {
+        Wanted {
+            id: None,
+            name: None,
+            spec,
+            from_checkpoint: false,
+            image: None,
+            labels: BTreeMap::new(),
+            lifetime: LIFETIME,
+            ready_within: None,
+            idle: None,
+            require: Vec::new(),
+            request: None,
+        }
+    }
+
     fn check(&self) -> Result<(), Problem> {
         self.spec.check().map_err(|error| {
             let key = error.key;
@@ -105,13 +124,10 @@ impl LabelRecord {
             owner: Arc::clone(owner),
             id: id.to_owned(),
             name: wanted.name.clone(),
-            image: wanted.image.as_ref().unwrap_or(&spec.image).clone(),
-            cpu: spec.cpu,
-            memory: spec.memory,
-            disk: spec.disk,
-            files_max: Some(spec.files_max),
-            processes_max: Some(spec.processes_max),
-            network: spec.network.clone(),
+            spec: SandboxSpec {
+                image: wanted.image.as_ref().unwrap_or(&spec.image).clone(),
+                ..spec.without_contents()
+            },
             labels: wanted.labels.clone(),
             created_ms,
             expires_ms: created_ms
@@ -342,8 +358,7 @@ impl Registry {
 /// Whether a key may hold these too, whose checkpoints have `kept` bytes.
 fn within(key: &Key, mut used: Used, kept: u64, more: &[Wanted]) -> Result<(), Problem> {
     for wanted in more {
-        let SandboxSpec { cpu, memory, disk, .. } = wanted.spec;
-        used.add(Used { sandboxes: 1, cpu, memory, disk });
+        used.add(Used::of(&wanted.spec));
     }
     used.disk = used.disk.saturating_add(kept);
     let over = |what: &str, would: String, most: String| {

@@ -1,6 +1,7 @@
 //! What one key has: its sandboxes, those that are over for a while, and the requests that made them by their names.
 
 use super::{Entry, EntryState, LabelRecord, lock};
+use espalier_core::sandbox::{Network, SandboxSpec};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,6 +26,11 @@ pub struct Used {
 }
 
 impl Used {
+    /// By one sandbox.
+    pub(super) fn of(spec: &SandboxSpec) -> Used {
+        Used { sandboxes: 1, cpu: spec.cpu, memory: spec.memory, disk: spec.disk }
+    }
+
     /// With what is held besides.
     pub(super) fn add(&mut self, more: Used) {
         self.sandboxes = self.sandboxes.saturating_add(more.sandboxes);
@@ -54,11 +60,11 @@ impl LabelRecord {
     /// What is kept of it while it is shown, nearly.
     fn bytes(&self) -> usize {
         let labels = label_bytes(&self.labels);
-        let network = match &self.network {
-            espalier_core::sandbox::Network::Allow(rules) => rules.iter().map(|rule| 24 + rule.len()).sum(),
+        let network = match &self.spec.network {
+            Network::Allow(rules) => rules.iter().map(|rule| 24 + rule.len()).sum(),
             _ => 0,
         };
-        512 + self.image.len() + labels + network
+        512 + self.spec.image.len() + labels + network
     }
 }
 
@@ -124,7 +130,7 @@ impl Tenant {
         let mut used = Used::default();
         for entry in self.entries().filter(|entry| !entry.state.borrow().is_over()) {
             let record = lock(&entry.record);
-            used.add(Used { sandboxes: 1, cpu: record.cpu, memory: record.memory, disk: record.disk });
+            used.add(Used::of(&record.spec));
         }
         used
     }
@@ -165,20 +171,19 @@ impl Tenant {
 mod tests {
     use super::*;
     use crate::problem::{Code, Problem};
-    use espalier_core::sandbox::Network;
 
     fn entry(number: usize, image: &str, state: EntryState) -> Arc<Entry> {
         let record = LabelRecord {
             owner: "key".into(),
             id: format!("s{number}"),
             name: None,
-            image: image.to_owned(),
-            cpu: 0.5,
-            memory: u64::MAX,
-            disk: u64::MAX / 2,
-            files_max: None,
-            processes_max: None,
-            network: Network::None,
+            spec: SandboxSpec {
+                image: image.to_owned(),
+                cpu: 0.5,
+                memory: u64::MAX,
+                disk: u64::MAX / 2,
+                ..SandboxSpec::default()
+            },
             labels: BTreeMap::new(),
             created_ms: number as u64,
             expires_ms: u64::MAX,

@@ -1,6 +1,6 @@
 //! A sandbox as its owner sees it.
 
-use super::{Entry, EntryState};
+use super::{Entry, EntryState, LabelRecord};
 use crate::problem::{Code, Problem};
 use espalier_core::sandbox::Network;
 use serde::{Deserialize, Serialize};
@@ -141,25 +141,25 @@ pub struct SandboxView {
 impl Entry {
     /// As its owner sees it.
     pub fn view(&self) -> SandboxView {
-        let record = self.record();
+        let LabelRecord { id, name, spec, labels, created_ms, expires_ms, idle_s, .. } = self.record();
         let state = self.state.borrow();
         let (user, workdir) = match &*state {
             EntryState::Running(sandbox) => (sandbox.user.clone(), Some(sandbox.workdir.clone())),
             _ => (None, None),
         };
         SandboxView {
-            id: record.id,
-            name: record.name,
+            id,
+            name,
             state: SandboxState::of(&state),
-            image: record.image,
-            labels: record.labels,
-            created_ms: record.created_ms,
-            expires_ms: record.expires_ms,
-            idle_s: record.idle_s,
-            cpu: record.cpu,
-            memory: record.memory,
-            disk: record.disk,
-            network: record.network.into(),
+            image: spec.image,
+            labels,
+            created_ms,
+            expires_ms,
+            idle_s,
+            cpu: spec.cpu,
+            memory: spec.memory,
+            disk: spec.disk,
+            network: spec.network.into(),
             user,
             workdir,
             error: match &*state {

@@ -9,7 +9,6 @@ pub(crate) mod jobs;
 pub(crate) mod pty;
 mod values;
 
-use super::sandboxes::LIFETIME_S;
 use crate::calls::At;
 use crate::http::{Api, Query, Segments};
 use crate::problem::{Code, Problem};
@@ -86,23 +85,16 @@ pub(crate) async fn create(
     let ready_within = body.ready_within();
     let wanted = Wanted {
         id: body.id(),
-        name: None,
-        spec: SandboxSpec {
+        labels: body.labels(),
+        ready_within: Some(ready_within + GRACE),
+        ..Wanted::of(SandboxSpec {
             cpu: body.cores()?,
             memory: body.memory()?,
             network,
             workdir: Some(FOLDER.to_owned()),
             image: body.image.clone(),
             ..SandboxSpec::default()
-        },
-        from_checkpoint: false,
-        image: None,
-        labels: body.labels(),
-        lifetime: Duration::from_secs_f64(LIFETIME_S),
-        ready_within: Some(ready_within + GRACE),
-        idle: None,
-        require: Vec::new(),
-        request: None,
+        })
     };
     let entry = match api.registry.create(&key, wanted) {
         // Its clients send the request again where the answer did not come.

@@ -3,7 +3,7 @@
 use crate::http::{Api, Json, OptionalJson, Query, Reader, Segments, Writer, shown};
 use crate::problem::{Code, Problem};
 use crate::registry::{
-    CHECKPOINT, Entry, Meaning, Place, Reaches, Registry, Request, SandboxState, SandboxView, Wanted,
+    CHECKPOINT, Entry, LIFETIME, Meaning, Place, Reaches, Request, SandboxState, SandboxView, Wanted,
     check_labels, check_life, check_name,
 };
 use axum::extract::State;
@@ -33,8 +33,6 @@ pub(crate) fn router() -> OpenApiRouter<Api> {
 
 /// Longest wait of one request.
 pub(crate) const WAIT_MAX_S: f64 = 600.0;
-/// Life of a sandbox where the request names none.
-pub(crate) const LIFETIME_S: f64 = 7200.0;
 
 /// A number of bytes.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -247,6 +245,10 @@ pub(crate) fn seconds(what: &str, value: f64, most: f64) -> Result<Duration, Pro
     Ok(Duration::from_secs_f64(value))
 }
 
+fn lifetime(given: Option<f64>) -> Result<Duration, Problem> {
+    given.map_or(Ok(LIFETIME), |life_s| seconds("lifetime_s", life_s, 604_800.0))
+}
+
 /// A request by the name that its client gave it, with what it means.
 pub(crate) fn request_name(
     headers: &HeaderMap,
@@ -331,17 +333,13 @@ impl CreateSandbox {
             },
         };
         Ok(Wanted {
-            id: None,
             name: self.name,
-            spec,
             from_checkpoint: self.checkpoint.is_some(),
-            image: None,
             labels: self.labels.unwrap_or_default(),
-            lifetime: seconds("lifetime_s", self.lifetime_s.unwrap_or(LIFETIME_S), 604_800.0)?,
-            ready_within: None,
+            lifetime: lifetime(self.lifetime_s)?,
             idle: self.idle_s.map(|idle_s| seconds("idle_s", idle_s, 604_800.0)).transpose()?,
             require: self.require.unwrap_or_default(),
-            request: None,
+            ..Wanted::of(spec)
         })
     }
 }
@@ -385,8 +383,7 @@ pub(crate) async fn create(
             return Ok(made(&entry));
         }
         let (_, record) = api.registry.find_checkpoint(&key.id, id).await?;
-        let base = Registry::spec_of(&record, None, None);
-        wanted = body.wanted(SandboxSpec { image: wanted.spec.image, ..base })?;
+        wanted = body.wanted(SandboxSpec { image: wanted.spec.image, ..record.spec })?;
     }
     let wanted = Wanted { request, ..wanted };
     let entry = api.registry.create_once(&key, vec![wanted], None).await?.remove(0);
@@ -545,7 +542,7 @@ pub(crate) async fn fork(
     if !(1..=64).contains(&count) {
         return Err(Problem::invalid("count", count, "1 to 64"));
     }
-    let lifetime = seconds("lifetime_s", body.lifetime_s.unwrap_or(LIFETIME_S), 604_800.0)?;
+    let lifetime = lifetime(body.lifetime_s)?;
     let idle = body.idle_s.map(|idle_s| seconds("idle_s", idle_s, 604_800.0)).transpose()?;
     let request = request_name(
         &headers,
@@ -562,21 +559,22 @@ pub(crate) async fn fork(
         let (sandbox, _busy) = api.registry.running(&key.id, &id)?;
         let record = entry.record();
         let checkpoint = api.registry.passing(&entry).await?;
-        let spec = Registry::spec_of(&record, sandbox.user.clone(), Some(sandbox.workdir.clone()));
+        // The checkpoint passes; what the forks are said to be made of is what lies below it.
+        let spec = SandboxSpec {
+            image: format!("{CHECKPOINT}{}", checkpoint.id),
+            user: sandbox.user.clone(),
+            workdir: Some(sandbox.workdir.clone()),
+            ..record.spec.clone()
+        };
         let idle = idle.or_else(|| Duration::try_from_secs_f64(record.idle_s?).ok());
         let wanted = (0u32..).take(count).map(|part| Wanted {
-            id: None,
-            name: None,
-            spec: SandboxSpec { image: format!("{CHECKPOINT}{}", checkpoint.id), ..spec.clone() },
             from_checkpoint: true,
-            // The checkpoint passes; what lies below it stays.
-            image: Some(record.image.clone()),
+            image: Some(record.spec.image.clone()),
             labels: body.labels.clone().unwrap_or_else(|| record.labels.clone()),
             lifetime,
-            ready_within: None,
             idle,
-            require: Vec::new(),
             request: request.as_ref().map(|request| request.part(part)),
+            ..Wanted::of(spec.clone())
         });
         api.registry.create_once(&key, wanted.collect(), Some(&checkpoint)).await?
     };

@@ -119,6 +119,23 @@ fn an_error_points_at_key_or_value() {
 }
 
 #[test]
+fn a_wrong_key_of_a_sandbox_is_shown_where_it_stands() {
+    let lines = FILE.lines().count();
+    for (text, width, said, hint) in [
+        ("memry = \"1GiB\"", 5, "unknown key `memry` in `sandbox`", "memory"),
+        ("kep_patch = true", 9, "unknown key `kep_patch` in `sandbox`", "keep_patch"),
+    ] {
+        let error = read(&format!("{FILE}\n[sandbox]\n{text}\n"), &[]).unwrap_err();
+        assert_eq!(error.to_string(), said);
+        let ExperimentError::Invalid(invalid) = &error else { panic!("{error}") };
+        assert!(invalid.hint.as_ref().unwrap().contains(&format!("`{hint}`")), "{:?}", invalid.hint);
+        assert_eq!(place(error), (lines + 3, 1, width));
+    }
+    let error = read(&format!("{FILE}\n[sandbox]\nfiles = {{ \"/a\" = 1 }}\n"), &[]).unwrap_err();
+    assert_eq!(place(error), (lines + 3, 18, 1));
+}
+
+#[test]
 fn levels_of_memory_have_known_keys_and_bounds() {
     let read = |escalate: &str| read(&format!("{FILE}\n[sandbox]\nescalate = {escalate}\n"), &[]);
     let escalation = read("{ memory = \"1GiB\" }").unwrap().file.sandbox.unwrap().escalate;

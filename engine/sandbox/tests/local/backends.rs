@@ -85,14 +85,11 @@ fn small() -> SandboxSpec {
 }
 
 fn order(id: &str) -> Order {
-    Order {
-        id: id.to_owned(),
-        spec: small(),
-        lease: Duration::from_secs(60),
-        labels: BTreeMap::new(),
-        require: Vec::new(),
-        registry_credentials: false,
-    }
+    ordered(id, Purpose::new(id))
+}
+
+fn ordered(id: &str, purpose: Purpose) -> Order {
+    Order { id: id.to_owned(), spec: small(), purpose }
 }
 
 /// Its output and its outcome.
@@ -187,7 +184,7 @@ async fn what_is_deleted_is_not_there_whichever_comes_first(site: &impl Site) {
 async fn labels_change_and_find_again(site: &impl Site) {
     let backend = site.engine();
     let labels = BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())]);
-    backend.create(&Order { labels, ..order("labelled") }).await.unwrap();
+    backend.create(&ordered("labelled", Purpose { labels, ..Purpose::new("one") })).await.unwrap();
     let change = [("a", None), ("b", Some("3")), ("c", Some("4"))];
     let change = change.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
     backend.relabel("labelled", BTreeMap::from(change.clone())).await.unwrap();
@@ -281,7 +278,7 @@ async fn a_promise_that_does_not_hold_is_refused(site: &impl Site) {
     let backend = site.engine();
     let promises = backend.promises().await.unwrap();
     assert_eq!(promises.get("own-root"), Some(&Ok(())), "{promises:?}");
-    let required = Order { require: vec!["gold".to_owned()], ..order("wish") };
+    let required = ordered("wish", Purpose { require: vec!["gold".to_owned()], ..Purpose::new("one") });
     let error = backend.create(&required).await.unwrap_err();
     assert!(
         matches!(&error, SandboxError::Refused { requirement } if requirement.contains("gold")),
@@ -289,7 +286,7 @@ async fn a_promise_that_does_not_hold_is_refused(site: &impl Site) {
     );
     let kept: Vec<String> =
         promises.into_iter().filter(|(_, kept)| kept.is_ok()).map(|(name, _)| name).collect();
-    backend.create(&Order { require: kept, ..order("kept") }).await.unwrap();
+    backend.create(&ordered("kept", Purpose { require: kept, ..Purpose::new("one") })).await.unwrap();
     assert_eq!(backend.ids().await.unwrap(), ["kept"]);
     backend.delete("kept").await.unwrap();
 }
@@ -318,7 +315,10 @@ async fn what_ends_by_itself_is_told(site: &impl Site) {
 async fn silence_ends_it(site: &impl Site) {
     let backend = site.engine();
     let mut ended = backend.ended();
-    backend.create(&Order { lease: Duration::from_secs(1), ..order("silent") }).await.unwrap();
+    backend
+        .create(&ordered("silent", Purpose { lease: Duration::from_secs(1), ..Purpose::new("one") }))
+        .await
+        .unwrap();
     assert_eq!(ended.recv().await.unwrap().sandbox, "silent");
     while !backend.ids().await.unwrap().is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;

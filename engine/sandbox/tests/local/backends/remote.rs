@@ -202,7 +202,7 @@ impl Control {
             "--spill-memory",
         ]);
         command.arg("--listen-tcp").arg(format!("0.0.0.0:{port}"));
-        command.arg("--lease-ms").arg(order.lease.as_millis().to_string());
+        command.arg("--lease-ms").arg(order.purpose.lease.as_millis().to_string());
         let mut child = command.stdin(Stdio::null()).kill_on_drop(true).spawn().unwrap();
         let outer = child.id().unwrap();
         let address = SocketAddr::new(self.address.into(), port);
@@ -260,12 +260,12 @@ impl Backend for Remote {
 
     async fn create(&self, order: &Order) -> Result<Placed, SandboxError> {
         let promises = self.promises().await?;
-        if let Some(name) = order.require.iter().find(|name| promises.get(*name) != Some(&Ok(()))) {
+        if let Some(name) = order.purpose.require.iter().find(|name| promises.get(*name) != Some(&Ok(()))) {
             return Err(SandboxError::Refused { requirement: format!("promise `{name}`") });
         }
         let mut state = self.0.state.lock().await;
         if let Some(node) = state.nodes.get(&order.id) {
-            let is_same = (&node.order.spec, node.order.lease) == (&order.spec, order.lease);
+            let is_same = (&node.order.spec, node.order.purpose.lease) == (&order.spec, order.purpose.lease);
             let other = || rejected(format!("sandbox id {} is in use by another order", order.id));
             return is_same.then(|| node.placed.clone()).ok_or_else(other);
         }
@@ -288,7 +288,7 @@ impl Backend for Remote {
         let placed = Placed {
             id: order.id.clone(),
             address: Address { endpoint, secret: Secret::new(SECRET) },
-            labels: order.labels.clone(),
+            labels: order.purpose.labels.clone(),
             created_s: 1,
             user: order.spec.user.clone(),
             workdir: order.spec.workdir.clone().unwrap_or_else(|| "/root".to_owned()),

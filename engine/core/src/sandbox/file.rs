@@ -1,0 +1,234 @@
+//! What files say of a sandbox, in an experiment and in a task, and what comes out when both are put together.
+
+use super::{FileContent, Network, SandboxSpec, SpecError};
+use crate::escalation::Escalation;
+use crate::limits::{DurationText, SizeText};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// The keys of [`SandboxSpec`] as a file writes them, each optional, and those of one kind of file alone. They are fields of each struct,
+/// because serde's `flatten` would lose the place and the nearest name of a key that is refused.
+macro_rules! sandbox_keys {
+    ($(#[$attribute:meta])* pub struct $name:ident { $($own:tt)* }) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            /// What its root file system starts as: `host`, a reference into a registry (`debian:12`, `ghcr.io/a/b@sha256:...`),
+            /// `oci:FOLDER[:TAG]`, `oci-archive:FILE[:TAG]`, or `checkpoint:ID`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub image: Option<String>,
+            /// Processor cores; 0.01 to 1024, default 1.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub cpu: Option<f64>,
+            /// Memory of everything in it; default 2GiB.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub memory: Option<SizeText>,
+            /// Bytes it may write to its file system; default 4GiB.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub disk: Option<SizeText>,
+            /// Files it may make, where its disk is memory; default 500,000.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub files_max: Option<u64>,
+            /// Processes and threads at once; default 512.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub processes_max: Option<u32>,
+            /// What it may reach: `none` (default), `loopback`, or `allow` with a list such as `["pypi.org:443"]`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub network: Option<Network>,
+            /// Environment variables of every command, added to the image's.
+            #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+            pub env: BTreeMap<String, String>,
+            /// Who runs commands, as in the sandbox's `/etc/passwd`: default the image's user.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub user: Option<String>,
+            /// Where commands start: default the image's folder.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub workdir: Option<String>,
+            /// Whether what the image starts by itself (`ENTRYPOINT` and `CMD`) is run in the background, before `setup`; default false.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub entrypoint: Option<bool>,
+            /// Files to put into it, by absolute path, before `setup`.
+            #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+            pub files: BTreeMap<String, FileContent>,
+            /// Shell text that is run once, as the sandbox's root in `workdir`, before anything else; it has to end with 0. An
+            /// experiment's is run before the task's.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub setup: Option<String>,
+            $($own)*
+        }
+    };
+}
+
+sandbox_keys! {
+    /// What a file says of a sandbox: each key optional, unknown ones refused.
+    #[derive(Default)]
+    pub struct SandboxFile {}
+}
+
+sandbox_keys! {
+    /// What every sandbox of the tasks is made of and bounded by. What it says wins over a task; amounts and network are upper
+    /// bounds where both speak. Relative paths of images start from this file's folder.
+    pub struct SandboxConfig {
+        /// Promises that have to hold on this machine, like `memory-limit`; `espalier doctor` lists them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub require: Vec<String>,
+        /// Sandboxes that are kept ready, of all kinds together; default 0. Tasks that share image, files and set-up share a kind; those
+        /// of the kind that was used least recently go first.
+        #[serde(default)]
+        pub warm: usize,
+        /// What the images of this machine may take, as `50GiB`: above it those that nothing uses go after a pull, least recently
+        /// used first. Without it all stay.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub images_max: Option<SizeText>,
+        /// Whether the work in the sandbox `main` is kept as a patch, which `export --format swebench-predictions` writes; what it is
+        /// compared with is a fresh sandbox. Default false.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub keep_patch: bool,
+        /// What the next try has more of, where a command of this one was killed for memory.
+        #[serde(default, skip_serializing_if = "is_default")]
+        pub escalate: Escalation,
+        /// Silence of the engine that ends a sandbox; 1s to 24h, default 60s.
+        #[serde(default = "default_lease")]
+        pub lease: DurationText,
+    }
+}
+
+impl SandboxConfig {
+    /// What bounds a task's sandboxes; paths of images from this folder.
+    pub fn file(&self, folder: &Path) -> SandboxFile {
+        let image = self.image.as_ref().map(|image| {
+            let local =
+                ["oci:", "oci-archive:"].iter().find_map(|kind| Some((kind, image.strip_prefix(kind)?)));
+            match local {
+                Some((kind, path)) if !path.starts_with('/') => {
+                    format!("{kind}{}", folder.join(path).display())
+                }
+                _ => image.clone(),
+            }
+        });
+        SandboxFile {
+            image,
+            cpu: self.cpu,
+            memory: self.memory,
+            disk: self.disk,
+            files_max: self.files_max,
+            processes_max: self.processes_max,
+            network: self.network.clone(),
+            env: self.env.clone(),
+            user: self.user.clone(),
+            workdir: self.workdir.clone(),
+            entrypoint: self.entrypoint,
+            files: self.files.clone(),
+            setup: self.setup.clone(),
+        }
+    }
+}
+
+impl Default for SandboxConfig {
+    fn default() -> SandboxConfig {
+        serde_json::from_str("{}").expect("every key may be left out")
+    }
+}
+
+fn is_default(escalate: &Escalation) -> bool {
+    *escalate == Escalation::default()
+}
+
+fn default_lease() -> DurationText {
+    DurationText(Duration::from_secs(60))
+}
+
+impl Network {
+    /// What both allow.
+    fn and(&self, other: &Network) -> Network {
+        match (self, other) {
+            (Network::None, _) | (_, Network::None) => Network::None,
+            (Network::Loopback, _) | (_, Network::Loopback) => Network::Loopback,
+            (Network::Allow(one), Network::Allow(other)) => {
+                Network::Allow(other.iter().filter(|host| one.contains(host)).cloned().collect())
+            }
+        }
+    }
+}
+
+impl SandboxSpec {
+    /// What holds: what the experiment says wins; amounts and network are upper bounds where both speak; files, environment
+    /// and set-up add up, the experiment's set-up first.
+    pub fn resolve(experiment: &SandboxFile, task: &SandboxFile) -> Result<SandboxSpec, SpecError> {
+        fn least<T: PartialOrd + Copy>(experiment: Option<T>, task: Option<T>, default: T) -> T {
+            match (experiment, task) {
+                (Some(experiment), Some(task)) if task < experiment => task,
+                (Some(one), _) | (None, Some(one)) => one,
+                (None, None) => default,
+            }
+        }
+        let default = SandboxSpec::default();
+        let bytes = |size: &Option<SizeText>| size.map(|size| size.0);
+        let first = |one: &Option<String>, other: &Option<String>| one.clone().or_else(|| other.clone());
+        let network = match (&experiment.network, &task.network) {
+            (Some(experiment), Some(task)) => experiment.and(task),
+            (Some(experiment), None) => experiment.clone(),
+            // What leaves the machine, the experiment has to name.
+            (None, Some(Network::Loopback)) => Network::Loopback,
+            (None, _) => Network::None,
+        };
+        let mut env = task.env.clone();
+        env.extend(experiment.env.clone());
+        let mut files = task.files.clone();
+        files.extend(experiment.files.clone());
+        let spec = SandboxSpec {
+            image: first(&experiment.image, &task.image).unwrap_or(default.image),
+            cpu: least(experiment.cpu, task.cpu, default.cpu),
+            memory: least(bytes(&experiment.memory), bytes(&task.memory), default.memory),
+            disk: least(bytes(&experiment.disk), bytes(&task.disk), default.disk),
+            files_max: least(experiment.files_max, task.files_max, default.files_max),
+            processes_max: least(experiment.processes_max, task.processes_max, default.processes_max),
+            network,
+            env,
+            user: first(&experiment.user, &task.user),
+            workdir: first(&experiment.workdir, &task.workdir),
+            entrypoint: experiment.entrypoint.or(task.entrypoint).unwrap_or(default.entrypoint),
+            files,
+            setup: [&experiment.setup, &task.setup].into_iter().flatten().cloned().collect(),
+        };
+        spec.check()?;
+        Ok(spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> SandboxFile {
+        serde_json::from_str(text).unwrap()
+    }
+
+    /// What a run is hangs on this text: a run of before is known by it.
+    #[test]
+    fn an_experiment_s_keys_are_kept_as_they_were() {
+        let kept = |config: &SandboxConfig| serde_json::to_string(config).unwrap();
+        assert_eq!(kept(&SandboxConfig::default()), r#"{"warm":0,"lease":"1m"}"#);
+        let full = r#"{"image":"host","cpu":2.0,"memory":"1GiB","disk":"2GiB","files_max":9000,"processes_max":64,"network":{"allow":["a.org:443"]},"env":{"A":"1"},"user":"me","workdir":"/w","entrypoint":true,"files":{"/a":"b"},"setup":"true","require":["own-root"],"warm":3,"images_max":"50GiB","keep_patch":true,"escalate":{"levels":1,"cpu":2.0,"memory":"8GiB"},"lease":"90s"}"#;
+        assert_eq!(kept(&serde_json::from_str(full).unwrap()), full);
+    }
+
+    #[test]
+    fn an_experiment_bounds_what_a_task_asks() {
+        let experiment =
+            file(r#"{"cpu":2,"memory":"1GiB","network":{"allow":["a.org:443","b.org:80"]},"setup":"one"}"#);
+        let task = file(
+            r#"{"cpu":4,"memory":"256MiB","disk":"1GiB","network":{"allow":["b.org:80","c.org:80"]},"setup":"two"}"#,
+        );
+        let spec = SandboxSpec::resolve(&experiment, &task).unwrap();
+        assert_eq!((spec.cpu, spec.memory, spec.disk), (2.0, 256 << 20, 1 << 30));
+        assert_eq!(spec.network, Network::Allow(vec!["b.org:80".to_owned()]));
+        assert_eq!(spec.setup, ["one", "two"]);
+        let alone = SandboxSpec::resolve(&SandboxFile::default(), &task).unwrap();
+        assert_eq!(alone.network, Network::None, "the experiment names no network");
+    }
+}
