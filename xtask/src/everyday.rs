@@ -190,7 +190,7 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
         program.command.env("ESPALIER_CLIENT_PYTHON", &python);
     }
     if arguments.is_empty() {
-        programs.push(python_tests(&python));
+        programs.extend(python_tests(&python));
     }
     say(&format!("running {} programs of tests", programs.len()));
     // One more than there are cores: many tests wait most of their time.
@@ -245,15 +245,25 @@ fn client_python() -> Result<PathBuf, String> {
     Ok(folder.join("bin/python"))
 }
 
-/// The Python package's own tests; they start the engine.
-fn python_tests(python: &Path) -> Program {
+/// Tests of the Python package that wait most of their time for a service of their own.
+const PYTHON_WAITING: [&str; 2] = ["tests/test_service_load.py", "tests/test_service_restart.py"];
+
+/// The Python package's own tests, in two programs; they start the engine.
+fn python_tests(python: &Path) -> [Program; 2] {
     let client = root().join("clients/python");
-    let mut pytest = Command::new(python);
-    pytest.current_dir(&client).env("PYTHONPATH", client.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
-    pytest.env("ESPALIER_BIN", place::binary());
-    // The package asks for few words itself; one more `-q`, and pytest would not say how many tests passed.
-    pytest.args(["-m", "pytest", "--durations=15", "-p", "no:cacheprovider"]);
-    Program { name: "clients/python".to_owned(), command: pytest }
+    let program = |name: &str, which: Vec<String>| {
+        let mut pytest = Command::new(python);
+        pytest.current_dir(&client).env("PYTHONPATH", client.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
+        pytest.env("ESPALIER_BIN", place::binary());
+        // The package asks for few words itself; one more `-q`, and pytest would not say how many tests passed.
+        pytest.args(["-m", "pytest", "--durations=15", "-p", "no:cacheprovider"]).args(which);
+        Program { name: name.to_owned(), command: pytest }
+    };
+    let others = PYTHON_WAITING.map(|file| format!("--ignore={file}"));
+    [
+        program("clients/python", others.into()),
+        program("clients/python waiting", PYTHON_WAITING.map(String::from).into()),
+    ]
 }
 
 /// Every bench, or those named; results go to `benches/runs`.

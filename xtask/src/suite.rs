@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 const BOUND_S: &str = "1800";
 
 /// What takes longest begins first, so that nothing long is left over at the end.
-const LONG: [&str; 6] = [
+const LONG: [&str; 7] = [
     "tests sandboxes",
     "clients/python",
+    "clients/python waiting",
     "engine/sandbox local",
     "sandbox-agent agent",
     "tests runs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Iterator, List
 
 import pytest
-from daemon import Daemon
+from daemon import LEFT, Daemon
 
 
 class Served:
@@ -26,6 +26,13 @@ class Served:
     def another_key(self, name: str, *quotas: str, scopes: str = "sandboxes:write,metrics") -> str:
         self.keys.append(self.daemon.key(name, scopes, *quotas))
         return self.keys[-1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Behind all tests and all other fixtures: what the services of the session have left ends by itself, all at the same time."""
+    yield
+    assert all([each.gone() for each in LEFT])
 
 
 @pytest.fixture(scope="session")

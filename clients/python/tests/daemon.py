@@ -23,6 +23,8 @@ PROGRAM = os.environ.get("ESPALIER_BIN")
 needed = pytest.mark.skipif(PROGRAM is None, reason="ESPALIER_BIN names no service")
 #: Seconds in which it starts, ends, or ends what it left.
 PATIENCE = 60
+#: Services that were ended, in tests that do not wait for the last of them.
+LEFT: List["Daemon"] = []
 
 
 class Daemon:
@@ -96,7 +98,7 @@ class Daemon:
         raise AssertionError("no VmRSS")
 
     def end(self, keys: List[str]) -> None:
-        """Deletes what these keys have, and waits until nothing of the store runs any more."""
+        """Deletes what these keys have, and ends the service. What it leaves for a moment is awaited by `gone`."""
         try:
             if self.process is None or self.process.poll() is not None:
                 self.start()
@@ -110,11 +112,17 @@ class Daemon:
         finally:
             if self.process is not None and self.process.poll() is None:
                 self.process.kill()
-            # Its keeper ends ten seconds after the last sandbox.
-            end = time.monotonic() + PATIENCE
-            while self._used() and time.monotonic() < end:
-                time.sleep(0.2)
-            shutil.rmtree(self.folder, ignore_errors=True)
+            LEFT.append(self)
+
+    def gone(self) -> bool:
+        """Waits until nothing of the store runs any more, and removes it."""
+        # Its keeper ends ten seconds after the last sandbox.
+        end = time.monotonic() + PATIENCE
+        while self._used() and time.monotonic() < end:
+            time.sleep(0.2)
+        gone = not self._used()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return gone
 
     def _used(self) -> bool:
         """A process, or a mount, still has something of the store."""
