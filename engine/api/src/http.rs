@@ -123,17 +123,17 @@ pub(crate) async fn open(
     if !key.may(scope) {
         let word = scope.word();
         return Err(Problem::new(Code::Forbidden, format!("key {} lacks the scope `{word}`", key.name))
-            .hint(format!("make one that has it: `espalier key create NAME --scopes {word}`")));
+            .hint(format!("create one that has it: `espalier key create NAME --scopes {word}`")));
     }
     if let Some(caller) = parts.extensions.get::<Caller>() {
         // A request has one caller.
         if caller.0.key.set(Arc::clone(&key.id)).is_ok() {
             let mut place = api.open.share(&key.id);
             if !place.grow(1) {
-                let detail = "this key has as many requests open as one key may";
+                let detail = "this key has too many open requests";
                 return Err(Problem::new(Code::RateLimited, detail)
                     .retry_after(1)
-                    .hint("wait for answers; one connection may carry many commands of a sandbox"));
+                    .hint("wait for responses; one connection can carry many commands of a sandbox"));
             }
             *caller.0.open.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
         }
@@ -220,7 +220,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
         if !essence.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) {
-            let detail = format!("the body is of type `{}`", shown(kind.unwrap_or_default()));
+            let detail = format!("unsupported body type `{}`", shown(kind.unwrap_or_default()));
             return Err(Problem::new(Code::UnsupportedMediaType, detail)
                 .hint("send JSON with `Content-Type: application/json`"));
         }
@@ -247,13 +247,15 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let (path, inner) = (error.path().to_string(), error.inner());
         if !inner.is_data() {
-            return Problem::new(Code::Malformed, format!("the body is no JSON: {inner}"));
+            return Problem::new(Code::Malformed, format!("the body is not valid JSON: {inner}"));
         }
         let place = if path == "." { String::new() } else { format!("`{path}`: ") };
         Problem::new(Code::Invalid, format!("{place}{inner}"))
             .hint("`GET /openapi.json` has the schema of every body")
     })?;
-    reader.end().map_err(|error| Problem::new(Code::Malformed, format!("the body is no JSON: {error}")))?;
+    reader
+        .end()
+        .map_err(|error| Problem::new(Code::Malformed, format!("the body is not valid JSON: {error}")))?;
     Ok(value)
 }
 
@@ -301,7 +303,7 @@ pub(crate) async fn read_body(api: &Api, request: Request) -> Result<Bytes, Prob
     let mut stream = request.into_body().into_data_stream();
     let until = tokio::time::Instant::now() + api.settings.body_max;
     while let Some(chunk) = tokio::time::timeout_at(until, stream.next()).await.map_err(|_| late(api))? {
-        let chunk = chunk.map_err(|_| Problem::new(Code::Malformed, "the body did not arrive whole"))?;
+        let chunk = chunk.map_err(|_| Problem::new(Code::Malformed, "the body was cut off"))?;
         if body.len().saturating_add(chunk.len()) > bytes_max {
             return Err(too_large(bytes_max as u64));
         }

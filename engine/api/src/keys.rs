@@ -147,15 +147,15 @@ impl Keys {
     pub async fn open(&self, presented: Option<&str>, from: IpAddr) -> Result<Arc<Key>, Problem> {
         let Some(presented) = presented else {
             return Err(Problem::new(Code::Unauthenticated, "the request has no key").hint(
-                "send `Authorization: Bearer KEY` or `X-API-Key: KEY`; `espalier key create NAME` makes one",
+                "send `Authorization: Bearer KEY` or `X-API-Key: KEY`; `espalier key create NAME` creates one",
             ));
         };
         if let Some(key) = self.look_up(presented).await? {
             return self.within_rate(key);
         }
         let wrong =
-            Problem::new(Code::Unauthenticated, "the key opens nothing: it is unknown, mistyped or revoked")
-                .hint("`espalier key list` shows the keys of the store; a lost one is replaced by a new one");
+            Problem::new(Code::Unauthenticated, "invalid key: unknown, mistyped or revoked")
+                .hint("`espalier key list` shows the keys of the store; a lost key cannot be recovered, create a new one");
         let now = Instant::now();
         let free = {
             let mut tries = lock(&self.tries);

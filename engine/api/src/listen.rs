@@ -78,7 +78,7 @@ impl Tls {
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| failed(certificate, &error))?;
         if chain.is_empty() {
-            return Err(failed(certificate, &"it holds no certificate"));
+            return Err(failed(certificate, &"it contains no certificate"));
         }
         let private = PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, &error))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -208,12 +208,12 @@ impl Server {
         drop(self.listener);
         self.api.draining.send_replace(true);
         let drain = self.api.settings.drain;
-        tracing::info!(connections = graceful.count(), "stopping; what runs may end");
+        tracing::info!(connections = graceful.count(), "stopping: waiting for open requests");
         let deadline = tokio::time::Instant::now() + drain;
         self.api.sockets.close();
         let ended = async { tokio::join!(graceful.shutdown(), self.api.sockets.wait()) };
         if tokio::time::timeout_at(deadline, ended).await.is_err() {
-            tracing::info!("some connections did not end in time and are cut; commands go on");
+            tracing::info!("some connections did not end in time and were closed; commands keep running");
         }
         cut.send_replace(true);
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());

@@ -69,25 +69,17 @@ impl Metrics {
             registry: prometheus_client::registry::Registry::default(),
         };
         registry.register("api_requests", "Requests answered", metrics.requests.clone());
-        registry.register("api_request_seconds", "Time to the head of the answer", metrics.seconds.clone());
-        registry.register(
-            "api_requests_under_way",
-            "Requests without an answer yet",
-            metrics.under_way.clone(),
-        );
+        registry.register("api_request_seconds", "Time until the response headers", metrics.seconds.clone());
+        registry.register("api_requests_under_way", "Requests in progress", metrics.under_way.clone());
         registry.register("api_connections", "Open connections", metrics.connections.clone());
         registry.register("sandboxes", "Sandboxes by state", metrics.sandboxes.clone());
-        registry.register("sandbox_cores", "Cores of sandboxes that are there", metrics.cores.clone());
+        registry.register("sandbox_cores", "Cores of existing sandboxes", metrics.cores.clone());
         registry.register(
             "sandbox_memory_bytes",
-            "Memory bounds of sandboxes that are there",
+            "Memory limits of existing sandboxes",
             metrics.memory.clone(),
         );
-        registry.register(
-            "sandbox_disk_bytes",
-            "Disk bounds of sandboxes that are there",
-            metrics.disk.clone(),
-        );
+        registry.register("sandbox_disk_bytes", "Disk limits of existing sandboxes", metrics.disk.clone());
         Metrics { registry, ..metrics }
     }
 

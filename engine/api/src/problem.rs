@@ -12,21 +12,21 @@ use utoipa::ToSchema;
 /// As much of a detail as is kept and sent: a part of it may be a client's.
 const DETAIL_BYTES_MAX: usize = 4096;
 
-/// Which kind of problem; one HTTP status each.
+/// The kind of problem. Each kind has one HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
-    /// The body is no JSON, or the request cannot be read.
+    /// The body is not valid JSON, or the request cannot be read.
     Malformed,
-    /// No key, or one that opens nothing.
+    /// No key, or an invalid one.
     Unauthenticated,
     /// The key lacks the scope.
     Forbidden,
-    /// No such thing, for this key.
+    /// It does not exist for this key.
     NotFound,
-    /// The path has no such method.
+    /// The method is not allowed on this path.
     MethodNotAllowed,
-    /// Something that is there stands against it.
+    /// The request conflicts with the current state.
     Conflict,
     /// The id of the call was used for another call.
     IdReused,
@@ -34,39 +34,39 @@ pub enum Code {
     Patch,
     /// The shell has ended.
     ShellEnded,
-    /// The record of this call is gone; it is not run again.
+    /// The record of this call has expired; it is not run again.
     Expired,
-    /// The sandbox was there and is lost, or has ended.
+    /// The sandbox was lost, or has ended.
     SandboxLost,
-    /// The file is another than the one that was begun with.
+    /// The file has changed since it was first read.
     PreconditionFailed,
-    /// A body beyond the bound.
+    /// The body is too large.
     PayloadTooLarge,
-    /// The body has another type than JSON.
+    /// The body is not of type JSON.
     UnsupportedMediaType,
-    /// Bytes beyond the end of the file.
+    /// The range is after the end of the file.
     RangeNotSatisfiable,
-    /// A value that cannot be.
+    /// A value is invalid.
     Invalid,
-    /// The key holds as much as it may.
+    /// A quota of the key is exhausted.
     QuotaExceeded,
     /// Too many requests, or too many at once.
     RateLimited,
-    /// The file system of the sandbox says no.
+    /// The file system of the sandbox refused the operation.
     Denied,
     /// Its disk or quota is full.
     DiskFull,
-    /// This machine, or this sandbox, cannot do it.
+    /// This machine or this sandbox does not support it.
     Unsupported,
     /// Nothing listens on the port.
     NoListener,
-    /// Infrastructure failed; the same request later may do.
+    /// The infrastructure failed; the same request may succeed later.
     Unavailable,
-    /// What was waited for is not there yet.
+    /// The sandbox is not ready yet.
     NotReady,
-    /// It took longer than its bound.
+    /// The time limit was exceeded.
     Timeout,
-    /// A defect of the service.
+    /// An internal error of the service.
     Internal,
 }
 
@@ -96,7 +96,7 @@ impl Code {
         }
     }
 
-    /// Whether the same request may do later.
+    /// Whether the same request may succeed later.
     pub fn retryable(self) -> bool {
         matches!(self, Code::RateLimited | Code::Unavailable | Code::NotReady | Code::Timeout)
     }
@@ -107,41 +107,41 @@ impl Code {
     }
 }
 
-/// Why there is no other answer.
+/// An error response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Problem {
-    /// Which kind.
+    /// The kind of problem.
     pub code: Code,
     /// What happened, with the value and its place.
     pub detail: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<String>,
-    /// When to come again, in seconds.
+    /// When to try again, in seconds.
     pub retry_after_s: Option<u64>,
 }
 
-/// A problem as it is sent, with `application/problem+json`.
+/// An error response, sent as `application/problem+json` (RFC 9457).
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct Document<'a> {
-    /// `urn:espalier:problem:` and the code.
+    /// `urn:espalier:problem:` followed by the code.
     #[serde(rename = "type")]
     kind: String,
-    /// Of the status.
+    /// The name of the HTTP status.
     title: &'a str,
     /// The HTTP status.
     status: u16,
-    /// Which kind of problem.
+    /// The kind of problem.
     code: Code,
-    /// What happened.
+    /// What went wrong, with the value and its place.
     detail: &'a str,
-    /// What to do about it.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     hint: Option<&'a str>,
-    /// Whether the same request may do later.
+    /// Whether the same request may succeed later.
     retryable: bool,
-    /// As in the header `X-Request-Id`, and in the service's log.
+    /// The id of the request, as in the header `X-Request-Id` and in the log of the service.
     request_id: &'a str,
 }
 
@@ -174,12 +174,12 @@ impl Problem {
     /// Nothing of that name that this key could see.
     pub fn not_found(what: &str, name: &str) -> Problem {
         Problem::new(Code::NotFound, format!("no {what} {name:?}"))
-            .hint(format!("list what there is; a {what} belongs to the key that made it"))
+            .hint(format!("a {what} is visible only to the key that created it"))
     }
 
-    /// A value that cannot be.
+    /// A value is invalid.
     pub fn invalid(what: &str, value: impl std::fmt::Display, wanted: &str) -> Problem {
-        Problem::new(Code::Invalid, format!("{what} is `{value}`, wanted is {wanted}"))
+        Problem::new(Code::Invalid, format!("invalid {what} `{value}`: expected {wanted}"))
     }
 
     /// The document.
@@ -231,7 +231,7 @@ impl From<SandboxError> for Problem {
                 Problem::new(Code::Invalid, detail).hint("ask for more `memory`")
             }
             SandboxError::Refused { .. } => Problem::new(Code::Unsupported, detail)
-                .hint("`espalier doctor` says what this machine can do, and what it lacks"),
+                .hint("`espalier doctor` shows what this machine supports and what is missing"),
             SandboxError::Unavailable(_) | SandboxError::NoAgent { .. } | SandboxError::NoKeeper { .. } => {
                 Problem::new(Code::Unavailable, detail).retry_after(1)
             }
@@ -246,19 +246,19 @@ impl From<AgentError> for Problem {
         let AgentError::Refused { reason, .. } = error else {
             return match error {
                 AgentError::Lost(_) => Problem::new(Code::SandboxLost, detail)
-                    .hint("what ran in it is gone; create another, or fork a checkpoint"),
+                    .hint("everything that ran in it is lost; create another sandbox, or fork a checkpoint"),
                 AgentError::Protocol(_) => Problem::new(Code::Unavailable, detail).retry_after(1),
                 _ => Problem::new(Code::Internal, detail),
             };
         };
         match reason {
             Reason::Expired => Problem::new(Code::Expired, detail)
-                .hint("the call was seen before and its record is gone; it was not run again"),
+                .hint("this call was made before and its record has expired; it was not run again"),
             Reason::IdReused => Problem::new(Code::IdReused, detail)
-                .hint("count up: each call that changes something has a counter of its own"),
+                .hint("use a higher counter: each call that changes something needs its own"),
             Reason::Bound => Problem::new(Code::RateLimited, detail)
                 .retry_after(1)
-                .hint("wait for commands to end, delete those that are needed no more, and send `floor`"),
+                .hint("wait for commands to end, delete those you no longer need, and send `floor`"),
             Reason::Invalid => Problem::new(Code::Invalid, detail),
             Reason::NotFound => Problem::new(Code::NotFound, detail),
             Reason::Denied => Problem::new(Code::Denied, detail),

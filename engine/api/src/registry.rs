@@ -281,19 +281,19 @@ impl Registry {
         let sandbox = match &*entry.state.borrow() {
             EntryState::Running(sandbox) => (**sandbox).clone(),
             EntryState::Creating => {
-                return Err(Problem::new(Code::Conflict, format!("sandbox {id} is still being made"))
+                return Err(Problem::new(Code::Conflict, format!("sandbox {id} is still being created"))
                     .hint("wait for it: `GET /v1/sandboxes/{id}/wait`"));
             }
             EntryState::Silent(..) => {
                 let detail = format!("sandbox {id} has not answered since the service was started");
                 return Err(Problem::new(Code::Unavailable, detail)
                     .retry_after(1)
-                    .hint("it is tried until its lease is over"));
+                    .hint("the service keeps trying until the lease of the sandbox expires"));
             }
             EntryState::Failed(problem, _) => {
                 return Err(Problem::new(
                     Code::SandboxLost,
-                    format!("sandbox {id} could not be made: {}", problem.detail),
+                    format!("sandbox {id} could not be created: {}", problem.detail),
                 ));
             }
             EntryState::Ended(how, _) => {

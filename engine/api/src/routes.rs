@@ -25,18 +25,18 @@ use utoipa_axum::router::OpenApiRouter;
 #[openapi(
     info(
         title = "Espalier",
-        description = "Sandboxes for programs. Every answer that is no success is a problem document (RFC 9457) with a hint.",
+        description = "Sandboxes over HTTP. Every error is a problem document (RFC 9457) with a hint.",
         license(name = "Apache-2.0")
     ),
     components(schemas(Document<'_>, commands::OutputStream, sandboxes::Awaited)),
     tags(
         (name = "service", description = "The service itself"),
-        (name = "sandboxes", description = "Make, find and end them"),
-        (name = "commands", description = "Run commands; each runs once, whatever the network does"),
+        (name = "sandboxes", description = "Create, list and delete sandboxes"),
+        (name = "commands", description = "Run commands. Each runs exactly once, even if the connection breaks"),
         (name = "shells", description = "Stateful shells"),
-        (name = "files", description = "Files as raw bytes"),
-        (name = "ports", description = "What listens inside"),
-        (name = "checkpoints", description = "File systems that are kept, and forks"),
+        (name = "files", description = "Read and write files"),
+        (name = "ports", description = "Connect to ports inside a sandbox"),
+        (name = "checkpoints", description = "Checkpoints of file systems, and forks"),
         (name = "orchard", description = "The routes of Orchard's environment service")
     )
 )]
@@ -66,8 +66,8 @@ pub(crate) fn all() -> (axum::Router<Api>, Described) {
                 .hint("`GET /openapi.json` lists all routes")
         })
         .method_not_allowed_fallback(|method: http::Method| async move {
-            Problem::new(Code::MethodNotAllowed, format!("this path has no method {method}"))
-                .hint("the header `Allow` names those that it has")
+            Problem::new(Code::MethodNotAllowed, format!("{method} is not allowed on this path"))
+                .hint("the header `Allow` lists the allowed methods")
         });
     finish(&mut described);
     (router, described)
@@ -88,7 +88,7 @@ fn finish(described: &mut Described) {
             [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch, &mut item.head];
         for operation in operations.into_iter().flatten() {
             let problem = Response::builder()
-                .description("Why there is no other answer")
+                .description("An error")
                 .content(
                     "application/problem+json",
                     Content::new(Some(utoipa::openapi::Ref::from_schema_name("Problem"))),

@@ -204,7 +204,7 @@ async fn what_is_wrong_with_a_request_is_said() {
         let text = problem["detail"].as_str().unwrap();
         assert!(text.contains(detail), "{method} {path} {body}: {text}");
     };
-    check("POST", "/v1/sandboxes", "{", 400, "malformed", "no JSON").await;
+    check("POST", "/v1/sandboxes", "{", 400, "malformed", "not valid JSON").await;
     check(
         "POST",
         "/v1/sandboxes",
@@ -221,7 +221,7 @@ async fn what_is_wrong_with_a_request_is_said() {
         r#"{"cpu":0}"#,
         422,
         "invalid",
-        r#"cpu is "0", wanted is 0.01 to 1024 cores"#,
+        r#"invalid cpu "0": expected 0.01 to 1024 cores"#,
     )
     .await;
     check(
@@ -230,20 +230,13 @@ async fn what_is_wrong_with_a_request_is_said() {
         r#"{"memory":"2GiB"}"#,
         429,
         "quota-exceeded",
-        "hold 2GiB of memory, its quota is 1GiB",
+        "2GiB of memory; its quota is 1GiB",
     )
     .await;
-    check("POST", "/v1/sandboxes", r#"{"lifetime_s":-1}"#, 422, "invalid", "lifetime_s is `-1`").await;
+    check("POST", "/v1/sandboxes", r#"{"lifetime_s":-1}"#, 422, "invalid", "invalid lifetime_s `-1`").await;
     check("POST", "/v1/sandboxes?wait=1", "{}", 422, "invalid", "unknown field `wait`").await;
-    check(
-        "POST",
-        "/v1/sandboxes",
-        r#"{"image":"checkpoint:abc"}"#,
-        422,
-        "invalid",
-        "name a checkpoint by `checkpoint`",
-    )
-    .await;
+    check("POST", "/v1/sandboxes", r#"{"image":"checkpoint:abc"}"#, 422, "invalid", "set `checkpoint` in")
+        .await;
     // Nor by the routes of another service's forms: checkpoints have owners.
     check(
         "POST",
@@ -251,7 +244,7 @@ async fn what_is_wrong_with_a_request_is_said() {
         r#"{"image":"checkpoint:abc","block_network":true}"#,
         422,
         "invalid",
-        "name a checkpoint by `checkpoint`",
+        "set `checkpoint` in",
     )
     .await;
     check(
@@ -275,7 +268,7 @@ async fn what_is_wrong_with_a_request_is_said() {
     check("GET", "/v1/sandboxes/nobody", "", 404, "not-found", r#"no sandbox "nobody""#).await;
     check("POST", "/v1/sandboxes/nobody/commands", r#"{"command":"true"}"#, 404, "not-found", "nobody").await;
     check("GET", "/v1/sandbox", "", 404, "not-found", "there is no route /v1/sandbox").await;
-    check("PUT", "/v1/sandboxes", "", 405, "method-not-allowed", "no method PUT").await;
+    check("PUT", "/v1/sandboxes", "", 405, "method-not-allowed", "PUT is not allowed").await;
     let plain = format!("x-api-key: {key}\r\ncontent-type: text/plain\r\n");
     let (status, _, problem) = service.ask("POST", "/v1/sandboxes", &plain, "{}").await;
     assert_eq!((status, problem["code"].as_str()), (415, Some("unsupported-media-type")));

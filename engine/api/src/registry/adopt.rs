@@ -1,4 +1,4 @@
-//! After a restart: the sandboxes of the service before are this one's. One whose agent does not answer at once is tried again until
+//! After a restart: takes over the sandboxes of the previous service. One whose agent does not answer at once is tried again until
 //! its lease is over: by then it ends by itself, or never answers.
 
 use super::{Entry, EntryState, LABEL, LabelRecord, Registry, now_ms};

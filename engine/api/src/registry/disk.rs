@@ -20,11 +20,12 @@ impl Registry {
             return Ok(());
         }
         let detail = format!(
-            "with this checkpoint the key would hold {} of disk, its sandboxes counted, its quota is {}",
+            "this checkpoint would bring the key to {} of disk, sandboxes included; its quota is {}",
             SizeText(would),
             SizeText(most)
         );
-        let hint = "delete checkpoints or sandboxes that are needed no more; `GET /resources` shows what the key holds";
+        let hint =
+            "delete checkpoints or sandboxes you no longer need; `GET /resources` shows what the key uses";
         Err(Problem::new(Code::QuotaExceeded, detail).hint(hint))
     }
 }

@@ -33,19 +33,19 @@ struct Note {
     passing: bool,
 }
 
-/// The file system of a sandbox as it was at a moment.
+/// A checkpoint: the file system of a sandbox at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = Checkpoint)]
 pub(crate) struct CheckpointView {
-    /// For `checkpoint` of a new sandbox.
+    /// The id of the checkpoint, for `checkpoint` of a new sandbox.
     pub id: String,
-    /// What it was taken of.
+    /// The id of the sandbox it was taken of.
     pub sandbox_id: String,
-    /// What that one was made of.
+    /// The image of that sandbox.
     pub image: String,
-    /// The client's.
+    /// The labels of the client.
     pub labels: BTreeMap<String, String>,
-    /// Milliseconds since 1970.
+    /// When it was taken, in milliseconds since 1970.
     pub created_ms: u64,
 }
 
@@ -109,7 +109,7 @@ impl Kept {
         let (count, held) =
             self.of(owner).fold((0usize, bytes), |(count, held), known| (count + 1, held + known.bytes()));
         let detail = if count >= CHECKPOINTS_MAX {
-            format!("the key holds {CHECKPOINTS_MAX} checkpoints, its most")
+            format!("the key has {CHECKPOINTS_MAX} checkpoints, the maximum")
         } else if held > CHECKPOINT_BYTES_MAX {
             format!("labels of the key's checkpoints would take more than {CHECKPOINT_BYTES_MAX} bytes")
         } else {
@@ -251,7 +251,7 @@ impl Registry {
         Ok((known.view.clone(), record))
     }
 
-    /// Forgets a checkpoint of a key; sandboxes that were made from it keep what they have.
+    /// Deletes a checkpoint of a key; sandboxes created from it are not affected.
     pub(crate) async fn delete_checkpoint(&self, owner: &str, id: &str) -> Result<(), Problem> {
         self.find_checkpoint(owner, id).await?;
         self.shared.sandboxes.delete_checkpoint(id).await?;

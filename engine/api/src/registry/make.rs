@@ -74,10 +74,10 @@ impl Wanted {
     fn check(&self) -> Result<(), Problem> {
         self.spec.check().map_err(|error| {
             let key = error.key;
-            Problem::new(Code::Invalid, format!("{key} is {:?}, wanted is {}", error.value, error.wanted))
+            Problem::new(Code::Invalid, format!("invalid {key} {:?}: expected {}", error.value, error.wanted))
         })?;
         if self.spec.image.starts_with(CHECKPOINT) && !self.from_checkpoint {
-            let wanted = "an image; name a checkpoint by `checkpoint` of `POST /v1/sandboxes`";
+            let wanted = "an image; to start from a checkpoint, set `checkpoint` in `POST /v1/sandboxes`";
             return Err(Problem::invalid("image", shown(&self.spec.image), wanted));
         }
         let rules = if let Network::Allow(rules) = &self.spec.network { rules.len() } else { 0 };
@@ -239,25 +239,25 @@ impl Registry {
                     && !entry.state.borrow().is_over()
                 {
                     let id = wanted.id.as_deref().unwrap_or_default();
-                    return Err(Problem::new(Code::Conflict, format!("there is a sandbox {id} already"))
+                    return Err(Problem::new(Code::Conflict, format!("sandbox {id} already exists"))
                         .hint("delete it first, or choose another id"));
                 }
             }
             within(key, tenant.used(), kept, &fresh)?;
             let most = self.shared.bounds.sandboxes_max as u64;
             if everyone.sandboxes.saturating_add(fresh.len() as u64) > most {
-                let detail = format!("the service holds {most} sandboxes, its most");
+                let detail = format!("the service has {most} sandboxes, the maximum");
                 return Err(Problem::new(Code::Unavailable, detail).retry_after(5));
             }
             let mut shares = Vec::with_capacity(fresh.len());
             for wanted in &fresh {
                 let mut share = self.shared.asked.share(&key.id);
                 if !share.grow(wanted.bytes()) {
-                    let detail = "files, variables and set-up of this key's sandboxes that are being made take all the memory that one \
-                                  key may have for them";
+                    let detail = "the sandboxes being created for this key already use all the memory allowed for their \
+                                  files, variables and setup";
                     return Err(Problem::new(Code::RateLimited, detail)
                         .retry_after(1)
-                        .hint("wait until some of them run"));
+                        .hint("wait until some of them are running"));
                 }
                 shares.push(share);
             }
@@ -290,14 +290,14 @@ impl Registry {
             tokio::select! {
                 // What was begun is taken back where this is dropped.
                 () = entry.settled(true, within) => {
-                    Err(Problem::new(Code::SandboxLost, "it was ended before it was made"))
+                    Err(Problem::new(Code::SandboxLost, "it was deleted before it was ready"))
                 }
                 made = self.make_one(entry, &wanted, credentials) => made,
             }
         });
         let made = made.await.unwrap_or_else(|_| {
             let detail = format!("the sandbox was not ready after {} s", within.as_secs());
-            Err(Problem::new(Code::Timeout, detail).hint("look at the image's size and at what `setup` does"))
+            Err(Problem::new(Code::Timeout, detail).hint("check the size of the image and what `setup` does"))
         });
         if let Err(problem) = made {
             // A request that has failed is known by its name, too.
@@ -364,9 +364,9 @@ fn within(key: &Key, mut used: Used, kept: u64, more: &[Wanted]) -> Result<(), P
     let over = |what: &str, would: String, most: String| {
         Err(Problem::new(
             Code::QuotaExceeded,
-            format!("with this the key would hold {would} {what}, its quota is {most}"),
+            format!("this would bring the key to {would} {what}; its quota is {most}"),
         )
-        .hint("delete sandboxes that are needed no more; `GET /resources` shows what the key holds"))
+        .hint("delete sandboxes you no longer need; `GET /resources` shows what the key uses"))
     };
     let size = |bytes| SizeText(bytes).to_string();
     let quotas = &key.quotas;
@@ -378,7 +378,7 @@ fn within(key: &Key, mut used: Used, kept: u64, more: &[Wanted]) -> Result<(), P
         (_, Some(most), ..) if used.cpu > most => over("cores", used.cpu.to_string(), most.to_string()),
         (_, _, Some(most), _) if used.memory > most => over("of memory", size(used.memory), size(most)),
         (.., Some(most)) if used.disk > most => {
-            over("of disk, its checkpoints counted", size(used.disk), size(most))
+            over("of disk, checkpoints included", size(used.disk), size(most))
         }
         _ => Ok(()),
     }

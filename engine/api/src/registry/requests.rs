@@ -53,7 +53,7 @@ impl Request {
         }
         let detail = format!("Idempotency-Key {} was used for another request", self.name);
         Err(Problem::new(Code::IdReused, detail)
-            .hint("each request that makes something has a name of its own"))
+            .hint("use a new key for each request that creates something"))
     }
 }
 

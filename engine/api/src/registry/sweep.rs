@@ -64,11 +64,11 @@ impl Registry {
             let busy = entry.busy.load(Ordering::Relaxed) > 0;
             let running = matches!(&*entry.state.borrow(), EntryState::Running(_));
             let how = if now >= record.expires_ms {
-                "its lifetime is over".to_owned()
+                "its lifetime has expired".to_owned()
             } else if let Some(idle_s) =
                 record.idle_s.filter(|idle_s| running && !busy && silent.as_secs_f64() > *idle_s)
             {
-                format!("nobody used it for {idle_s} s")
+                format!("it was idle for {idle_s} s")
             } else {
                 continue;
             };

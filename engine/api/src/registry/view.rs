@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// How a sandbox stands.
+/// The state of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxState {
-    /// It is being made.
+    /// It is being created.
     Creating,
-    /// It takes calls.
+    /// It is running and accepts calls.
     Running,
-    /// It could not be made.
+    /// It could not be created.
     Failed,
-    /// It is over; shown for some minutes.
+    /// It has ended; it stays listed for some minutes.
     Ended,
 }
 
@@ -43,21 +43,21 @@ impl SandboxState {
     }
 }
 
-/// What a sandbox may reach.
+/// What a sandbox may connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected `none`, `loopback`, or a list of `HOST:PORT` rules")]
 pub enum Reaches {
-    /// `none`: nothing. `loopback`: its own 127.0.0.1.
+    /// `none`: nothing, `loopback`: its own 127.0.0.1.
     Word(ReachesWord),
-    /// Its own 127.0.0.1, and these through a proxy: `HOST:PORT`, `*.DOMAIN:PORT` or `ADDRESS/BITS:PORT`.
+    /// Its own 127.0.0.1, and these addresses through a proxy: `HOST:PORT`, `*.DOMAIN:PORT` or `ADDRESS/BITS:PORT`.
     Allow(Vec<String>),
 }
 
-/// What needs no list.
+/// A network without an allow-list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReachesWord {
-    /// Nothing, its own 127.0.0.1 neither.
+    /// No network, not even its own 127.0.0.1.
     None,
     /// Its own 127.0.0.1.
     Loopback,
@@ -83,14 +83,14 @@ impl From<Reaches> for Network {
     }
 }
 
-/// Why a sandbox could not be made.
+/// Why a sandbox could not be created.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Failure {
-    /// Which kind of problem.
+    /// The kind of problem.
     pub code: Code,
-    /// What happened.
+    /// What went wrong.
     pub detail: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<String>,
 }
 
@@ -104,37 +104,37 @@ impl From<&Problem> for Failure {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Sandbox)]
 pub struct SandboxView {
-    /// Its id, for this key.
+    /// The id of the sandbox; ids belong to a key.
     pub id: String,
-    /// The client's name for it.
+    /// The name given by the client.
     pub name: Option<String>,
-    /// How it stands.
+    /// The state of the sandbox.
     pub state: SandboxState,
-    /// What its file system started as.
+    /// The image or checkpoint it was created from.
     pub image: String,
-    /// The client's.
+    /// The labels of the client.
     pub labels: BTreeMap<String, String>,
-    /// Milliseconds since 1970.
+    /// When it was created, in milliseconds since 1970.
     pub created_ms: u64,
-    /// When its life ends, in milliseconds since 1970.
+    /// When its lifetime ends, in milliseconds since 1970.
     pub expires_ms: u64,
-    /// Silence that ends it, in seconds.
+    /// Seconds without a call after which it is deleted; null: no limit.
     pub idle_s: Option<f64>,
-    /// Cores.
+    /// CPU cores.
     pub cpu: f64,
-    /// Bytes of memory.
+    /// Memory, in bytes.
     pub memory: u64,
-    /// Bytes that it may write to its file system.
+    /// Size of its disk, in bytes.
     pub disk: u64,
-    /// What it may reach.
+    /// What it may connect to.
     pub network: Reaches,
-    /// Who runs commands; null: root, or it does not run.
+    /// The user that runs commands; null: root, or the sandbox is not running.
     pub user: Option<String>,
-    /// Where commands start; null where it does not run.
+    /// The folder in which commands start; null if the sandbox is not running.
     pub workdir: Option<String>,
-    /// Why it could not be made.
+    /// Why it could not be created.
     pub error: Option<Failure>,
-    /// How it ended.
+    /// How the sandbox ended.
     pub ended: Option<String>,
 }
 

@@ -19,17 +19,17 @@ pub(crate) fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(create)).routes(routes!(list)).routes(routes!(get, delete))
 }
 
-/// A checkpoint to take.
+/// The checkpoint to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateCheckpoint {
-    /// To find it by.
+    /// Labels to find the checkpoint by.
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// Keeps the file system of a sandbox as it is now. What runs in it goes on, and is not in the copy.
+/// Creates a checkpoint of the file system of a sandbox. Processes keep running and are not part of the checkpoint.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/checkpoints", tag = "checkpoints", operation_id = "create_checkpoint",
-    params(("id" = String, Path, description = "Of the sandbox"), ("Idempotency-Key" = Option<String>, Header, description = "A name for this request", pattern = "^[A-Za-z0-9._-]{1,64}$")),
+    params(("id" = String, Path, description = "The id of the sandbox"), ("Idempotency-Key" = Option<String>, Header, description = "A unique key of this request, so that it can be repeated", pattern = "^[A-Za-z0-9._-]{1,64}$")),
     request_body = CreateCheckpoint, responses((status = 201, body = CheckpointView)))]
 pub(crate) async fn create(
     Writer(key): Writer,
@@ -51,24 +51,24 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Json(kept)))
 }
 
-/// Which checkpoints.
+/// Filters of the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
-    /// `NAME=VALUE`, or `NAME` for any value; may be repeated: all have to fit.
+    /// A label, as `NAME=VALUE`, or `NAME` for any value. May be repeated: all must match.
     #[serde(default)]
     label: Vec<String>,
 }
 
-/// Checkpoints, newest first.
+/// A list of checkpoints, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CheckpointList {
-    /// They.
+    /// The checkpoints.
     checkpoints: Vec<CheckpointView>,
 }
 
-/// The checkpoints of this key, newest first.
+/// Lists the checkpoints of this key, newest first.
 #[utoipa::path(get, path = "/v1/checkpoints", tag = "checkpoints", operation_id = "list_checkpoints", params(ListQuery),
     responses((status = 200, body = CheckpointList)))]
 pub(crate) async fn list(
@@ -81,9 +81,9 @@ pub(crate) async fn list(
     Ok(Json(CheckpointList { checkpoints: all.filter(fits).collect() }))
 }
 
-/// A checkpoint.
+/// Returns a checkpoint.
 #[utoipa::path(get, path = "/v1/checkpoints/{id}", tag = "checkpoints", operation_id = "get_checkpoint",
-    params(("id" = String, Path, description = "Of the checkpoint")), responses((status = 200, body = CheckpointView)))]
+    params(("id" = String, Path, description = "The id of the checkpoint")), responses((status = 200, body = CheckpointView)))]
 pub(crate) async fn get(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -92,9 +92,9 @@ pub(crate) async fn get(
     Ok(Json(api.registry.find_checkpoint(&key.id, &id).await?.0))
 }
 
-/// Forgets a checkpoint; sandboxes that were made from it keep what they have.
+/// Deletes a checkpoint. Sandboxes created from it are not affected.
 #[utoipa::path(delete, path = "/v1/checkpoints/{id}", tag = "checkpoints", operation_id = "delete_checkpoint",
-    params(("id" = String, Path, description = "Of the checkpoint")), responses((status = 204, description = "It is gone")))]
+    params(("id" = String, Path, description = "The id of the checkpoint")), responses((status = 204, description = "The checkpoint was deleted")))]
 pub(crate) async fn delete(
     Writer(key): Writer,
     State(api): State<Api>,

@@ -44,7 +44,11 @@ fn excerpts(head: Option<u32>, tail: Option<u32>) -> Result<Excerpts, Problem> {
     let default = Excerpts::default();
     let bound = |what: &str, given: Option<u32>, default: u32| match given.unwrap_or(default) {
         bytes if bytes <= EXCERPT_MAX => Ok(bytes),
-        bytes => Err(Problem::invalid(what, bytes, "at most 1048576; `.../output` has all that is kept")),
+        bytes => Err(Problem::invalid(
+            what,
+            bytes,
+            "at most 1048576; `.../output` returns everything that is kept",
+        )),
     };
     Ok(Excerpts {
         head_bytes: bound("head_bytes", head, default.head_bytes)?,
@@ -65,12 +69,12 @@ pub(crate) fn at(api: &Api, owner: &str, id: &str) -> Result<At, Problem> {
 
 /// Runs a command.
 ///
-/// Answers when it has ended or `wait_s` is over; with `Accept: text/event-stream` streams what it prints from the start. It
-/// goes on when the connection is cut.
+/// The response is sent when the command has ended or after `wait_s`; with `Accept: text/event-stream` the output is streamed
+/// from the start. The command keeps running if the connection breaks.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/commands", tag = "commands", operation_id = "run_command",
-    params(("id" = String, Path, description = "Of the sandbox")), request_body = RunCommand,
-    responses((status = 200, description = "It has ended, or its events", content((CommandView = "application/json"), (String = "text/event-stream"))),
-        (status = 202, description = "It runs", body = CommandView)))]
+    params(("id" = String, Path, description = "The id of the sandbox")), request_body = RunCommand,
+    responses((status = 200, description = "The ended command, or a stream of its events", content((CommandView = "application/json"), (String = "text/event-stream"))),
+        (status = 202, description = "The running command", body = CommandView)))]
 pub(crate) async fn create(
     Writer(key): Writer,
     State(api): State<Api>,
@@ -121,8 +125,9 @@ pub(crate) async fn run(
 /// What the agent says of a command, by the name that the client knows.
 pub(crate) fn unknown(call: &Id, error: AgentError) -> Problem {
     match error.reason() {
-        Some(Reason::NotFound) => Problem::not_found("command", &calls::text(call).unwrap_or_default())
-            .hint("it was never started, or its record is gone: records stay for 15 minutes after the end"),
+        Some(Reason::NotFound) => Problem::not_found("command", &calls::text(call).unwrap_or_default()).hint(
+            "it was never started, or its record has expired: records are kept for 15 minutes after the end",
+        ),
         _ => error.into(),
     }
 }
@@ -188,16 +193,16 @@ fn runs(answer: &wire::PollAnswer, stream: Stream) -> Vec<(u64, Bytes)> {
     runs.into_iter().map(|(from, bytes)| (from, bytes.into())).collect()
 }
 
-/// Commands of a sandbox, without what they printed.
+/// The commands of a sandbox, without their output.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CommandList {
-    /// They.
+    /// The commands.
     commands: Vec<CommandView>,
 }
 
-/// The commands that run or are recorded.
+/// Lists the commands that are running or still recorded.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/commands", tag = "commands", operation_id = "list_commands",
-    params(("id" = String, Path, description = "Of the sandbox")), responses((status = 200, body = CommandList)))]
+    params(("id" = String, Path, description = "The id of the sandbox")), responses((status = 200, body = CommandList)))]
 pub(crate) async fn list(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -217,34 +222,35 @@ pub(crate) async fn list(
     Ok(axum::Json(CommandList { commands: commands.collect() }))
 }
 
-/// What to see of a command.
+/// What to return of a command.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LookQuery {
-    /// How long to wait for its end, in seconds; default 0.
+    /// How long to wait for the command to end, in seconds; default 0.
     #[param(minimum = 0, maximum = 600)]
     wait_s: Option<f64>,
-    /// Bytes from the start of each output; default 32768.
+    /// How many bytes to return from the start of each output; default 32768.
     #[param(maximum = 1_048_576)]
     head_bytes: Option<u32>,
-    /// Bytes from the end of each output; default 32768.
+    /// How many bytes to return from the end of each output; default 32768.
     #[param(maximum = 1_048_576)]
     tail_bytes: Option<u32>,
-    /// Of a stream: from this byte of standard output on.
+    /// For a stream: the offset in standard output to start from.
     stdout_from: Option<u64>,
-    /// Of a stream: from this byte of standard error on.
+    /// For a stream: the offset in standard error to start from.
     stderr_from: Option<u64>,
-    /// Of a stream: go on after its end with what it left running; default false.
+    /// For a stream: continue after the end of the command with the output of processes it left running; default false.
     follow: Option<bool>,
 }
 
-/// A command as it stands.
+/// Returns a command.
 ///
-/// With `Accept: text/event-stream`, what it prints, from the offsets of the query or of `Last-Event-ID` (`STDOUT:STDERR`).
+/// With `Accept: text/event-stream` the output is streamed, from the offsets in the query or in `Last-Event-ID`
+/// (`STDOUT:STDERR`).
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/commands/{command}", tag = "commands", operation_id = "get_command",
-    params(("id" = String, Path, description = "Of the sandbox"), ("command" = String, Path, description = "Of the command"), LookQuery),
-    responses((status = 200, description = "The command, or its events", content((CommandView = "application/json"), (String = "text/event-stream")))))]
+    params(("id" = String, Path, description = "The id of the sandbox"), ("command" = String, Path, description = "The id of the command"), LookQuery),
+    responses((status = 200, description = "The command, or a stream of its events", content((CommandView = "application/json"), (String = "text/event-stream")))))]
 pub(crate) async fn get(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -268,7 +274,7 @@ pub(crate) async fn get(
     Ok(axum::Json(view).into_response())
 }
 
-/// Which output.
+/// One of the two outputs of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OutputStream {
@@ -279,23 +285,23 @@ pub(crate) enum OutputStream {
     Stderr,
 }
 
-/// Which bytes.
+/// The part of the output to return.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OutputQuery {
-    /// Which output; default `stdout`.
+    /// The output to return; default `stdout`.
     stream: Option<OutputStream>,
-    /// The first byte; default 0.
+    /// The offset of the first byte; default 0.
     from: Option<u64>,
 }
 
-/// What a command has printed up to now, as bytes.
+/// Returns the output of a command so far, as raw bytes.
 ///
-/// Bytes that are no longer kept are left out; the header `Espalier-Gap: FROM-TO` names them where they are known at the start.
-/// `Espalier-End` is the offset behind the last byte: an answer that has fewer has left some out.
+/// Bytes that are no longer kept are left out; the header `Espalier-Gap: FROM-TO` gives their range if it is known at the start.
+/// `Espalier-End` is the offset after the last byte: if the body is shorter, bytes were left out.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/commands/{command}/output", tag = "commands", operation_id = "command_output",
-    params(("id" = String, Path, description = "Of the sandbox"), ("command" = String, Path, description = "Of the command"), OutputQuery),
+    params(("id" = String, Path, description = "The id of the sandbox"), ("command" = String, Path, description = "The id of the command"), OutputQuery),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream")))]
 pub(crate) async fn output(
     Reader(key): Reader,
@@ -359,36 +365,36 @@ pub(crate) async fn output(
     Ok(response)
 }
 
-/// Where input stands.
+/// The position of the input.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InputQuery {
-    /// Of the first byte in all input of the command.
+    /// The offset of the first byte in the whole input of the command.
     offset: u64,
-    /// Nothing follows; default false.
+    /// Close standard input after these bytes; default false.
     end: Option<bool>,
-    /// How long to wait until all is taken, in seconds; default 60.
+    /// How long to wait until all bytes are accepted, in seconds; default 60.
     #[param(minimum = 0, maximum = 600)]
     wait_s: Option<f64>,
 }
 
-/// What became of input.
+/// How much of the input was accepted.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InputTaken {
-    /// All bytes below it were taken.
+    /// The offset up to which all bytes were accepted.
     taken: u64,
-    /// The command reads no more; what was not taken never will be.
+    /// Whether the command has closed its standard input; further bytes are never accepted.
     closed: bool,
 }
 
-/// Bytes for a command's standard input.
+/// Writes to the standard input of a command.
 ///
-/// Answers when all are taken, or `wait_s` is over; what was not taken by then waits for the command further on. What was taken before
-/// is skipped, so the same bytes may be sent again.
+/// The response is sent when all bytes are accepted, or after `wait_s`; the rest stays queued for the command. Bytes that were
+/// accepted before are skipped, so a request can safely be repeated.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/commands/{command}/input", tag = "commands", operation_id = "command_input",
-    params(("id" = String, Path, description = "Of the sandbox"), ("command" = String, Path, description = "Of the command"), InputQuery,
-        ("Espalier-Call" = Option<String>, Header, description = "`SESSION.EPOCH.COUNTER; floor=N`")),
+    params(("id" = String, Path, description = "The id of the sandbox"), ("command" = String, Path, description = "The id of the command"), InputQuery,
+        ("Espalier-Call" = Option<String>, Header, description = "The id of the call, as `SESSION.EPOCH.COUNTER; floor=N`")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, body = InputTaken)))]
 pub(crate) async fn input(
@@ -412,17 +418,17 @@ pub(crate) async fn input(
     Ok(axum::Json(InputTaken { taken: taken.taken, closed: taken.closed }))
 }
 
-/// Who got it.
+/// The result of sending a signal.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SignalSent {
-    /// Processes.
+    /// How many processes received the signal.
     reached: u32,
 }
 
-/// Sends a signal.
+/// Sends a signal to a command.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/commands/{command}/signal", tag = "commands", operation_id = "signal_command",
-    params(("id" = String, Path, description = "Of the sandbox"), ("command" = String, Path, description = "Of the command"),
-        ("Espalier-Call" = Option<String>, Header, description = "`SESSION.EPOCH.COUNTER; floor=N`")),
+    params(("id" = String, Path, description = "The id of the sandbox"), ("command" = String, Path, description = "The id of the command"),
+        ("Espalier-Call" = Option<String>, Header, description = "The id of the call, as `SESSION.EPOCH.COUNTER; floor=N`")),
     request_body = SendSignal, responses((status = 200, body = SignalSent)))]
 pub(crate) async fn signal(
     Writer(key): Writer,
@@ -438,10 +444,10 @@ pub(crate) async fn signal(
     Ok(axum::Json(SignalSent { reached: sent.reached }))
 }
 
-/// Changes the size of a command's terminal.
+/// Resizes the terminal of a command.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/commands/{command}/resize", tag = "commands", operation_id = "resize_command",
-    params(("id" = String, Path, description = "Of the sandbox"), ("command" = String, Path, description = "Of the command")),
-    request_body = Terminal, responses((status = 204, description = "It has that size")))]
+    params(("id" = String, Path, description = "The id of the sandbox"), ("command" = String, Path, description = "The id of the command")),
+    request_body = Terminal, responses((status = 204, description = "The terminal was resized")))]
 pub(crate) async fn resize(
     Writer(key): Writer,
     State(api): State<Api>,
@@ -454,10 +460,10 @@ pub(crate) async fn resize(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Forgets a command: kills what runs of it, and drops its record. Its id is used up.
+/// Deletes a command: kills its processes and removes its record. Its id cannot be used again.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/commands/{command}", tag = "commands", operation_id = "delete_command",
-    params(("id" = String, Path, description = "Of the sandbox"), ("command" = String, Path, description = "Of the command")),
-    responses((status = 204, description = "It is gone")))]
+    params(("id" = String, Path, description = "The id of the sandbox"), ("command" = String, Path, description = "The id of the command")),
+    responses((status = 204, description = "The command was deleted")))]
 pub(crate) async fn delete(
     Writer(key): Writer,
     State(api): State<Api>,

@@ -74,7 +74,7 @@ fn mode_of(text: Option<&str>) -> Result<Option<u32>, Problem> {
     mode.map(Some).ok_or_else(|| Problem::invalid("mode", crate::http::shown(text), "octal, `0` to `7777`"))
 }
 
-/// What stands at a path.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -90,35 +90,35 @@ pub(crate) enum Kind {
     Socket,
     /// A device.
     Device,
-    /// Something else.
+    /// Any other type.
     Other,
 }
 
-/// A file, folder or link.
+/// The attributes of a file, folder or link.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Stat)]
 pub(crate) struct StatView {
-    /// Its path; bytes that are no UTF-8 are replaced.
+    /// The path. Invalid UTF-8 is replaced.
     pub(crate) path: String,
-    /// The same as bytes (base64), where they are no UTF-8.
+    /// The path as base64, if it is not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     path_base64: Option<String>,
-    /// What it is.
+    /// The type of the entry.
     pub(crate) kind: Kind,
-    /// Permission bits, octal.
+    /// Permission bits, in octal.
     mode: String,
-    /// Owner.
+    /// User id of the owner.
     user_id: u32,
-    /// Group.
+    /// Group id.
     group_id: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
-    /// Changed, in milliseconds since 1970.
+    /// When it was last modified, in milliseconds since 1970.
     pub(crate) modified_ms: i64,
-    /// Where a link points.
+    /// The target of a link.
     target: Option<String>,
-    /// Why it, or what is in it, could not be looked at.
+    /// Why the entry or its content could not be read.
     error: Option<String>,
 }
 
@@ -152,12 +152,12 @@ impl StatView {
     }
 }
 
-/// Which file.
+/// The file to read.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PathQuery {
-    /// Absolute, or from the folder in which commands start.
+    /// A path, absolute or relative to the folder in which commands start.
     #[serde(rename = "path")]
     #[param(rename = "path", min_length = 1)]
     _path: String,
@@ -190,13 +190,13 @@ fn range(headers: &HeaderMap, size: u64, etag: &str) -> Result<Option<(u64, u64)
     Ok(Some((from, to)))
 }
 
-/// A file's bytes.
+/// Returns the content of a file.
 ///
-/// One range at a time; `ETag` changes when the file may have. `HEAD` is answered too.
+/// A `Range` with one range is supported. The `ETag` changes whenever the file may have changed. `HEAD` works too.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/files", tag = "files", operation_id = "read_file",
-    params(("id" = String, Path, description = "Of the sandbox"), PathQuery, ("Range" = Option<String>, Header, description = "`bytes=FIRST-LAST`"),
-        ("If-Match" = Option<String>, Header, description = "Refuse, unless the file is still this one"),
-        ("If-Range" = Option<String>, Header, description = "The whole file, unless it is still this one")),
+    params(("id" = String, Path, description = "The id of the sandbox"), PathQuery, ("Range" = Option<String>, Header, description = "The range to return, as `bytes=FIRST-LAST`"),
+        ("If-Match" = Option<String>, Header, description = "An `ETag`: fail if the file has changed"),
+        ("If-Range" = Option<String>, Header, description = "An `ETag`: ignore `Range` if the file has changed")),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = 206, body = Vec<u8>, content_type = "application/octet-stream")))]
 pub(crate) async fn get(
     Reader(key): Reader,
@@ -211,8 +211,8 @@ pub(crate) async fn get(
     let stat = sandbox.agent.stat(path.clone(), true).await?;
     if stat.kind() != FileKind::File {
         let shown = String::from_utf8_lossy(&path).into_owned();
-        return Err(Problem::new(Code::Conflict, format!("{shown} is no file"))
-            .hint("list a folder with `GET /v1/sandboxes/{id}/folders`"));
+        return Err(Problem::new(Code::Conflict, format!("{shown} is not a file"))
+            .hint("list a directory with `GET /v1/sandboxes/{id}/folders`"));
     }
     let etag = etag(&stat);
     if header_text(headers, header::IF_MATCH.as_str()).is_some_and(|known| known != "*" && known != etag) {
@@ -223,8 +223,8 @@ pub(crate) async fn get(
     let (is_head, most) = (request.method() == http::Method::HEAD, api.settings.file_bytes_max);
     // Holes are sent as zeros: a file says a size, and need not have the bytes.
     if !is_head && to - from > most {
-        let detail = format!("{} bytes, and at most {most} are sent in one answer", to - from);
-        return Err(Problem::new(Code::PayloadTooLarge, detail).hint("ask for parts of it with `Range`"));
+        let detail = format!("{} bytes; one response carries at most {most}", to - from);
+        return Err(Problem::new(Code::PayloadTooLarge, detail).hint("request parts of it with `Range`"));
     }
     let body = if is_head || from == to {
         Body::empty()
@@ -291,24 +291,25 @@ pub(super) fn part_of(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WriteQuery {
-    /// Absolute, or from the folder in which commands start.
+    /// A path, absolute or relative to the folder in which commands start.
     #[serde(rename = "path")]
     #[param(rename = "path", min_length = 1)]
     _path: String,
-    /// Permission bits, octal; default those of the file that is replaced, else 0644.
+    /// Permission bits, in octal; default those of the file that is replaced, otherwise 0644.
     #[param(pattern = "^[0-7]{1,4}$")]
     mode: Option<String>,
-    /// As in the sandbox's `/etc/passwd`, `USER` or `USER:GROUP`; default the owner of the file that is replaced, else the sandbox's user.
+    /// The owner, `USER` or `USER:GROUP` of the sandbox's `/etc/passwd`; default the owner of the file that is replaced,
+    /// otherwise the user of the sandbox.
     owner: Option<String>,
-    /// Make missing folders; default true.
+    /// Create missing parent folders; default true.
     parents: Option<bool>,
-    /// Refuse where the file exists; default false.
+    /// Fail if the file exists; default false.
     create_new: Option<bool>,
 }
 
-/// Replaces a file as a whole: whoever reads it sees the old one or the new one.
+/// Writes a file atomically: readers see either the old or the new content.
 #[utoipa::path(put, path = "/v1/sandboxes/{id}/files", tag = "files", operation_id = "write_file",
-    params(("id" = String, Path, description = "Of the sandbox"), WriteQuery, ("Espalier-Call" = Option<String>, Header, description = "`SESSION.EPOCH.COUNTER; floor=N`")),
+    params(("id" = String, Path, description = "The id of the sandbox"), WriteQuery, ("Espalier-Call" = Option<String>, Header, description = "The id of the call, as `SESSION.EPOCH.COUNTER; floor=N`")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 201, body = StatView)))]
 pub(crate) async fn put(
     Writer(key): Writer,
@@ -350,7 +351,7 @@ async fn spool(api: &Api, headers: &HeaderMap, request: Request) -> Result<(Sour
     within(headers, most)?;
     let failed = |error: std::io::Error| {
         tracing::error!(%error, "a body could not be kept");
-        Problem::new(Code::Unavailable, "the service has no place for the body").retry_after(5)
+        Problem::new(Code::Unavailable, "the service has no space for the body").retry_after(5)
     };
     // Where this key has no more memory for bodies, it goes to a file at once.
     let mut share = body_share(api, request.extensions());
@@ -359,7 +360,7 @@ async fn spool(api: &Api, headers: &HeaderMap, request: Request) -> Result<(Sour
     let mut file: Option<(tokio::fs::File, tempfile::NamedTempFile)> = None;
     let within = api.settings.body_max;
     while let Some(chunk) = tokio::time::timeout(within, stream.next()).await.map_err(|_| late(api))? {
-        let chunk = chunk.map_err(|_| Problem::new(Code::Malformed, "the body did not arrive whole"))?;
+        let chunk = chunk.map_err(|_| Problem::new(Code::Malformed, "the body was cut off"))?;
         length = length.saturating_add(chunk.len() as u64);
         if length > most {
             return Err(too_large(most));
@@ -392,26 +393,26 @@ async fn spool(api: &Api, headers: &HeaderMap, request: Request) -> Result<(Sour
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RemoveQuery {
-    /// Absolute, or from the folder in which commands start.
+    /// A path, absolute or relative to the folder in which commands start.
     #[serde(rename = "path")]
     #[param(rename = "path", min_length = 1)]
     _path: String,
-    /// A folder with all in it; default false.
+    /// Remove a folder with everything in it; default false.
     recursive: Option<bool>,
-    /// It is fine if there is nothing; default false.
+    /// Do not fail if the path does not exist; default false.
     missing_ok: Option<bool>,
 }
 
-/// How much went.
+/// The result of removing.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Removed {
-    /// Entries.
+    /// Number of removed entries.
     removed: u64,
 }
 
 /// Removes a file or a folder.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/files", tag = "files", operation_id = "remove_file",
-    params(("id" = String, Path, description = "Of the sandbox"), RemoveQuery, ("Espalier-Call" = Option<String>, Header, description = "`SESSION.EPOCH.COUNTER; floor=N`")),
+    params(("id" = String, Path, description = "The id of the sandbox"), RemoveQuery, ("Espalier-Call" = Option<String>, Header, description = "The id of the call, as `SESSION.EPOCH.COUNTER; floor=N`")),
     responses((status = 200, body = Removed)))]
 pub(crate) async fn delete(
     Writer(key): Writer,
@@ -429,22 +430,22 @@ pub(crate) async fn delete(
     Ok(axum::Json(Removed { removed }))
 }
 
-/// Which entry.
+/// The entry to look at.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StatQuery {
-    /// Absolute, or from the folder in which commands start.
+    /// A path, absolute or relative to the folder in which commands start.
     #[serde(rename = "path")]
     #[param(rename = "path", min_length = 1)]
     _path: String,
-    /// What a link points to; default true.
+    /// Follow a symbolic link; default true.
     follow: Option<bool>,
 }
 
-/// What stands at a path.
+/// Returns the attributes of a file, folder or link.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/stat", tag = "files", operation_id = "stat",
-    params(("id" = String, Path, description = "Of the sandbox"), StatQuery), responses((status = 200, body = StatView)))]
+    params(("id" = String, Path, description = "The id of the sandbox"), StatQuery), responses((status = 200, body = StatView)))]
 pub(crate) async fn stat(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -458,30 +459,30 @@ pub(crate) async fn stat(
     Ok(axum::Json(StatView::of(&path, &stat)))
 }
 
-/// Which folder.
+/// The folder to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FolderQuery {
-    /// Absolute, or from the folder in which commands start.
+    /// A path, absolute or relative to the folder in which commands start.
     #[serde(rename = "path")]
     #[param(rename = "path", min_length = 1)]
     _path: String,
-    /// How many folders down; default 1.
+    /// How many levels to list; default 1.
     #[param(minimum = 1, maximum = 64)]
     depth: Option<u32>,
 }
 
-/// What a folder holds.
+/// The content of a folder.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Folder {
-    /// With paths from the folder.
+    /// The entries, with paths relative to the folder.
     pub(crate) entries: Vec<StatView>,
 }
 
-/// What stands in a folder; at most 100,000 entries, more is an error.
+/// Lists a folder; more than 100,000 entries are an error.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/folders", tag = "files", operation_id = "list_folder",
-    params(("id" = String, Path, description = "Of the sandbox"), FolderQuery), responses((status = 200, body = Folder)))]
+    params(("id" = String, Path, description = "The id of the sandbox"), FolderQuery), responses((status = 200, body = Folder)))]
 pub(crate) async fn list(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -509,27 +510,27 @@ pub(crate) async fn entries(agent: &Agent, path: Vec<u8>, depth: u32) -> Result<
     Ok(entries.collect())
 }
 
-/// A folder to make.
+/// The folder to create.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MakeQuery {
-    /// Absolute, or from the folder in which commands start.
+    /// A path, absolute or relative to the folder in which commands start.
     #[serde(rename = "path")]
     #[param(rename = "path", min_length = 1)]
     _path: String,
-    /// Permission bits, octal; default 0755.
+    /// Permission bits, in octal; default 0755.
     #[param(pattern = "^[0-7]{1,4}$")]
     mode: Option<String>,
-    /// `USER` or `USER:GROUP`; default the sandbox's user.
+    /// The owner, `USER` or `USER:GROUP`; default the user of the sandbox.
     owner: Option<String>,
-    /// Make those above it too, and be content with one that is there; default true.
+    /// Create missing parent folders, and do not fail if the folder exists; default true.
     parents: Option<bool>,
 }
 
-/// Makes a folder.
+/// Creates a folder.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/folders", tag = "files", operation_id = "make_folder",
-    params(("id" = String, Path, description = "Of the sandbox"), MakeQuery, ("Espalier-Call" = Option<String>, Header, description = "`SESSION.EPOCH.COUNTER; floor=N`")),
+    params(("id" = String, Path, description = "The id of the sandbox"), MakeQuery, ("Espalier-Call" = Option<String>, Header, description = "The id of the call, as `SESSION.EPOCH.COUNTER; floor=N`")),
     responses((status = 201, body = StatView)))]
 pub(crate) async fn make(
     Writer(key): Writer,
@@ -554,25 +555,25 @@ pub(crate) async fn make(
     Ok((StatusCode::CREATED, axum::Json(StatView::of(&path, &stat))))
 }
 
-/// What to move where.
+/// The entry to move and its new path.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Move {
-    /// Absolute, or from the folder in which commands start.
+    /// A path, absolute or relative to the folder in which commands start.
     #[schema(min_length = 1)]
     from: String,
-    /// The same.
+    /// The new path, absolute or relative to the folder in which commands start.
     #[schema(min_length = 1)]
     to: String,
-    /// Replace what is there; default false.
+    /// Replace an existing entry; default false.
     #[serde(default)]
     replace: Option<bool>,
 }
 
 /// Moves a file or folder.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/move", tag = "files", operation_id = "move_file",
-    params(("id" = String, Path, description = "Of the sandbox"), ("Espalier-Call" = Option<String>, Header, description = "`SESSION.EPOCH.COUNTER; floor=N`")),
-    request_body = Move, responses((status = 204, description = "It is there")))]
+    params(("id" = String, Path, description = "The id of the sandbox"), ("Espalier-Call" = Option<String>, Header, description = "The id of the call, as `SESSION.EPOCH.COUNTER; floor=N`")),
+    request_body = Move, responses((status = 204, description = "The entry was moved")))]
 pub(crate) async fn move_to(
     Writer(key): Writer,
     State(api): State<Api>,

@@ -56,7 +56,7 @@ fn find(api: &Api, owner: &str, id: &str) -> Result<Arc<Entry>, Problem> {
 }
 
 fn not_ready(id: &str) -> Problem {
-    Problem::new(Code::NotReady, format!("sandbox {id} is still being made")).hint("wait for it again")
+    Problem::new(Code::NotReady, format!("sandbox {id} is still being created")).hint("wait for it again")
 }
 
 /// The sandbox of a request, which waits until it is made, at most so long.
@@ -69,7 +69,7 @@ async fn at(api: &Api, owner: &str, id: &str, within: Duration) -> Result<At, Pr
     }
 }
 
-/// Makes a sandbox; answers at once.
+/// Creates a sandbox. The response is sent immediately.
 #[utoipa::path(post, path = "/sandboxes", tag = "orchard", operation_id = "orchard_create_sandbox", request_body = CreateSandbox,
     responses((status = 200, body = Sandbox)))]
 pub(crate) async fn create(
@@ -105,8 +105,7 @@ pub(crate) async fn create(
     };
     let mut told = seen(&entry).asked(ready_within);
     if closed && !body.is_closed() {
-        told =
-            told.without("it reaches nothing but itself: the service was started without `--open-network`");
+        told = told.without("it has no network: the service was started without `--open-network`");
     }
     Ok(axum::Json(told))
 }
@@ -115,7 +114,7 @@ fn seen(entry: &Arc<Entry>) -> Sandbox {
     Sandbox::of(entry.view())
 }
 
-/// The sandboxes of this key, newest first.
+/// Lists the sandboxes of this key, newest first.
 #[utoipa::path(get, path = "/sandboxes", tag = "orchard", operation_id = "orchard_list_sandboxes", responses((status = 200, body = Sandboxes)))]
 pub(crate) async fn list(
     Reader(key): Reader,
@@ -126,9 +125,9 @@ pub(crate) async fn list(
     Ok(axum::Json(Sandboxes { sandboxes: there.collect() }))
 }
 
-/// A sandbox.
+/// Returns a sandbox.
 #[utoipa::path(get, path = "/sandboxes/{id}", tag = "orchard", operation_id = "orchard_get_sandbox",
-    params(("id" = String, Path, description = "Of the sandbox")), responses((status = 200, body = Sandbox)))]
+    params(("id" = String, Path, description = "The id of the sandbox")), responses((status = 200, body = Sandbox)))]
 pub(crate) async fn get(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -137,9 +136,9 @@ pub(crate) async fn get(
     Ok(axum::Json(seen(&find(&api, &key.id, &id)?)))
 }
 
-/// Ends a sandbox. One that is not there is ended already.
+/// Deletes a sandbox. A sandbox that does not exist counts as deleted.
 #[utoipa::path(delete, path = "/sandboxes/{id}", tag = "orchard", operation_id = "orchard_delete_sandbox",
-    params(("id" = String, Path, description = "Of the sandbox")), responses((status = 200, body = Deleted)))]
+    params(("id" = String, Path, description = "The id of the sandbox")), responses((status = 200, body = Deleted)))]
 pub(crate) async fn delete(
     Writer(key): Writer,
     State(api): State<Api>,
@@ -153,9 +152,9 @@ pub(crate) async fn delete(
     Ok(axum::Json(Deleted { sandbox_id: id, status: "deleted" }))
 }
 
-/// Waits until it runs or could not be made, for 3600 s at most.
+/// Waits until a sandbox is ready or could not be created, at most 3600 s.
 #[utoipa::path(get, path = "/sandboxes/{id}/wait", tag = "orchard", operation_id = "orchard_wait_for_sandbox",
-    params(("id" = String, Path, description = "Of the sandbox"), TimeoutQuery), responses((status = 200, body = Sandbox)))]
+    params(("id" = String, Path, description = "The id of the sandbox"), TimeoutQuery), responses((status = 200, body = Sandbox)))]
 pub(crate) async fn wait(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -171,9 +170,9 @@ pub(crate) async fn wait(
     }
 }
 
-/// Says that a sandbox is still needed. From the first one on, 180 s of silence end it.
+/// Sends a heartbeat: the sandbox is still needed. After the first heartbeat, 180 s without one end the sandbox.
 #[utoipa::path(post, path = "/sandboxes/{id}/heartbeat", tag = "orchard", operation_id = "orchard_heartbeat",
-    params(("id" = String, Path, description = "Of the sandbox")), responses((status = 200, body = Heartbeat)))]
+    params(("id" = String, Path, description = "The id of the sandbox")), responses((status = 200, body = Heartbeat)))]
 pub(crate) async fn heartbeat(
     Writer(key): Writer,
     State(api): State<Api>,

@@ -57,7 +57,7 @@ async fn connect(agent: &Agent, port: u16, busy: Busy) -> Result<Carried, Proble
     let forward = agent.forward(port, "").await.map_err(|error| match &error {
         AgentError::Refused { reason: Reason::NotFound | Reason::Io, message, .. } => {
             Problem::new(Code::NoListener, format!("port {port}: {message}"))
-                .hint("start what listens there, on 127.0.0.1; a network of `none` has not even that")
+                .hint("start a server on 127.0.0.1 inside the sandbox; with the network `none` there is no loopback either")
         }
         _ => error.into(),
     })?;
@@ -73,7 +73,7 @@ async fn connect(agent: &Agent, port: u16, busy: Busy) -> Result<Carried, Proble
         tokio::select! {
             carried = forward.carry(theirs) => {
                 if let Err(error) = carried {
-                    tracing::debug!(port, %error, "a connection to a port was cut");
+                    tracing::debug!(port, %error, "a connection to a port was closed");
                 }
             }
             () = left => {}
@@ -194,10 +194,10 @@ async fn pass_on(
         let (Some(client), Some(said)) = (client, said.filter(|said| names_one_of(said, asked.as_ref())))
         else {
             let detail = format!(
-                "what listens on port {port} changes to a protocol that was not asked for (status 101)"
+                "the server on port {port} switched to a protocol that was not requested (status 101)"
             );
             return Err(Problem::new(Code::NoListener, detail)
-                .hint("ask for one by `Connection: upgrade` and `Upgrade`, over HTTP/1.1"));
+                .hint("request one with `Connection: upgrade` and `Upgrade`, over HTTP/1.1"));
         };
         let inside = hyper::upgrade::on(&mut answer);
         // Ends with either side.
@@ -264,13 +264,13 @@ fn value(text: &str) -> HeaderValue {
 }
 
 fn bad(port: u16, error: &hyper::Error) -> Problem {
-    Problem::new(Code::NoListener, format!("what listens on port {port} speaks no HTTP: {error}"))
+    Problem::new(Code::NoListener, format!("the server on port {port} does not speak HTTP: {error}"))
         .hint("other protocols go through `/v1/sandboxes/{id}/tunnels/{port}`")
 }
 
-/// Bytes to and from a port inside, in binary messages of a WebSocket.
+/// Connects to a port inside the sandbox. The bytes are sent as binary messages of a WebSocket.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/tunnels/{port}", tag = "ports", operation_id = "tunnel",
-    params(("id" = String, Path, description = "Of the sandbox"), ("port" = u16, Path, description = "On its 127.0.0.1", minimum = 1)),
+    params(("id" = String, Path, description = "The id of the sandbox"), ("port" = u16, Path, description = "A port on 127.0.0.1 inside the sandbox", minimum = 1)),
     responses((status = 101, description = "A WebSocket")))]
 pub(crate) async fn tunnel(
     Writer(key): Writer,

@@ -34,13 +34,13 @@ pub(crate) fn router() -> OpenApiRouter<Api> {
 /// Longest wait of one request.
 pub(crate) const WAIT_MAX_S: f64 = 600.0;
 
-/// A number of bytes.
+/// A size in bytes.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a number of bytes, or a text such as `512MiB`")]
+#[serde(untagged, expecting = "expected a number of bytes, or a string such as `512MiB`")]
 pub(crate) enum Size {
-    /// As a number.
+    /// A number of bytes.
     Bytes(u64),
-    /// As `512MiB`, `2GiB`, `65536`.
+    /// A size such as `512MiB`, `2GiB` or `65536`.
     Text(String),
 }
 
@@ -56,86 +56,87 @@ impl Size {
     }
 }
 
-/// What is put into a file.
+/// The content of a file.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a text, or an object with `text` or `base64` and `mode`")]
+#[serde(untagged, expecting = "expected a string, or an object with `text` or `base64` and `mode`")]
 pub(crate) enum FileText {
-    /// Its text; mode 0644.
+    /// Text, with mode 0644.
     Text(String),
-    /// Its text with a mode.
+    /// Text with a mode.
     Full(FileWithMode),
 }
 
-/// A text with permission bits.
+/// Text with permission bits.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileWithMode {
     /// The text.
     text: String,
-    /// Permission bits, octal, like `755`.
+    /// Permission bits in octal, such as `755`.
     mode: String,
 }
 
-/// One text or several.
+/// One string or several.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a text, or a list of texts")]
+#[serde(untagged, expecting = "expected a string, or a list of strings")]
 pub(crate) enum Texts {
-    /// One.
+    /// One string.
     One(String),
-    /// Several, in order.
+    /// Several strings, in order.
     Several(Vec<String>),
 }
 
-/// A sandbox to make. What is left out is as `espalier sandbox create` has it.
+/// The sandbox to create. The defaults are those of `espalier sandbox create`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateSandbox {
-    /// `host`, the name of an image, `oci:FOLDER`, `oci-archive:FILE`; default `host`.
+    /// The image: `host`, the name of an image, `oci:FOLDER` or `oci-archive:FILE`; default `host`.
     #[schema(max_length = 4096)]
     image: Option<String>,
-    /// A checkpoint to start from, in place of an image: with its sandbox's bounds where these are left out.
+    /// The id of a checkpoint to start from instead of an image. Limits that are left out are those of the sandbox it was taken
+    /// of.
     checkpoint: Option<String>,
-    /// Cores; default 1.
+    /// CPU cores; default 1.
     #[schema(minimum = 0.01, maximum = 1024)]
     cpu: Option<f64>,
-    /// Memory of everything in it, 16MiB to 16384GiB; default 2GiB.
+    /// Memory of the whole sandbox, 16MiB to 16384GiB; default 2GiB.
     memory: Option<Size>,
-    /// Bytes that it may write to its file system, 1MiB to 1048576GiB; default 4GiB.
+    /// Size of the disk, 1MiB to 1048576GiB; default 4GiB.
     disk: Option<Size>,
-    /// Files that it may make; default 500000.
+    /// Maximum number of files it may create; default 500000.
     #[schema(minimum = 64, maximum = 4_294_967_296_i64)]
     files_max: Option<u64>,
-    /// Processes and threads at once; default 512.
+    /// Maximum number of processes and threads; default 512.
     #[schema(minimum = 8, maximum = 4_194_304)]
     processes_max: Option<u32>,
-    /// What it may reach; default nothing.
+    /// What it may connect to; default nothing.
     network: Option<Reaches>,
-    /// Added to the image's environment.
+    /// Variables added to the environment of the image.
     env: Option<BTreeMap<String, String>>,
-    /// Files to put into it, by absolute path, before `setup`.
+    /// Files to write before `setup`, by absolute path.
     files: Option<BTreeMap<String, FileText>>,
-    /// Shell text that is run once, as the sandbox's root in `workdir`; it has to end with 0.
+    /// Shell text to run once in `workdir`, as root of the sandbox; its exit code must be 0.
     setup: Option<Texts>,
-    /// Who runs commands; default the image's user.
+    /// The user that runs commands; default the user of the image.
     #[schema(max_length = 256)]
     user: Option<String>,
-    /// Where commands start; default the image's folder.
+    /// The folder in which commands start; default the working directory of the image.
     #[schema(max_length = 4096)]
     workdir: Option<String>,
-    /// Whether what the image starts by itself is run in the background; default false.
+    /// Whether to run the entrypoint of the image in the background; default false.
     entrypoint: Option<bool>,
-    /// To find it by.
+    /// Labels to find the sandbox by.
     labels: Option<BTreeMap<String, String>>,
-    /// For people.
+    /// A name for display.
     #[schema(pattern = "^[A-Za-z0-9._-]{1,64}$")]
     name: Option<String>,
-    /// Its life, in seconds; default 7200.
+    /// Lifetime in seconds; default 7200.
     #[schema(exclusive_minimum = 0, maximum = 604_800)]
     lifetime_s: Option<f64>,
-    /// Silence that ends it, in seconds: no call of a client is under way or comes. Default none.
+    /// Seconds without a call of a client after which the sandbox is deleted; default no limit.
     #[schema(minimum = 1, maximum = 604_800)]
     idle_s: Option<f64>,
-    /// Refuse, unless these are promised (`espalier doctor` lists what can be).
+    /// Promises that must hold, otherwise the request fails; `espalier doctor` lists the promises of the machine.
     require: Option<Vec<String>>,
 }
 
@@ -144,46 +145,46 @@ pub(crate) struct CreateSandbox {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateQuery {
-    /// How long to wait until it runs, in seconds; default 60.
+    /// How long to wait until the sandbox is running, in seconds; default 60.
     #[param(minimum = 0, maximum = 600)]
     wait_s: Option<f64>,
 }
 
-/// Which sandboxes.
+/// Filters of the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
-    /// `NAME=VALUE`, or `NAME` for any value; may be repeated: all have to fit.
+    /// A label, as `NAME=VALUE`, or `NAME` for any value. May be repeated: all must match.
     #[serde(default)]
     label: Vec<String>,
-    /// In this state.
+    /// Only sandboxes in this state.
     state: Option<SandboxState>,
-    /// Of this name.
+    /// Only sandboxes with this name.
     name: Option<String>,
-    /// How many at most; default 100.
+    /// Maximum number of sandboxes on a page; default 100.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// Only what comes after this one: `next` of the page before.
+    /// Start after this place: `next` of the previous page.
     after: Option<String>,
 }
 
 /// A page of sandboxes, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SandboxList {
-    /// They.
+    /// Sandboxes on this page.
     sandboxes: Vec<SandboxView>,
-    /// `after` of the next page; null: there is none.
+    /// The value of `after` for the next page; null: this is the last page.
     next: Option<String>,
 }
 
-/// What to wait for.
+/// The state to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Awaited {
-    /// It runs, or never will.
+    /// The sandbox is running, or could not be created.
     Running,
-    /// It is over.
+    /// The sandbox has ended.
     Ended,
 }
 
@@ -192,48 +193,48 @@ pub(crate) enum Awaited {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WaitQuery {
-    /// Default `running`.
+    /// The state to wait for; default `running`.
     state: Option<Awaited>,
-    /// In seconds; default 60.
+    /// How long to wait, in seconds; default 60.
     #[param(minimum = 0, maximum = 600)]
     timeout_s: Option<f64>,
 }
 
-/// What changes; what is left out stays.
+/// The fields to change; fields that are left out stay as they are.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeSandbox {
-    /// In place of all that it has.
+    /// The new labels, which replace all current ones.
     labels: Option<BTreeMap<String, String>>,
-    /// Its life from now on, in seconds.
+    /// The new lifetime from now on, in seconds.
     #[schema(exclusive_minimum = 0, maximum = 604_800)]
     lifetime_s: Option<f64>,
-    /// Silence that ends it, in seconds.
+    /// Seconds without a call of a client after which the sandbox is deleted.
     #[schema(minimum = 1, maximum = 604_800)]
     idle_s: Option<f64>,
 }
 
-/// Forks to make.
+/// The forks to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForkSandbox {
-    /// How many; default 1.
+    /// Number of forks; default 1.
     #[schema(minimum = 1, maximum = 64)]
     count: Option<usize>,
-    /// Of each; default those of the sandbox.
+    /// Labels of each fork; default those of the sandbox.
     labels: Option<BTreeMap<String, String>>,
-    /// Life of each, in seconds; default 7200.
+    /// Lifetime of each fork in seconds; default 7200.
     #[schema(exclusive_minimum = 0, maximum = 604_800)]
     lifetime_s: Option<f64>,
-    /// Silence that ends each, in seconds; default that of the sandbox.
+    /// Seconds without a call of a client after which a fork is deleted; default as for the sandbox.
     #[schema(minimum = 1, maximum = 604_800)]
     idle_s: Option<f64>,
 }
 
-/// Sandboxes that go on from the file system of another.
+/// The forks of a sandbox.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Forks {
-    /// They.
+    /// The new sandboxes.
     sandboxes: Vec<SandboxView>,
 }
 
@@ -344,14 +345,14 @@ impl CreateSandbox {
     }
 }
 
-/// Makes a sandbox.
+/// Creates a sandbox.
 ///
-/// With the header `Idempotency-Key` the same request again gives the same sandbox, also after a restart of the service.
-/// The sandbox is made whatever becomes of the connection.
+/// With the header `Idempotency-Key`, a repeated request returns the same sandbox, even after a restart of the service. The
+/// sandbox is created even if the connection breaks.
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "create_sandbox",
-    params(CreateQuery, ("Idempotency-Key" = Option<String>, Header, description = "A name for this request", pattern = "^[A-Za-z0-9._-]{1,64}$")),
+    params(CreateQuery, ("Idempotency-Key" = Option<String>, Header, description = "A unique key of this request, so that it can be repeated", pattern = "^[A-Za-z0-9._-]{1,64}$")),
     request_body = CreateSandbox,
-    responses((status = 201, description = "It runs, or could not be made: see `state`", body = SandboxView), (status = 202, description = "It is still being made", body = SandboxView)))]
+    responses((status = 201, description = "The sandbox, running or failed: see `state`", body = SandboxView), (status = 202, description = "The sandbox, which is still being created", body = SandboxView)))]
 pub(crate) async fn create(
     Writer(key): Writer,
     State(api): State<Api>,
@@ -363,7 +364,7 @@ pub(crate) async fn create(
     let wait = seconds("wait_s", query.wait_s.unwrap_or(60.0), WAIT_MAX_S)?;
     let base = match (&body.checkpoint, &body.image) {
         (Some(_), Some(image)) => {
-            return Err(Problem::invalid("image", shown(image), "nothing, where a `checkpoint` is named"));
+            return Err(Problem::invalid("image", shown(image), "no value, because `checkpoint` is set"));
         }
         (Some(id), None) => {
             check_name("checkpoint", id)?;
@@ -398,7 +399,7 @@ fn made(entry: &Arc<Entry>) -> (StatusCode, axum::Json<SandboxView>) {
     (status, axum::Json(view))
 }
 
-/// The sandboxes of this key, newest first.
+/// Lists the sandboxes of this key, newest first.
 #[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "list_sandboxes", params(ListQuery),
     responses((status = 200, body = SandboxList)))]
 pub(crate) async fn list(
@@ -431,7 +432,7 @@ fn place(cursor: &str) -> Result<Place, Problem> {
     let parts = cursor.split_once('-').and_then(|(created_ms, id)| Some((created_ms.parse().ok()?, id)));
     let (created_ms, id): (u64, &str) = parts
         .filter(|(_, id)| check_name("after", id).is_ok())
-        .ok_or_else(|| Problem::invalid("after", shown(cursor), "`next` of the page before"))?;
+        .ok_or_else(|| Problem::invalid("after", shown(cursor), "`next` of the previous page"))?;
     Ok((Reverse(created_ms), id.to_owned()))
 }
 
@@ -443,9 +444,9 @@ pub(crate) fn has_label(labels: &BTreeMap<String, String>, wanted: &str) -> bool
     }
 }
 
-/// A sandbox.
+/// Returns a sandbox.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "get_sandbox",
-    params(("id" = String, Path, description = "Of the sandbox")), responses((status = 200, body = SandboxView)))]
+    params(("id" = String, Path, description = "The id of the sandbox")), responses((status = 200, body = SandboxView)))]
 pub(crate) async fn get(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -454,9 +455,9 @@ pub(crate) async fn get(
     Ok(axum::Json(api.registry.find(&key.id, &id)?.view()))
 }
 
-/// Changes labels and life of a sandbox.
+/// Changes the labels and the lifetime of a sandbox.
 #[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "change_sandbox",
-    params(("id" = String, Path, description = "Of the sandbox")), request_body = ChangeSandbox,
+    params(("id" = String, Path, description = "The id of the sandbox")), request_body = ChangeSandbox,
     responses((status = 200, body = SandboxView)))]
 pub(crate) async fn change(
     Writer(key): Writer,
@@ -485,9 +486,9 @@ pub(crate) async fn change(
     Ok(axum::Json(entry.view()))
 }
 
-/// Ends a sandbox; nothing of it is left. It is shown as ended for some minutes.
+/// Deletes a sandbox and everything in it. It stays listed as ended for some minutes.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox",
-    params(("id" = String, Path, description = "Of the sandbox")), responses((status = 204, description = "It is gone")))]
+    params(("id" = String, Path, description = "The id of the sandbox")), responses((status = 204, description = "The sandbox was deleted")))]
 pub(crate) async fn delete(
     Writer(key): Writer,
     State(api): State<Api>,
@@ -498,9 +499,9 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Waits until a sandbox runs or is over; look at its `state`.
+/// Waits until a sandbox is running or has ended: see its `state`.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/wait", tag = "sandboxes", operation_id = "wait_for_sandbox",
-    params(("id" = String, Path, description = "Of the sandbox"), WaitQuery), responses((status = 200, body = SandboxView)))]
+    params(("id" = String, Path, description = "The id of the sandbox"), WaitQuery), responses((status = 200, body = SandboxView)))]
 pub(crate) async fn wait(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -513,9 +514,9 @@ pub(crate) async fn wait(
     Ok(axum::Json(entry.view()))
 }
 
-/// Says that a sandbox is still needed: its silence begins anew.
+/// Sends a heartbeat: resets the idle time of a sandbox.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/heartbeat", tag = "sandboxes", operation_id = "heartbeat",
-    params(("id" = String, Path, description = "Of the sandbox")), responses((status = 200, body = SandboxView)))]
+    params(("id" = String, Path, description = "The id of the sandbox")), responses((status = 200, body = SandboxView)))]
 pub(crate) async fn heartbeat(
     Writer(key): Writer,
     State(api): State<Api>,
@@ -526,9 +527,9 @@ pub(crate) async fn heartbeat(
     Ok(axum::Json(entry.view()))
 }
 
-/// Makes sandboxes that go on from the file system of this one, as it is now. What runs in it goes on, and is not in them.
+/// Creates sandboxes with a copy of the current file system of this one. Processes keep running and are not part of the copies.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/fork", tag = "sandboxes", operation_id = "fork_sandbox",
-    params(("id" = String, Path, description = "Of the sandbox"), ("Idempotency-Key" = Option<String>, Header, description = "A name for this request", pattern = "^[A-Za-z0-9._-]{1,64}$")),
+    params(("id" = String, Path, description = "The id of the sandbox"), ("Idempotency-Key" = Option<String>, Header, description = "A unique key of this request, so that it can be repeated", pattern = "^[A-Za-z0-9._-]{1,64}$")),
     request_body = ForkSandbox, responses((status = 201, body = Forks)))]
 pub(crate) async fn fork(
     Writer(key): Writer,

@@ -27,37 +27,37 @@ pub(crate) fn router() -> OpenApiRouter<Api> {
         .routes(routes!(own_key))
 }
 
-/// What answers here.
+/// Name and version of the service.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Service {
-    /// `espalier`.
+    /// Always `espalier`.
     name: &'static str,
-    /// Of the program.
+    /// The version of the program.
     version: &'static str,
 }
 
-/// The program and its version.
+/// Returns the name and version of the service.
 #[utoipa::path(get, path = "/", tag = "service", operation_id = "service", responses((status = 200, body = Service)))]
 pub(crate) async fn root() -> Json<Service> {
     Json(Service { name: "espalier", version: env!("CARGO_PKG_VERSION") })
 }
 
-/// How the service is.
+/// The health of the service.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Health {
-    /// `ok`, `ready`, or `not-ready`.
+    /// The state: `ok`, `ready` or `not-ready`.
     status: &'static str,
-    /// Why it is not ready.
+    /// Why the service is not ready.
     reasons: Vec<String>,
 }
 
-/// Whether the process lives.
+/// Reports whether the process is alive.
 #[utoipa::path(get, path = "/health", tag = "service", operation_id = "health", responses((status = 200, body = Health)))]
 pub(crate) async fn health() -> Json<Health> {
     Json(Health { status: "ok", reasons: Vec::new() })
 }
 
-/// Whether it takes work: its keeper of sandboxes answers, and it is not stopping.
+/// Reports whether the service accepts work: its keeper of sandboxes responds, and it is not stopping.
 #[utoipa::path(get, path = "/ready", tag = "service", operation_id = "ready", responses((status = 200, body = Health), (status = 503, body = Health)))]
 pub(crate) async fn ready(State(api): State<Api>) -> (StatusCode, Json<Health>) {
     let mut reasons = Vec::new();
@@ -74,18 +74,18 @@ pub(crate) async fn ready(State(api): State<Api>) -> (StatusCode, Json<Health>) 
     }
 }
 
-/// Bounds of a key; null: none.
+/// The quotas of a key; null: no limit.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QuotasView {
-    /// Sandboxes at once.
+    /// Number of sandboxes.
     sandboxes: Option<u64>,
-    /// Cores of its sandboxes together.
+    /// CPU cores of all its sandboxes.
     cpu: Option<f64>,
-    /// Bytes of memory of its sandboxes together.
+    /// Memory of all its sandboxes, in bytes.
     memory: Option<u64>,
-    /// Bytes of disk of its sandboxes together, and those that its checkpoints have.
+    /// Disk of all its sandboxes and checkpoints, in bytes.
     disk: Option<u64>,
-    /// Requests a second.
+    /// Requests per second.
     requests_per_s: Option<f64>,
 }
 
@@ -96,18 +96,18 @@ impl From<Quotas> for QuotasView {
     }
 }
 
-/// What a key holds.
+/// The resources a key uses.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct UsedView {
-    /// Sandboxes that are being made or run.
+    /// Number of sandboxes that are being created or running.
     sandboxes: u64,
-    /// Their cores.
+    /// CPU cores of these sandboxes.
     cpu: f64,
-    /// Their bounds of memory, in bytes.
+    /// Memory limits of these sandboxes, in bytes.
     memory: u64,
-    /// Their bounds of disk, in bytes.
+    /// Disk limits of these sandboxes, in bytes.
     disk: u64,
-    /// Bytes that its checkpoints have, which the quota of disk counts, too.
+    /// Bytes used by checkpoints, which count towards the disk quota too.
     checkpoints: u64,
 }
 
@@ -118,20 +118,20 @@ impl UsedView {
     }
 }
 
-/// What a key holds, what it may hold, and what the machine has.
+/// The resources of a key and of the machine.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Resources {
-    /// What this key holds.
+    /// The resources this key uses.
     used: UsedView,
-    /// What it may hold.
+    /// The quotas of this key.
     quotas: QuotasView,
-    /// Cores of the machine.
+    /// CPU cores of the machine.
     cpu_total: usize,
-    /// Bytes of memory of the machine; null where it does not say.
+    /// Memory of the machine in bytes; null if unknown.
     memory_total: Option<u64>,
 }
 
-/// What this key holds and may hold.
+/// Returns the resources and quotas of this key.
 #[utoipa::path(get, path = "/resources", tag = "service", operation_id = "resources", responses((status = 200, body = Resources)))]
 pub(crate) async fn resources(
     caller::Reader(key): caller::Reader,
@@ -150,35 +150,35 @@ pub(crate) async fn resources(
     })
 }
 
-/// Counters, as Prometheus reads them.
+/// Returns metrics in the format of Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "service", operation_id = "metrics", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn metrics(_: Observer, State(api): State<Api>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], api.metrics.text(&api.registry)).into_response()
 }
 
-/// This document.
+/// Returns this document.
 #[utoipa::path(get, path = "/openapi.json", tag = "service", operation_id = "openapi", responses((status = 200, body = serde_json::Value)))]
 pub(crate) async fn openapi(State(api): State<Api>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], api.openapi.clone()).into_response()
 }
 
-/// A key as its owner sees it.
+/// An API key.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct KeyView {
-    /// Its public part.
+    /// The public part of the key.
     id: String,
-    /// For people.
+    /// The name of the key.
     name: String,
-    /// What it may do.
+    /// The scopes of the key.
     scopes: Vec<&'static str>,
-    /// What it may hold.
+    /// The quotas of this key.
     quotas: QuotasView,
-    /// What it holds.
+    /// The resources the key uses.
     used: UsedView,
 }
 
-/// The key of this request.
+/// Returns the key of this request.
 #[utoipa::path(get, path = "/v1/key", tag = "service", operation_id = "key", responses((status = 200, body = KeyView)))]
 pub(crate) async fn own_key(Reader(key): Reader, State(api): State<Api>) -> Result<Json<KeyView>, Problem> {
     Ok(Json(KeyView {

@@ -19,7 +19,7 @@ pub(crate) fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(delete))
 }
 
-/// Which shell program.
+/// The program of a shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ShellProgram {
@@ -29,24 +29,24 @@ pub(crate) enum ShellProgram {
     Sh,
 }
 
-/// A shell to open.
+/// The shell to open.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OpenShell {
-    /// `SESSION.EPOCH.COUNTER`, as of a command.
+    /// The id of the call, `SESSION.EPOCH.COUNTER`, as for a command.
     #[schema(pattern = r"^[A-Za-z0-9_-]{1,48}\.[1-9][0-9]{0,15}\.[1-9][0-9]{0,15}$")]
     id: Option<String>,
-    /// The client will send no new id of this session at or below it.
+    /// A counter: the client will send no new id of this session at or below it.
     floor: Option<u64>,
-    /// Default bash, or sh where there is none.
+    /// The program of the shell; default bash, or sh if the sandbox has no bash.
     shell: Option<ShellProgram>,
-    /// Where it starts; default the sandbox's folder.
+    /// The folder to start in; default the folder of the sandbox.
     cwd: Option<String>,
-    /// Added to the sandbox's environment.
+    /// Variables added to the environment of the sandbox.
     env: Option<BTreeMap<String, String>>,
-    /// Who runs it; default the sandbox's user.
+    /// The user that runs the shell; default the user of the sandbox.
     user: Option<String>,
-    /// For lists.
+    /// A label shown in lists.
     #[schema(max_length = 256)]
     label: Option<String>,
 }
@@ -54,19 +54,19 @@ pub(crate) struct OpenShell {
 /// A shell.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Shell {
-    /// For `shell` of a command.
+    /// The id of the shell, for `shell` of a command.
     id: String,
-    /// Its process in the sandbox.
+    /// The process id of the shell in the sandbox.
     pid: u32,
-    /// Of the request.
+    /// The label of the request.
     label: String,
-    /// It has ended.
+    /// Whether the shell has ended.
     ended: bool,
 }
 
 /// Opens a shell.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/shells", tag = "shells", operation_id = "open_shell",
-    params(("id" = String, Path, description = "Of the sandbox")), request_body = OpenShell,
+    params(("id" = String, Path, description = "The id of the sandbox")), request_body = OpenShell,
     responses((status = 201, body = Shell)))]
 pub(crate) async fn create(
     Writer(key): Writer,
@@ -95,16 +95,16 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Json(Shell { id, pid: opened.pid, label, ended: false })))
 }
 
-/// Shells of a sandbox.
+/// The shells of a sandbox.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ShellList {
-    /// They.
+    /// The shells.
     shells: Vec<Shell>,
 }
 
-/// The shells that are open or recorded.
+/// Lists the shells that are open or still recorded.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/shells", tag = "shells", operation_id = "list_shells",
-    params(("id" = String, Path, description = "Of the sandbox")), responses((status = 200, body = ShellList)))]
+    params(("id" = String, Path, description = "The id of the sandbox")), responses((status = 200, body = ShellList)))]
 pub(crate) async fn list(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -119,10 +119,10 @@ pub(crate) async fn list(
     Ok(Json(ShellList { shells: shells.collect() }))
 }
 
-/// Ends a shell and all it started.
+/// Closes a shell and kills everything it started.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/shells/{shell}", tag = "shells", operation_id = "close_shell",
-    params(("id" = String, Path, description = "Of the sandbox"), ("shell" = String, Path, description = "Of the shell")),
-    responses((status = 204, description = "It is gone")))]
+    params(("id" = String, Path, description = "The id of the sandbox"), ("shell" = String, Path, description = "The id of the shell")),
+    responses((status = 204, description = "The shell was deleted")))]
 pub(crate) async fn delete(
     Writer(key): Writer,
     State(api): State<Api>,

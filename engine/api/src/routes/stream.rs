@@ -161,15 +161,15 @@ enum ClientMessage {
     Signal(SendSignal),
 }
 
-/// Runs a command, or goes on with one, over a WebSocket.
+/// Runs a command over a WebSocket, or attaches to one.
 ///
 /// The first message is text: `{"start": COMMAND}`, as for `run_command`, or `{"attach": {"id", "stdout_from", "stderr_from",
 /// "follow"}}`. The service sends text, `{"event": "started" | "gap" | "ended" | "error", ...}`, and binary messages: one byte (1
 /// standard output, 2 standard error), the offset in eight bytes, big endian, the bytes. The client sends binary messages: the
-/// offset in its input in eight bytes, big endian, the bytes; and text: `{"stdin_end": OFFSET}`, `{"resize": {"rows", "columns"}}`,
-/// `{"signal": {"signal", "tree"}}`. A terminal is a command with `terminal` and `stdin_open`.
+/// offset in its input in eight bytes, big endian, the bytes; and text: `{"stdin_end": OFFSET}`, `{"resize": {"rows",
+/// "columns"}}`, `{"signal": {"signal", "tree"}}`. A terminal is a command with `terminal` and `stdin_open`.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/stream", tag = "commands", operation_id = "stream_command",
-    params(("id" = String, Path, description = "Of the sandbox")),
+    params(("id" = String, Path, description = "The id of the sandbox")),
     responses((status = 101, description = "A WebSocket")))]
 pub(crate) async fn stream(
     Writer(key): Writer,
@@ -208,7 +208,7 @@ pub(crate) fn upgraded(
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<WebSocketUpgrade, Problem> {
     let upgrade = upgrade.map_err(|error| {
-        Problem::new(Code::Malformed, format!("this is no WebSocket: {}", error.body_text()))
+        Problem::new(Code::Malformed, format!("not a WebSocket request: {}", error.body_text()))
             .hint("connect with a WebSocket client")
     })?;
     Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX))
@@ -240,7 +240,7 @@ async fn tell(socket: &mut WebSocket, event: &str, more: &serde_json::Value) -> 
 }
 
 async fn exchange(socket: &mut WebSocket, sandbox: &str, at: At) -> Result<(), Problem> {
-    let late = || Problem::new(Code::Timeout, "no first message came");
+    let late = || Problem::new(Code::Timeout, "no first message arrived");
     let first = loop {
         match tokio::time::timeout(FIRST_MAX, socket.recv()).await.map_err(|_| late())? {
             Some(Ok(Message::Text(text))) => break text,
@@ -327,7 +327,7 @@ async fn converse(
                     }
                 }
                 Some(Ok(Message::Binary(_))) => {
-                    return Err(Problem::new(Code::Malformed, "input begins with its offset in eight bytes"));
+                    return Err(Problem::new(Code::Malformed, "a binary message starts with its offset in eight bytes"));
                 }
                 Some(Ok(Message::Text(text))) => match parse(text.as_bytes())? {
                     ClientMessage::StdinEnd(offset) => {

@@ -159,7 +159,7 @@ async fn bodies_of_one_key_leave_room_for_those_of_another() {
     assert!(refused.iter().flatten().all(|head| head == "HTTP/1.1 429"), "{refused:?}");
     assert!(refused.iter().any(Result::is_ok), "{refused:?}");
     let beside = begin(&service, &other, 10_000).await;
-    assert_eq!(status(beside).await, 400, "read whole: it is no JSON");
+    assert_eq!(status(beside).await, 400, "read whole: not valid JSON");
 }
 
 /// Many small values take far more memory than their bytes.
@@ -173,7 +173,7 @@ async fn the_values_of_a_body_are_bounded_before_they_are_read() {
         let body = format!("{{\"{field}\":{open}{}{close}}}", vec![entry; 200_000].join(","));
         let (status, _, problem) = service.ask("POST", "/v1/sandboxes", &headers, &body).await;
         let detail = problem["detail"].as_str().unwrap_or_default();
-        assert!(status == 422 && detail.contains("values`, wanted is at most"), "{field}: {status} {detail}");
+        assert!(status == 422 && detail.contains("values`: expected at most"), "{field}: {status} {detail}");
     }
     // Commas in a text are none.
     let script = json!({ "setup": [",".repeat(200_000)], "image": "no such image" }).to_string();

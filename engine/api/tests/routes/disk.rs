@@ -128,9 +128,8 @@ async fn disk_of_sandboxes_and_checkpoints_is_bound_by_the_keys_quota() {
         service.ask("POST", "/v1/sandboxes", headers, &format!("{{\"disk\":\"{disk}\"}}")).await
     };
     let refused = |(status, _, problem): (u16, String, Value), would: &str| {
-        let detail = format!(
-            "with this the key would hold {would} of disk, its checkpoints counted, its quota is 10GiB"
-        );
+        let detail =
+            format!("this would bring the key to {would} of disk, checkpoints included; its quota is 10GiB");
         assert_eq!((status, &problem["code"]), (429, &json!("quota-exceeded")), "{problem}");
         assert_eq!(problem["detail"], detail);
     };

@@ -20,11 +20,11 @@ const LABEL_BYTES_MAX: usize = 256;
 
 /// Shell text, or a program with its arguments.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a text for a shell, or a list of texts")]
+#[serde(untagged, expecting = "expected shell text, or a list of strings")]
 pub(crate) enum CommandLine {
-    /// For the sandbox's shell: `bash`, or `sh` where there is none.
+    /// Shell text, run by `bash`, or by `sh` if the sandbox has no bash.
     Script(String),
-    /// Without a shell.
+    /// A program with its arguments, run without a shell.
     Arguments(Vec<String>),
 }
 
@@ -32,10 +32,10 @@ pub(crate) enum CommandLine {
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Terminal {
-    /// Lines.
+    /// Number of lines.
     #[schema(minimum = 1, maximum = 65_535)]
     rows: u16,
-    /// Characters in a line.
+    /// Number of characters per line.
     #[schema(minimum = 1, maximum = 65_535)]
     columns: u16,
 }
@@ -46,31 +46,32 @@ impl From<Terminal> for wire::Terminal {
     }
 }
 
-/// A command to run.
+/// The command to run.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunCommand {
-    /// `SESSION.EPOCH.COUNTER`, counted by the client: the same again is answered from its record. Without it the service
-    /// counts, and the request must not be repeated.
+    /// The id of the call, `SESSION.EPOCH.COUNTER`, chosen by the client. A repeated id is answered from the record of the first
+    /// call. Without an id the request must not be repeated.
     #[serde(default)]
     #[schema(pattern = r"^[A-Za-z0-9_-]{1,48}\.[1-9][0-9]{0,15}\.[1-9][0-9]{0,15}$")]
     pub(crate) id: Option<String>,
-    /// The client will send no new id of this session at or below it.
+    /// A counter: the client will send no new id of this session at or below it.
     #[serde(default)]
     pub(crate) floor: Option<u64>,
-    /// What to run.
+    /// Shell text, or a program with its arguments.
     pub(crate) command: CommandLine,
-    /// An open shell to run it in; then of the rest only `stdin`, `timeout_s`, `output_max` and `merge_stderr` count.
+    /// The id of an open shell to run the command in. Then only `stdin`, `timeout_s`, `output_max` and `merge_stderr` of the
+    /// other fields apply.
     #[serde(default)]
     #[schema(pattern = r"^[A-Za-z0-9_-]{1,48}\.[1-9][0-9]{0,15}\.[1-9][0-9]{0,15}$")]
     pub(crate) shell: Option<String>,
-    /// Where it starts; default the sandbox's folder.
+    /// The folder to start in; default the folder of the sandbox.
     #[serde(default)]
     pub(crate) cwd: Option<String>,
-    /// Added to the sandbox's environment.
+    /// Variables added to the environment of the sandbox.
     #[serde(default)]
     pub(crate) env: Option<BTreeMap<String, String>>,
-    /// Who runs it; default the sandbox's user.
+    /// The user that runs the command; default the user of the sandbox.
     #[serde(default)]
     pub(crate) user: Option<String>,
     /// Standard input, as text.
@@ -79,47 +80,47 @@ pub(crate) struct RunCommand {
     /// Standard input, as base64.
     #[serde(default)]
     pub(crate) stdin_base64: Option<String>,
-    /// Whether more input follows (`.../input`); default false.
+    /// Whether more input follows through `.../input`; default false.
     #[serde(default)]
     pub(crate) stdin_open: Option<bool>,
-    /// When it and all it started are killed, in seconds; default 300, 0: never.
+    /// Time limit in seconds, after which the command and everything it started is killed; default 300, 0: no limit.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 604_800)]
     pub(crate) timeout_s: Option<f64>,
-    /// Bytes that are kept of each output, its head and its tail; default 8 MiB.
+    /// How many bytes of each output to keep, from its start and its end; default 8 MiB.
     #[serde(default)]
     pub(crate) output_max: Option<u64>,
-    /// Bytes from the start of each output in the answer; default 32768.
+    /// How many bytes to return from the start of each output; default 32768.
     #[serde(default)]
     #[schema(maximum = 1_048_576)]
     pub(crate) head_bytes: Option<u32>,
-    /// Bytes from the end of each output in the answer; default 32768.
+    /// How many bytes to return from the end of each output; default 32768.
     #[serde(default)]
     #[schema(maximum = 1_048_576)]
     pub(crate) tail_bytes: Option<u32>,
-    /// Give it a terminal of this size.
+    /// Run the command in a terminal of this size.
     #[serde(default)]
     pub(crate) terminal: Option<Terminal>,
-    /// Standard error into standard output, in order; default false.
+    /// Merge standard error into standard output, in order; default false.
     #[serde(default)]
     pub(crate) merge_stderr: Option<bool>,
-    /// For lists; default its first bytes.
+    /// A label shown in lists; default the beginning of the command.
     #[serde(default)]
     #[schema(max_length = 256)]
     pub(crate) label: Option<String>,
-    /// How long to wait for its end, in seconds; default until it ends, at most 600.
+    /// How long to wait for the command to end, in seconds; default until it ends, at most 600.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 600)]
     pub(crate) wait_s: Option<f64>,
 }
 
-/// Whether a command runs.
+/// The state of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CommandState {
-    /// It runs.
+    /// The command is running.
     Running,
-    /// It has ended.
+    /// The command has ended.
     Ended,
 }
 
@@ -127,15 +128,15 @@ pub(crate) enum CommandState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Ending {
-    /// With an exit code.
+    /// The command exited with an exit code.
     Exit,
-    /// By a signal.
+    /// The command was killed by a signal.
     Signal,
-    /// At its bound of time.
+    /// The command exceeded its time limit and was killed.
     TimedOut,
-    /// The kernel killed it for memory.
+    /// The kernel killed the command because it ran out of memory.
     OutOfMemory,
-    /// It could not be started: see `message`.
+    /// The command could not be started: see `message`.
     NotStarted,
 }
 
@@ -143,52 +144,52 @@ pub(crate) enum Ending {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Command)]
 pub(crate) struct CommandView {
-    /// Its id.
+    /// The id of the command.
     pub(crate) id: String,
-    /// Where it runs.
+    /// The id of the sandbox.
     pub(crate) sandbox_id: String,
-    /// Whether it runs.
+    /// The state of the command.
     pub(crate) state: CommandState,
-    /// Of the request.
+    /// The label of the request.
     pub(crate) label: Option<String>,
-    /// How it ended; null: it runs.
+    /// How the command ended; null: it is running.
     pub(crate) outcome: Option<Ending>,
-    /// Where it ended by itself.
+    /// The exit code, if the command exited.
     pub(crate) exit_code: Option<i32>,
-    /// Where a signal ended it.
+    /// The signal, if one killed the command.
     pub(crate) signal: Option<i32>,
-    /// Why it did not start.
+    /// Why the command did not start.
     pub(crate) message: Option<String>,
-    /// Its program, or the folder to start in, is not there.
+    /// Whether the program, or the folder to start in, does not exist.
     #[serde(skip)]
     pub(crate) not_found: bool,
-    /// How long it ran.
+    /// How long the command ran, in milliseconds.
     pub(crate) duration_ms: Option<u64>,
-    /// Printed: head and tail, with what was left out named between. Bytes that are no UTF-8 are replaced.
+    /// Standard output: its start and its end, with a note about the bytes left out between. Invalid UTF-8 is replaced.
     pub(crate) stdout: String,
-    /// The same of standard error.
+    /// Standard error, like `stdout`.
     pub(crate) stderr: String,
-    /// The same as bytes (base64), where they are no UTF-8.
+    /// Standard output as base64, if it is not valid UTF-8.
     pub(crate) stdout_base64: Option<String>,
-    /// The same of standard error.
+    /// The same for standard error.
     pub(crate) stderr_base64: Option<String>,
-    /// Bytes printed.
+    /// Number of bytes written to standard output.
     pub(crate) stdout_bytes: u64,
-    /// Bytes printed.
+    /// Number of bytes written to standard error.
     pub(crate) stderr_bytes: u64,
-    /// Bytes between head and tail.
+    /// Number of bytes left out of standard output.
     pub(crate) stdout_omitted: u64,
-    /// Bytes between head and tail.
+    /// Number of bytes left out of standard error.
     pub(crate) stderr_omitted: u64,
-    /// The shell it ran in ended with it.
+    /// Whether the shell it ran in ended as well.
     pub(crate) shell_ended: bool,
-    /// Processes that it left running.
+    /// Number of processes the command left running.
     pub(crate) left_running: u32,
-    /// Processor time in its own code.
+    /// CPU time in user mode, in milliseconds.
     pub(crate) user_ms: u64,
-    /// Processor time in the kernel.
+    /// CPU time in the kernel, in milliseconds.
     pub(crate) system_ms: u64,
-    /// Most memory at once.
+    /// Peak memory, in bytes.
     pub(crate) memory_max_bytes: u64,
 }
 
@@ -318,7 +319,7 @@ impl RunCommand {
         };
         let stdin = match (&self.stdin, &self.stdin_base64) {
             (Some(_), Some(_)) => {
-                return Err(Problem::invalid("stdin_base64", "given", "left out, where `stdin` is given"));
+                return Err(Problem::invalid("stdin_base64", "given", "no value, because `stdin` is set"));
             }
             (Some(text), None) => Bytes::from(text.clone()),
             (None, Some(text)) => BASE64_STANDARD
@@ -375,9 +376,9 @@ pub(crate) fn cut(text: &str) -> String {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a number, or a name such as `TERM`")]
 pub(crate) enum SignalName {
-    /// As the kernel numbers it.
+    /// The number of the signal.
     Number(i32),
-    /// `TERM`, `SIGTERM`.
+    /// The name of the signal, such as `TERM` or `SIGTERM`.
     Name(String),
 }
 
@@ -416,13 +417,13 @@ impl SignalName {
     }
 }
 
-/// A signal to send.
+/// The signal to send.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SendSignal {
-    /// Which.
+    /// The signal.
     pub(crate) signal: SignalName,
-    /// To all processes of the command, also after its end; default to its leader.
+    /// Whether to send it to all processes of the command, even after its end; default false: only to its first process.
     #[serde(default)]
     pub(crate) tree: Option<bool>,
 }

@@ -11,72 +11,72 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A patch to apply.
+/// The patch to apply.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ApplyPatch {
-    /// Unified or git diff.
+    /// The patch, a unified or git diff.
     patch: String,
-    /// Folder that its paths start from; default where commands start.
+    /// The folder that the paths of the patch are relative to; default the folder in which commands start.
     #[serde(default)]
     root: Option<String>,
-    /// Leading parts of each path to drop; default 1 for `a/` and `b/`, else 0.
+    /// How many leading components of each path to strip; default 1 for `a/` and `b/`, otherwise 0.
     #[serde(default)]
     strip: Option<u32>,
-    /// Lines of context that may differ at each end of a hunk; default 2.
+    /// How many context lines may differ at each end of a hunk; default 2.
     #[serde(default)]
     fuzz: Option<u32>,
-    /// Backwards; default false.
+    /// Apply the patch in reverse; default false.
     #[serde(default)]
     reverse: Option<bool>,
-    /// Say what would happen, change nothing; default false.
+    /// Report what would change without changing anything; default false.
     #[serde(default)]
     dry_run: Option<bool>,
 }
 
-/// What a patch did to a file.
+/// What the patch did to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PatchAction {
-    /// It was changed.
+    /// The file was modified.
     Modified,
-    /// It is new.
+    /// The file was created.
     Created,
-    /// It is gone.
+    /// The file was deleted.
     Deleted,
-    /// It came from another.
+    /// The file was renamed.
     Renamed,
-    /// It is a copy of another.
+    /// The file was copied.
     Copied,
 }
 
-/// A file that a patch touched.
+/// A file changed by the patch.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Patched {
-    /// Which.
+    /// The path of the file.
     path: String,
-    /// Where it came from.
+    /// The old path of a renamed or copied file.
     from: Option<String>,
-    /// What was done.
+    /// What the patch did to the file.
     action: PatchAction,
-    /// Hunks.
+    /// Number of hunks.
     hunks: u32,
-    /// Hunks that applied at another line.
+    /// Number of hunks that were applied at a different line.
     shifted: u32,
-    /// Hunks that applied with less context.
+    /// Number of hunks that were applied with less context.
     fuzzy: u32,
 }
 
-/// What a patch did.
+/// The result of applying a patch.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct PatchApplied {
-    /// The files it touched.
+    /// The files changed by the patch.
     files: Vec<Patched>,
 }
 
-/// Applies a patch: all of it or nothing.
+/// Applies a patch, completely or not at all.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/patch", tag = "files", operation_id = "apply_patch",
-    params(("id" = String, Path, description = "Of the sandbox"), ("Espalier-Call" = Option<String>, Header, description = "`SESSION.EPOCH.COUNTER; floor=N`")),
+    params(("id" = String, Path, description = "The id of the sandbox"), ("Espalier-Call" = Option<String>, Header, description = "The id of the call, as `SESSION.EPOCH.COUNTER; floor=N`")),
     request_body = ApplyPatch, responses((status = 200, body = PatchApplied)))]
 pub(crate) async fn patch(
     Writer(key): Writer,

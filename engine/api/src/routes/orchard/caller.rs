@@ -23,7 +23,7 @@ pub(crate) struct SocketWriter(pub(crate) Arc<Key>);
 
 /// The key of the headers. One that is empty is none.
 fn presented(parts: &Parts) -> Option<String> {
-    // What is no text is no key, but was sent.
+    // A key that is not text is wrong, but it was sent.
     let text = |name: HeaderName| {
         let value: &HeaderValue = parts.headers.get(name)?;
         Some(value.to_str().unwrap_or("?").trim().to_owned()).filter(|value| !value.is_empty())

@@ -28,9 +28,9 @@ const EMPTY_CONTENT: &str = "\"content\":\"\"";
 /// Links of a folder that are followed at once.
 const LINKS_AT_ONCE: usize = 16;
 
-/// Applies a patch: all of it or nothing. One that does not apply is an answer, too.
+/// Applies a patch, completely or not at all. A patch that does not apply is not an error of the request: see `success`.
 #[utoipa::path(post, path = "/sandboxes/{id}/apply_patch", tag = "orchard", operation_id = "orchard_apply_patch",
-    params(("id" = String, Path, description = "Of the sandbox")), request_body = Patch, responses((status = 200, body = Patched)))]
+    params(("id" = String, Path, description = "The id of the sandbox")), request_body = Patch, responses((status = 200, body = Patched)))]
 pub(crate) async fn apply_patch(
     Writer(key): Writer,
     State(api): State<Api>,
@@ -74,7 +74,7 @@ pub(crate) async fn apply_patch(
 
 /// Writes a file.
 #[utoipa::path(post, path = "/sandboxes/{id}/files", tag = "orchard", operation_id = "orchard_upload_file",
-    params(("id" = String, Path, description = "Of the sandbox")), request_body = Upload, responses((status = 200, body = Uploaded)))]
+    params(("id" = String, Path, description = "The id of the sandbox")), request_body = Upload, responses((status = 200, body = Uploaded)))]
 pub(crate) async fn upload(
     Writer(key): Writer,
     State(api): State<Api>,
@@ -100,7 +100,7 @@ pub(crate) async fn upload(
 
 /// Reads a file; at most 64 MiB.
 #[utoipa::path(get, path = "/sandboxes/{id}/files", tag = "orchard", operation_id = "orchard_download_file",
-    params(("id" = String, Path, description = "Of the sandbox"), PathQuery), responses((status = 200, body = File)))]
+    params(("id" = String, Path, description = "The id of the sandbox"), PathQuery), responses((status = 200, body = File)))]
 pub(crate) async fn download(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -112,9 +112,9 @@ pub(crate) async fn download(
     let reader = at.sandbox.agent.read(path, 0, 0).await?;
     let size = reader.stat().size;
     if size > FILE_BYTES_MAX {
-        let detail = format!("{size} bytes, and at most {FILE_BYTES_MAX} are sent in one answer");
+        let detail = format!("{size} bytes; one response carries at most {FILE_BYTES_MAX}");
         return Err(Problem::new(Code::PayloadTooLarge, detail)
-            .hint("`GET /v1/sandboxes/{id}/files` has no such bound"));
+            .hint("`GET /v1/sandboxes/{id}/files` has no such limit"));
     }
     // Written as it is read: many answers whose clients are slow would hold many files.
     let whole = File { path: query.path, content: String::new(), encoding: "base64", size };
@@ -154,9 +154,9 @@ fn as_base64(
     })
 }
 
-/// What stands in a folder.
+/// Lists a folder.
 #[utoipa::path(get, path = "/sandboxes/{id}/files/list", tag = "orchard", operation_id = "orchard_list_files",
-    params(("id" = String, Path, description = "Of the sandbox"), FolderQuery), responses((status = 200, body = FileList)))]
+    params(("id" = String, Path, description = "The id of the sandbox"), FolderQuery), responses((status = 200, body = FileList)))]
 pub(crate) async fn list_files(
     Reader(key): Reader,
     State(api): State<Api>,

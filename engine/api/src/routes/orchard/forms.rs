@@ -24,13 +24,13 @@ const NOT_FOUND: i32 = 127;
 /// The signal of a command that was killed for its memory.
 const KILLED: i32 = 9;
 
-/// An amount as Kubernetes writes it: `4`, `500m`, `16Gi`, `1e9`.
+/// A quantity in the notation of Kubernetes: `4`, `500m`, `16Gi`, `1e9`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a number, or a text such as `512Mi`")]
+#[serde(untagged, expecting = "expected a number, or a string such as `512Mi`")]
 pub(crate) enum Quantity {
-    /// As a number.
+    /// A number.
     Number(f64),
-    /// With a unit.
+    /// A number with a unit.
     Text(String),
 }
 
@@ -45,26 +45,26 @@ impl Quantity {
     }
 }
 
-/// A sandbox to make.
+/// The sandbox to create.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[schema(as = OrchardCreateSandbox)]
 pub(crate) struct CreateSandbox {
-    /// Name of an image.
+    /// The name of the image.
     pub(super) image: String,
-    /// Whether it reaches nothing but itself; default true.
+    /// Whether the sandbox has no network; default true.
     #[schema(value_type = Option<bool>)]
     block_network: Option<Flag>,
-    /// The client's own id for it. Where a sandbox has it already, that one is the answer.
+    /// An id chosen by the client. If a sandbox with this id exists, it is returned.
     #[schema(pattern = "^[A-Za-z0-9._-]{0,64}$")]
     sandbox_id: Option<String>,
-    /// Cores; default `4`.
+    /// CPU cores; default `4`.
     cpu: Option<Quantity>,
     /// Memory; default `16Gi`.
     memory: Option<Quantity>,
-    /// How long it may take to become ready, in seconds; default 3600. It has no say in how long the sandbox lives.
+    /// How long the sandbox may take to become ready, in seconds; default 3600. It does not limit the lifetime of the sandbox.
     #[schema(value_type = Option<f64>)]
     timeout: Option<Number>,
-    /// To find it by.
+    /// Labels to find the sandbox by.
     labels: Option<BTreeMap<String, String>>,
 }
 
@@ -99,25 +99,25 @@ impl CreateSandbox {
 #[schema(as = OrchardSandbox)]
 pub(crate) struct Sandbox {
     sandbox_id: String,
-    /// `pending`, `ready` or `failed`.
+    /// The state: `pending`, `ready` or `failed`.
     status: &'static str,
-    /// It takes calls.
+    /// Whether the sandbox accepts calls.
     ready: bool,
     image: String,
-    /// It reaches nothing but itself.
+    /// Whether the sandbox has no network.
     block_network: bool,
     cpu: String,
     memory: String,
-    /// How long it may take to become ready, in whole seconds; said where it is made.
+    /// How long it may take to become ready, in whole seconds; only in the response that creates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     timeout: Option<u64>,
-    /// Seconds since 1970.
+    /// When it was created, in seconds since 1970.
     created_at: f64,
-    /// Seconds since 1970.
+    /// When its lifetime ends, in seconds since 1970.
     expires_at: f64,
     labels: BTreeMap<String, String>,
-    /// Why it failed, or what it was not given; else empty.
+    /// Why it failed, or which part of the request was not granted; otherwise empty.
     status_message: String,
 }
 
@@ -168,14 +168,14 @@ impl Sandbox {
     }
 }
 
-/// Sandboxes.
+/// A list of sandboxes.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OrchardSandboxes)]
 pub(crate) struct Sandboxes {
     pub(super) sandboxes: Vec<Sandbox>,
 }
 
-/// What became of a sandbox.
+/// The result of deleting a sandbox.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OrchardDeleted)]
 pub(crate) struct Deleted {
@@ -183,11 +183,11 @@ pub(crate) struct Deleted {
     pub(super) status: &'static str,
 }
 
-/// That a sandbox is still needed.
+/// The response to a heartbeat.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OrchardHeartbeat)]
 pub(crate) struct Heartbeat {
-    /// `ok`.
+    /// Always `ok`.
     pub(super) status: &'static str,
     pub(super) sandbox_id: String,
 }
@@ -196,7 +196,7 @@ pub(crate) struct Heartbeat {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct TimeoutQuery {
-    /// In seconds; a request waits for 3600 at most.
+    /// How long to wait, in seconds; at most 3600.
     #[serde(default)]
     #[param(value_type = Option<f64>)]
     timeout: Vec<Number>,
@@ -211,32 +211,32 @@ impl TimeoutQuery {
 
 /// Shell text, or a program with its arguments.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a text for a shell, or a list of texts")]
+#[serde(untagged, expecting = "expected shell text, or a list of strings")]
 #[schema(as = OrchardCommandLine)]
 pub(crate) enum CommandLine {
-    /// For a shell.
+    /// Shell text.
     Text(String),
-    /// Without one.
+    /// A program with its arguments, run without a shell.
     Words(Vec<String>),
 }
 
-/// A command to run.
+/// The command to run.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[schema(as = OrchardExec)]
 pub(crate) struct Exec {
-    /// What to run.
+    /// Shell text, or a program with its arguments.
     pub(super) command: CommandLine,
-    /// When it is killed, in seconds, 7 days at most; default 300, as for 0.
+    /// Time limit in seconds, after which the command is killed; at most 7 days; default 300, also for 0.
     #[schema(value_type = Option<f64>)]
     timeout_seconds: Option<Number>,
-    /// Where it starts; default the folder of the sandbox.
+    /// The folder to start in; default the folder of the sandbox.
     cwd: Option<String>,
-    /// Added to the environment.
+    /// Variables added to the environment.
     pub(super) env: Option<BTreeMap<String, String>>,
-    /// Whether a login shell runs it, which has read `~/.bashrc`; default false.
+    /// Whether to run it in a login shell that reads `~/.bashrc`; default false.
     #[schema(value_type = Option<bool>)]
     login_shell: Option<Flag>,
-    /// Whether to answer only when it has ended, or after 3600 s; default false.
+    /// Whether to wait until the command has ended, at most 3600 s; default false.
     #[schema(value_type = Option<bool>)]
     wait: Option<Flag>,
 }
@@ -267,26 +267,27 @@ impl Exec {
     }
 }
 
-/// A command that was run, or runs.
+/// A command that is running or has ended.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = OrchardJob)]
 pub(crate) struct Job {
     job_id: String,
     sandbox_id: String,
     command: String,
-    /// `queued`, `running`, `succeeded` or `failed`.
+    /// The state: `queued`, `running`, `succeeded` or `failed`.
     status: &'static str,
     stdout: String,
     stderr: String,
-    /// Where a signal ended it, that with a minus; 124 where its time was over, 127 where its program is not there.
+    /// The exit code; the negative number of the signal that killed it; 124 if it exceeded its time limit, 127 if the program
+    /// does not exist.
     exit_code: Option<i32>,
-    /// Seconds since 1970.
+    /// When it was created, in seconds since 1970.
     created_at: f64,
-    /// Seconds since 1970.
+    /// When it started, in seconds since 1970.
     started_at: Option<f64>,
-    /// Seconds since 1970.
+    /// When it ended, in seconds since 1970.
     completed_at: Option<f64>,
-    /// Why it failed, where it did not exit by itself.
+    /// Why the command failed, if it did not exit.
     error: Option<String>,
 }
 
@@ -330,26 +331,26 @@ impl Job {
     }
 }
 
-/// What became of a patch.
+/// The result of applying a patch.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = OrchardPatched)]
 pub(crate) struct Patched {
-    /// All of it was applied; else nothing.
+    /// Whether the patch was applied; otherwise nothing has changed.
     pub(super) success: bool,
     pub(super) stdout: String,
     pub(super) stderr: String,
     pub(super) exit_code: i32,
-    /// Why it was not applied.
+    /// Why the patch was not applied.
     pub(super) error: Option<String>,
 }
 
-/// A patch to apply.
+/// The patch to apply.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[schema(as = OrchardPatch)]
 pub(crate) struct Patch {
-    /// Unified or git diff.
+    /// The patch, a unified or git diff.
     pub(super) patch: String,
-    /// In seconds, 3600 at most; default 30, as for 0.
+    /// Time limit in seconds, at most 3600; default 30, also for 0.
     #[schema(value_type = Option<f64>)]
     timeout_seconds: Option<Number>,
 }
@@ -363,11 +364,11 @@ impl Patch {
 
 /// Permission bits.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a number, or its octal digits as text")]
+#[serde(untagged, expecting = "expected a number, or octal digits as a string")]
 pub(crate) enum Mode {
-    /// As a number.
+    /// A number.
     Number(f64),
-    /// Octal, as a text.
+    /// Octal digits, as a string.
     Text(String),
 }
 
@@ -378,25 +379,25 @@ impl Mode {
             Mode::Text(text) => u32::from_str_radix(text.trim_start_matches("0o"), 8).ok(),
         };
         bits.filter(|bits| *bits <= 0o7777).ok_or_else(|| {
-            Problem::new(Code::Invalid, "mode: wanted are permission bits, as \"0644\" or 420")
+            Problem::new(Code::Invalid, "invalid mode: expected permission bits such as \"0644\" or 420")
         })
     }
 }
 
-/// A file to write.
+/// The file to write.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[schema(as = OrchardUpload)]
 pub(crate) struct Upload {
-    /// Where.
+    /// The path of the file.
     #[schema(min_length = 1)]
     pub(super) path: String,
-    /// Base64, with or without its padding, in one line or many.
+    /// The content as base64, with or without padding, on one or several lines.
     pub(super) content: String,
     /// Permission bits; default 0644.
     pub(super) mode: Option<Mode>,
 }
 
-/// What was written.
+/// The result of writing a file.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OrchardUploaded)]
 pub(crate) struct Uploaded {
@@ -405,49 +406,49 @@ pub(crate) struct Uploaded {
     pub(super) success: bool,
 }
 
-/// Which file.
+/// The file to read.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PathQuery {
-    /// Absolute, or from the folder in which commands start.
+    /// A path, absolute or relative to the folder in which commands start.
     #[param(min_length = 1)]
     pub(super) path: String,
 }
 
-/// Which folder.
+/// The folder to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FolderQuery {
-    /// Absolute, or from the folder in which commands start; default that folder.
+    /// A path, absolute or relative to the folder in which commands start; default that folder.
     pub(super) path: Option<String>,
 }
 
-/// A file.
+/// A file with its content.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OrchardFile)]
 pub(crate) struct File {
     pub(super) path: String,
-    /// Base64.
+    /// The content, as base64.
     pub(super) content: String,
     pub(super) encoding: &'static str,
     pub(super) size: u64,
 }
 
-/// One entry of a folder; of a link, what it points to.
+/// One entry of a folder. Symbolic links are followed.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OrchardFileEntry)]
 struct FileEntry {
     name: String,
     path: String,
-    /// `directory`, or `file` for all else.
+    /// The type: `directory`, or `file` for everything else.
     #[serde(rename = "type")]
     kind: &'static str,
     size: u64,
-    /// As `2026-01-31T10:00:00`, in UTC.
+    /// When it was last modified, such as `2026-01-31T10:00:00`, in UTC.
     modified: String,
 }
 
-/// What stands in a folder.
+/// The content of a folder.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OrchardFileList)]
 pub(crate) struct FileList {

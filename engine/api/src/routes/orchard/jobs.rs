@@ -31,11 +31,11 @@ exec bash --login -i -c "$1" bash 3>&2 2>/dev/null"#;
 /// In front of the command in a login shell.
 const LOGGED_IN: &str = "exec 2>&3 3>&-\nif [ -r ~/.bashrc ]; then . ~/.bashrc; fi\n";
 
-/// Runs a command; with `wait` answers when it has ended, or after 3600 s: then it runs on.
+/// Runs a command. With `wait` the response is sent when the command has ended, or after 3600 s while it keeps running.
 ///
-/// A sandbox that is still being made is waited for.
+/// If the sandbox is still being created, the command waits for it.
 #[utoipa::path(post, path = "/sandboxes/{id}/exec", tag = "orchard", operation_id = "orchard_exec",
-    params(("id" = String, Path, description = "Of the sandbox")), request_body = Exec, responses((status = 200, body = Job)))]
+    params(("id" = String, Path, description = "The id of the sandbox")), request_body = Exec, responses((status = 200, body = Job)))]
 pub(crate) async fn exec(
     Writer(key): Writer,
     State(api): State<Api>,
@@ -70,9 +70,9 @@ async fn find_job(api: &Api, owner: &str, id: &str, wait: Duration) -> Result<ax
     Ok(axum::Json(Job::of(view, text, now_ms().saturating_sub(age_ms))))
 }
 
-/// A job.
+/// Returns a job.
 #[utoipa::path(get, path = "/jobs/{id}", tag = "orchard", operation_id = "orchard_get_job",
-    params(("id" = String, Path, description = "Of the job")), responses((status = 200, body = Job)))]
+    params(("id" = String, Path, description = "The id of the job")), responses((status = 200, body = Job)))]
 pub(crate) async fn job(
     Reader(key): Reader,
     State(api): State<Api>,
@@ -81,9 +81,9 @@ pub(crate) async fn job(
     find_job(&api, &key.id, &id, Duration::ZERO).await
 }
 
-/// Waits until a job has ended, or the time is over.
+/// Waits until a job has ended, or until the timeout.
 #[utoipa::path(get, path = "/jobs/{id}/wait", tag = "orchard", operation_id = "orchard_wait_for_job",
-    params(("id" = String, Path, description = "Of the job"), TimeoutQuery), responses((status = 200, body = Job)))]
+    params(("id" = String, Path, description = "The id of the job"), TimeoutQuery), responses((status = 200, body = Job)))]
 pub(crate) async fn wait_for_job(
     Reader(key): Reader,
     State(api): State<Api>,

@@ -31,7 +31,7 @@ const FIRST_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PtyQuery {
-    /// The key, where no header has it.
+    /// The key, for clients that cannot set a header.
     #[serde(rename = "api_key")]
     #[param(rename = "api_key")]
     _api_key: Option<String>,
@@ -74,13 +74,13 @@ fn signal(named: Option<SignalName>) -> i32 {
     named.and_then(|name| name.number().ok()).unwrap_or(SIGTERM)
 }
 
-/// A terminal over a WebSocket, in messages of JSON.
+/// Opens a terminal over a WebSocket, with JSON messages.
 ///
-/// The client sends `{"type": "init", "cmd", "env", "cwd", "rows", "cols", "login_shell"}`, then `stdin` with `data` (base64), `signal`
-/// with `sig`, `resize` with `rows` and `cols`, `close` (what is none of these is left out); it gets `ready`, `stdout` with `data` (base64), `exit` with `code`, or `error`
-/// with `message`.
+/// The client sends `{"type": "init", "cmd", "env", "cwd", "rows", "cols", "login_shell"}`, then `stdin` with `data` (base64),
+/// `signal` with `sig`, `resize` with `rows` and `cols`, or `close`; other messages are ignored. It receives `ready`, `stdout`
+/// with `data` (base64), `exit` with `code`, or `error` with `message`.
 #[utoipa::path(get, path = "/sandboxes/{id}/exec/pty", tag = "orchard", operation_id = "orchard_pty",
-    params(("id" = String, Path, description = "Of the sandbox"), PtyQuery), responses((status = 101, description = "A WebSocket")))]
+    params(("id" = String, Path, description = "The id of the sandbox"), PtyQuery), responses((status = 101, description = "A WebSocket")))]
 pub(crate) async fn pty(
     SocketWriter(key): SocketWriter,
     State(api): State<Api>,
@@ -129,7 +129,7 @@ async fn hear(socket: &mut WebSocket) -> Option<ClientMessage> {
 
 async fn exchange(socket: &mut WebSocket, At { sandbox, busy: _busy }: At) -> Result<(), Problem> {
     let first = tokio::time::timeout(FIRST_MAX, next(socket)).await;
-    let first = first.map_err(|_| Problem::new(Code::Timeout, "no first message came"))?;
+    let first = first.map_err(|_| Problem::new(Code::Timeout, "no first message arrived"))?;
     let init = match first.transpose()? {
         Some(ClientMessage::Init(init)) => init,
         Some(_) => return Err(Problem::new(Code::Malformed, "the first message is not `init`")),

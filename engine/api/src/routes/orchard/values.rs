@@ -132,7 +132,7 @@ fn amount(what: &str, text: &str, units: &[(&str, f64)]) -> Result<f64, Problem>
     let scaled = || units.iter().find_map(|(unit, factor)| Some(number(text.strip_suffix(unit)?)? * factor));
     number(text).or_else(scaled).ok_or_else(|| {
         let names: Vec<_> = units.iter().map(|(unit, _)| format!("`{unit}`")).collect();
-        let wanted = format!("a number, or one with {}", names.join(", "));
+        let wanted = format!("a number, optionally with {}", names.join(", "));
         Problem::invalid(what, crate::http::shown(text), &wanted)
     })
 }
