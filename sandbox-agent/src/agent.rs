@@ -353,7 +353,7 @@ impl Agent {
         for Variable { name, value } in added {
             if name.is_empty() || name.contains(&b'=') {
                 let name = String::from_utf8_lossy(name);
-                return Err(refusal(Reason::Invalid, format!("environment: `{name}` is no name")));
+                return Err(refusal(Reason::Invalid, format!("environment: invalid name `{name}`")));
             }
             set(name, value);
         }
@@ -382,7 +382,10 @@ impl Agent {
         let group = read_list(c"/etc/group")?;
         let user = users::resolve(wanted, &passwd, &group).map_err(|(reason, text)| refused(reason, text))?;
         if sys::is_root() && user.id == sys::HIDDEN_USER {
-            return Err(refused(Reason::Denied, format!("user `{wanted}`: it is the agent's own")));
+            return Err(refused(
+                Reason::Denied,
+                format!("user `{wanted}`: this user is reserved for the agent"),
+            ));
         }
         if self.user_id != 0 {
             let same = user.id == self.user_id && user.group == rustix::process::getgid().as_raw();

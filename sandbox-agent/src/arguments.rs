@@ -131,37 +131,38 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Arguments
             "--keep-capabilities" => {
                 let value = value()?;
                 let bits = u64::from_str_radix(value.trim_start_matches("0x"), 16);
-                keep_capabilities = Some(bits.map_err(|_| format!("{name} {value}: no hexadecimal number"))?);
+                keep_capabilities =
+                    Some(bits.map_err(|_| format!("{name} {value}: not a hexadecimal number"))?);
             }
             "--no-new-privileges" => no_new_privileges = true,
             "--ready-fd" => ready = Some(descriptor(&name, &value()?)?),
-            other => return Err(format!("unknown argument {other} (--help shows all)")),
+            other => return Err(format!("unknown argument {other} (see --help)")),
         }
     }
     let lease = Duration::from_millis(lease_ms);
     if !(lease::BOUNDS.0..=lease::BOUNDS.1).contains(&lease) {
         return Err(format!("--lease-ms {lease_ms}: from 1000 to 86400000"));
     }
-    let opening = opening.ok_or("nowhere to listen (--help shows all)")?;
-    let secret = secret.ok_or("no secret (--help shows all)")?;
+    let opening = opening.ok_or("no address to listen on (see --help)")?;
+    let secret = secret.ok_or("no secret (see --help)")?;
     let settings = Settings { secret, lease, spill, spill_max_bytes, cgroups, keep_capabilities };
     Ok(Some(Arguments { settings, opening, ready, no_new_privileges }))
 }
 
 fn descriptor(name: &str, value: &str) -> Result<OwnedFd, String> {
-    let number = value.parse().map_err(|_| format!("{name} {value}: no descriptor"))?;
+    let number = value.parse().map_err(|_| format!("{name} {value}: not a descriptor"))?;
     adopt(number).map_err(|error| format!("{name} {value}: {error}"))
 }
 
 fn number(name: &str, value: &str) -> Result<u64, String> {
-    value.parse().map_err(|_| format!("{name} {value}: no number"))
+    value.parse().map_err(|_| format!("{name} {value}: not a number"))
 }
 
 fn listening(socket: OwnedFd) -> Result<Opening, String> {
     match rustix::net::sockopt::socket_domain(&socket) {
         Ok(rustix::net::AddressFamily::UNIX) => Ok(Opening::Unix(socket.into())),
         Ok(_) => Ok(Opening::Tcp(socket.into())),
-        Err(error) => Err(format!("--listen-fd: no socket: {error}")),
+        Err(error) => Err(format!("--listen-fd: not a socket: {error}")),
     }
 }
 

@@ -49,14 +49,17 @@ struct Root {
 /// A file of the spill, or memory where there is no spill.
 fn scratch(agent: &Agent) -> Result<File, Status> {
     let file = agent.spill().file().or_else(|| Spill::Memory.file());
-    file.ok_or_else(|| refusal(Reason::Io, "no room for a list of files"))
+    file.ok_or_else(|| refusal(Reason::Io, "no space for a list of files"))
 }
 
 fn clean(path: &[u8]) -> Result<Vec<u8>, Status> {
     files::path(path)?;
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
     if parts.iter().any(|part| *part == b".." || *part == b".") {
-        return Err(refusal(Reason::Invalid, format!("path `{}`: not plain", String::from_utf8_lossy(path))));
+        return Err(refusal(
+            Reason::Invalid,
+            format!("path `{}`: not a plain path", String::from_utf8_lossy(path)),
+        ));
     }
     Ok([b"/", &parts.join(&b'/')[..]].concat())
 }
@@ -82,7 +85,7 @@ impl Baseline {
             baseline.roots.push(Root { path, list });
         }
         if baseline.roots.is_empty() {
-            return Err(refusal(Reason::Invalid, "baseline: no folder is named"));
+            return Err(refusal(Reason::Invalid, "baseline: no folder given"));
         }
         Ok(baseline)
     }
@@ -169,7 +172,7 @@ pub async fn changes(
     request: ChangesRequest,
 ) -> Result<BoxStream<'static, Result<ChangeEvent, Status>>, Status> {
     let baseline = agent.baseline();
-    let baseline = baseline.ok_or_else(|| refusal(Reason::Invalid, "changes: there is no baseline yet"))?;
+    let baseline = baseline.ok_or_else(|| refusal(Reason::Invalid, "changes: no baseline was taken"))?;
     let agent = Arc::clone(agent);
     let sending = blocking(move || find(&agent, &baseline, &request)).await?;
     let events = futures::stream::try_unfold(sending, |mut sending| async move {

@@ -43,7 +43,7 @@ pub fn start(
     let admitted = agent.records().admit(call, &agent.boot, fingerprint, make)?;
     let (key, record, new) = admitted;
     let CallRecord::Command(job) = record else {
-        return Err(refusal(Reason::IdReused, "the id was used for another call"));
+        return Err(refusal(Reason::IdReused, "the id was already used for another call"));
     };
     if new && spec.wait_for_reader && spec.shell.is_none() {
         job.pace.wait();
@@ -118,7 +118,7 @@ pub fn open_shell(
         ((_, CallRecord::Answer(_), _), None) => {
             Err(refusal(Reason::ShellEnded, "the shell was never opened"))
         }
-        (_, None) => Err(refusal(Reason::IdReused, "the id was used for another call")),
+        (_, None) => Err(refusal(Reason::IdReused, "the id was already used for another call")),
     }
 }
 
@@ -181,7 +181,7 @@ fn in_shell(
         return Err((Reason::Invalid, "script: a NUL byte".to_owned()));
     }
     if spec.stdin_open || spec.terminal.is_some() {
-        return Err((Reason::Invalid, "in a shell there is neither open input nor a terminal".to_owned()));
+        return Err((Reason::Invalid, "a command in a shell has no open input and no terminal".to_owned()));
     }
     let turn =
         Turn { script: script.text.to_vec(), stdin: spec.stdin.to_vec(), merge: spec.merge_stderr, times };
@@ -322,7 +322,7 @@ impl Words {
             "" => &[b"/bin/bash", b"/usr/bin/bash", b"/bin/sh"],
             "bash" => &[b"/bin/bash", b"/usr/bin/bash", b"/usr/local/bin/bash"],
             "sh" => &[b"/bin/sh", b"/usr/bin/sh"],
-            other => return Err((Reason::Invalid, format!("shell `{other}`: there are `bash` and `sh`"))),
+            other => return Err((Reason::Invalid, format!("shell `{other}`: expected `bash` or `sh`"))),
         };
         let candidates = shells.iter().filter_map(|path| launch::text(path)).collect();
         let name = if script.shell == "sh" { "sh" } else { "bash" };

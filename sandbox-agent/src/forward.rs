@@ -23,7 +23,7 @@ pub async fn forward(
     mut requests: Streaming<ForwardRequest>,
 ) -> Result<BoxStream<'static, Result<ForwardEvent, Status>>, Status> {
     let Some(ForwardRequest { part: Some(Part::Header(header)) }) = requests.message().await? else {
-        return Err(refusal(Reason::Invalid, "forward: the first message is no header"));
+        return Err(refusal(Reason::Invalid, "forward: the first message is not a header"));
     };
     let (reader, mut writer) = connect(&header).await?.into_split();
     // Owned by the stream of answers through the connection: ends when the client finishes or either side is gone.
@@ -66,12 +66,15 @@ async fn read(reader: &mut OwnedReadHalf) -> Option<Result<Bytes, Status>> {
 async fn connect(header: &ForwardHeader) -> Result<TcpStream, Status> {
     let port = u16::try_from(header.port).ok().filter(|port| *port != 0);
     let port = port.ok_or_else(|| refusal(Reason::Invalid, format!("forward: port {}", header.port)))?;
-    let hosts = if header.host.is_empty() {
-        vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)]
-    } else {
-        let host = header.host.parse();
-        vec![host.map_err(|_| refusal(Reason::Invalid, format!("forward: `{}` is no address", header.host)))?]
-    };
+    let hosts =
+        if header.host.is_empty() {
+            vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)]
+        } else {
+            let host = header.host.parse();
+            vec![host.map_err(|_| {
+                refusal(Reason::Invalid, format!("forward: invalid address `{}`", header.host))
+            })?]
+        };
     let mut failure = String::new();
     for host in hosts {
         let address = SocketAddr::new(host, port);

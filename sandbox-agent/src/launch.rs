@@ -331,10 +331,10 @@ pub fn explain(stage: Stage, errno: Errno, program: &[u8], folder: Option<&CStr>
             format!("program `{program}`: arguments and environment are too long")
         }
         Stage::Program if errno == Errno::TIMEDOUT => {
-            format!("program `{program}`: its process was stopped from inside the sandbox before it began")
+            format!("program `{program}`: its process was stopped from inside the sandbox before it started")
         }
         Stage::Program if errno == Errno::TIME => {
-            format!("program `{program}`: its process did not begin, for as long as the agent waits")
+            format!("program `{program}`: its process did not start within the time the agent waits")
         }
         Stage::Program => format!("program `{program}`: {errno}"),
     };

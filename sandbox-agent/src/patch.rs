@@ -23,7 +23,7 @@ pub fn run(root: &CStr, request: &ApplyPatchRequest) -> Result<ApplyPatchAnswer,
     let options = Options { strip: request.strip, reverse: request.reverse };
     let patches = parse::parse(&request.patch, options).map_err(refused)?;
     if patches.is_empty() {
-        return Err(refusal(Reason::Patch, "the patch names no file"));
+        return Err(refusal(Reason::Patch, "the patch contains no file"));
     }
     let root = commit::Root::open(root)?;
     let fuzz = usize::try_from(request.fuzz.unwrap_or(FUZZ)).unwrap_or(usize::MAX);

@@ -54,7 +54,7 @@ impl Service {
             let admitted = agent.records().admit(call.as_ref(), &agent.boot, fingerprint, make);
             let (key, record, new) = admitted?;
             let CallRecord::Answer(answer) = record else {
-                return Err(refusal(Reason::IdReused, "the id was used for another call"));
+                return Err(refusal(Reason::IdReused, "the id was already used for another call"));
             };
             if new && let Some(work) = work.take() {
                 // Owned by the agent; a client that goes away changes nothing.
@@ -77,7 +77,7 @@ impl Service {
 }
 
 fn decode<T: Message + Default>(bytes: Bytes) -> Result<T, Status> {
-    T::decode(bytes).map_err(|_| refusal(Reason::IdReused, "the id was used for another call"))
+    T::decode(bytes).map_err(|_| refusal(Reason::IdReused, "the id was already used for another call"))
 }
 
 async fn answer_once<T: Message + 'static>(
@@ -314,7 +314,7 @@ impl agent_server::Agent for Service {
         let Some(wire::WriteRequest { part: Some(wire::write_request::Part::Header(mut header)) }) =
             parts.message().await?
         else {
-            return Err(refusal(Reason::Invalid, "write: the first message is no header"));
+            return Err(refusal(Reason::Invalid, "write: the first message is not a header"));
         };
         let call = header.call.take();
         let mut upload = self.upload(call.as_ref(), fingerprint("write", &header))?;
@@ -441,7 +441,7 @@ impl agent_server::Agent for Service {
             part: Some(wire::apply_changes_request::Part::Header(mut header)),
         }) = parts.message().await?
         else {
-            return Err(refusal(Reason::Invalid, "apply changes: the first message is no header"));
+            return Err(refusal(Reason::Invalid, "apply changes: the first message is not a header"));
         };
         let call = header.call.take();
         let mut upload = self.upload(call.as_ref(), fingerprint("apply changes", &header))?;

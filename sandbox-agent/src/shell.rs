@@ -212,7 +212,7 @@ fn programs(wanted: &str) -> Result<&'static [&'static str], Status> {
         "" => Ok(&["bash", "sh"]),
         "bash" => Ok(&["bash"]),
         "sh" => Ok(&["sh"]),
-        other => Err(refusal(Reason::Invalid, format!("shell `{other}`: there are `bash` and `sh`"))),
+        other => Err(refusal(Reason::Invalid, format!("shell `{other}`: expected `bash` or `sh`"))),
     }
 }
 

@@ -32,7 +32,7 @@ pub fn begin(agent: &Arc<Agent>, call: Option<&Call>, fingerprint: u64) -> Resul
     let admitted = agent.records().admit(call, &agent.boot, fingerprint, make);
     let (key, record, mine) = admitted?;
     let CallRecord::Answer(answer) = record else {
-        return Err(refusal(Reason::IdReused, "the id was used for another call"));
+        return Err(refusal(Reason::IdReused, "the id was already used for another call"));
     };
     let call = call.cloned().unwrap_or_default();
     Ok(Upload { agent: Arc::clone(agent), key, answer, call, fingerprint, mine })
@@ -137,7 +137,9 @@ pub async fn receive_file(
                     draft.ok_or_else(|| Some(refusal(Reason::Io, "a draft is still being written")))?;
                 return Ok((draft, end.size));
             }
-            Ok(Some(_)) => return Err(Some(refusal(Reason::Invalid, "write: a part that is no chunk"))),
+            Ok(Some(_)) => {
+                return Err(Some(refusal(Reason::Invalid, "write: a message that is not a chunk")));
+            }
             // Cut, or given up by the client.
             Ok(None) | Err(_) => return Err(None),
         }

@@ -33,7 +33,7 @@ pub fn resolve(wanted: &str, passwd: &[u8], group: &[u8]) -> Result<User, (Reaso
             let (Some(id), Some(group)) = (number(fields[2]), number(fields[3])) else {
                 return Err((
                     Reason::Invalid,
-                    format!("user `{user}`: its line in /etc/passwd has no numbers"),
+                    format!("user `{user}`: no numeric ids in its line of /etc/passwd"),
                 ));
             };
             User { id, group, groups: vec![], name: fields[0].to_vec(), home: fields[5].to_vec() }
@@ -50,7 +50,7 @@ pub fn resolve(wanted: &str, passwd: &[u8], group: &[u8]) -> Result<User, (Reaso
     }
     if found.id == u32::MAX || found.group == u32::MAX {
         // To the kernel it means: as it is.
-        return Err((Reason::Invalid, format!("user `{wanted}`: 4294967295 is nobody's number")));
+        return Err((Reason::Invalid, format!("user `{wanted}`: 4294967295 is not a valid id")));
     }
     found.groups = vec![found.group];
     if !found.name.is_empty() && of_group.is_none() {
@@ -104,9 +104,9 @@ mod tests {
         check("1000", Ok((1000, 0, &[0], "/")));
         check("nobody", Err("user `nobody`: not in /etc/passwd"));
         check("web:none", Err("group `none`: not in /etc/group"));
-        check("bad", Err("user `bad`: its line in /etc/passwd has no numbers"));
-        check("4294967295", Err("user `4294967295`: 4294967295 is nobody's number"));
-        check("web:4294967295", Err("user `web:4294967295`: 4294967295 is nobody's number"));
+        check("bad", Err("user `bad`: no numeric ids in its line of /etc/passwd"));
+        check("4294967295", Err("user `4294967295`: 4294967295 is not a valid id"));
+        check("web:4294967295", Err("user `web:4294967295`: 4294967295 is not a valid id"));
         check("-1", Err("user `-1`: not in /etc/passwd"));
     }
 }

@@ -78,7 +78,7 @@ pub fn build(names: &[String]) -> Result<(), String> {
     let known = || crates.iter().cloned().chain(sources.iter().map(|(_, source)| name_of(&source.output)));
     if let Some(name) = names.iter().find(|name| !known().any(|known| known == **name)) {
         let known: Vec<String> = known().collect();
-        return Err(format!("no plugin is called `{name}`; there are: {}", known.join(", ")));
+        return Err(format!("no plugin `{name}`; expected one of {}", known.join(", ")));
     }
     let crates: Vec<String> = crates.iter().filter(|name| wanted(name)).cloned().collect();
 

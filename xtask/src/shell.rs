@@ -56,7 +56,7 @@ pub fn apt(wanted: &[Debian]) -> Result<(), String> {
     let packages = missing.iter().copied().collect::<Vec<_>>().join(" ");
     if !is_root() {
         return Err(format!(
-            "these Debian packages are missing. Run, then try again:\n  \
+            "these Debian packages are missing. Install them, then try again:\n  \
              sudo apt-get update && sudo apt-get install -y --no-install-recommends {packages}"
         ));
     }

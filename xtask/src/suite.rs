@@ -156,7 +156,7 @@ impl Program {
         command.stdin(Stdio::null()).stdout(file.try_clone().map_err(at)?).stderr(file);
         let status = command.status().map_err(|error| format!("timeout: {error}"))?;
         if status.code() == Some(124) {
-            return Err(format!("it was ended after {BOUND_S} s"));
+            return Err(format!("it was killed after {BOUND_S} s"));
         }
         Ok(status.success())
     }

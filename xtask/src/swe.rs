@@ -34,11 +34,11 @@ pub fn demo() -> Result<(), String> {
     if !found.is_empty() {
         let ids: Vec<&str> = found.iter().map(|id| id.as_str()).collect();
         return Err(format!(
-            "private text was found, or not looked for, in {} (espalier show swe-leaks)",
+            "private text was found, or could not be searched for, in {} (espalier show swe-leaks)",
             ids.join(", ")
         ));
     }
-    say(&format!("{} sandboxes hold nothing of their tasks' hidden tests and patches", ids.len()));
+    say(&format!("{} sandboxes contain nothing of the hidden tests and patches of their tasks", ids.len()));
     Ok(())
 }
 
@@ -66,7 +66,7 @@ fn tasks() -> Result<(), String> {
     if text.lines().count() < TASKS_MIN || libraries.len() < LIBRARIES_MIN {
         let (tasks, libraries) = (text.lines().count(), libraries.len());
         return Err(format!(
-            "{tasks} tasks of {libraries} libraries, wanted are {TASKS_MIN} of {LIBRARIES_MIN}"
+            "{tasks} tasks of {libraries} libraries, expected {TASKS_MIN} of {LIBRARIES_MIN}"
         ));
     }
     Ok(())
@@ -117,7 +117,7 @@ fn table() -> Result<Vec<String>, String> {
         let wrong: Vec<&str> =
             tasks.iter().map(|(_, id)| id).filter(|id| wrong(id)).map(String::as_str).collect();
         if !wrong.is_empty() {
-            return Err(format!("{name}: not as it has to be: {} (espalier show {name})", wrong.join(", ")));
+            return Err(format!("{name}: unexpected result: {} (espalier show {name})", wrong.join(", ")));
         }
     }
     Ok(tasks.into_iter().map(|(_, id)| id).collect())

@@ -76,7 +76,7 @@ fn check_file(name: &str, text: &str, faults: &mut Vec<String>) {
     for (number, line) in text.lines().enumerate() {
         let word = |mark: &String| line.split(|c: char| !c.is_alphanumeric()).any(|word| word == mark);
         if let Some(mark) = marks.iter().find(|mark| word(mark)) {
-            faults.push(format!("{name}:{}: {mark}; say it in an issue, or do it", number + 1));
+            faults.push(format!("{name}:{}: {mark}; open an issue, or do it", number + 1));
         }
     }
 }
@@ -95,9 +95,6 @@ mod tests {
         check(&"\n".repeat(600), &[]);
         check(&"\n".repeat(601), &["a.rs: 601 lines, at most 600"]);
         let mark = ["TO", "DO"].concat();
-        check(
-            &format!("ok\n// {mark}: later\n"),
-            &[&format!("a.rs:2: {mark}; say it in an issue, or do it")],
-        );
+        check(&format!("ok\n// {mark}: later\n"), &[&format!("a.rs:2: {mark}; open an issue, or do it")]);
     }
 }

@@ -72,7 +72,7 @@ class Service:
         self.version = 1
         #: Sandboxes that were ever made.
         self.count = 0
-        #: Called between an answer and its way out.
+        #: Called between an answer and sending it.
         self.answered: Callable[[], None] = lambda: None
         self.away = 0.05
         self.port = 0

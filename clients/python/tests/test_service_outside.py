@@ -102,7 +102,7 @@ def test_folders_that_were_told_and_nothing_else(place: Place) -> None:
     said = {place.why(f"oci-archive:{name}").replace(name, "NAME") for name in names}
     said |= {place.why(f"oci:{name}").replace(f"oci:{name}", "oci-archive:NAME") for name in names}
     assert len(said) == 1, said
-    assert "no image oci-archive:NAME in the folders whose images are given" in said.pop()
+    assert "no image oci-archive:NAME in the image folders of the service" in said.pop()
 
 
 def test_addresses_of_this_machine_and_its_credentials(place: Place) -> None:

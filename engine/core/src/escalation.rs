@@ -38,7 +38,7 @@ pub struct Room {
 
 /// A value that no level can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("sandbox.escalate.{key} is {value}, wanted is {wanted}")]
+#[error("invalid sandbox.escalate.{key} {value}: expected {wanted}")]
 pub struct EscalationError {
     /// Which key.
     pub key: &'static str,
@@ -111,9 +111,12 @@ mod tests {
     fn values_that_no_level_can_have_are_refused_by_name() {
         let read = |text: &str| serde_json::from_str::<Escalation>(text).unwrap();
         let said = |text: &str| read(text).check().unwrap_err().to_string();
-        assert_eq!(said(r#"{"levels":17}"#), "sandbox.escalate.levels is 17, wanted is 0 to 16");
-        assert_eq!(said(r#"{"cpu":-1}"#), "sandbox.escalate.cpu is -1, wanted is 0 to 1024 cores");
-        assert_eq!(said(r#"{"memory":"1KiB"}"#), "sandbox.escalate.memory is 1KiB, wanted is at least 1MiB");
+        assert_eq!(said(r#"{"levels":17}"#), "invalid sandbox.escalate.levels 17: expected 0 to 16");
+        assert_eq!(said(r#"{"cpu":-1}"#), "invalid sandbox.escalate.cpu -1: expected 0 to 1024 cores");
+        assert_eq!(
+            said(r#"{"memory":"1KiB"}"#),
+            "invalid sandbox.escalate.memory 1KiB: expected at least 1MiB"
+        );
         assert_eq!(read(r#"{"levels":0}"#).check(), Ok(()));
         assert!(serde_json::from_str::<Escalation>(r#"{"level":1}"#).is_err());
     }

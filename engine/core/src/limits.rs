@@ -108,7 +108,7 @@ pub struct LimitsFile {
 
 /// A limit that is out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("limit `{key}` is {value}, allowed is {least} to {most}")]
+#[error("limit `{key}` is {value}, expected {least} to {most}")]
 pub struct LimitError {
     /// Which key.
     pub key: &'static str,
@@ -241,13 +241,13 @@ impl std::str::FromStr for DurationText {
             "d" => 86_400_000,
             _ => {
                 return Err(format!(
-                    "`{text}` is no duration; write it like \"250ms\", \"90s\", \"10m\", \"2h\" or \"7d\""
+                    "invalid duration `{text}`: write it like \"250ms\", \"90s\", \"10m\", \"2h\" or \"7d\""
                 ));
             }
         };
-        let count: u64 = digits
-            .parse()
-            .map_err(|_| format!("`{text}` is no duration; write a whole number and a unit, like \"90s\""))?;
+        let count: u64 = digits.parse().map_err(|_| {
+            format!("invalid duration `{text}`: write a whole number and a unit, like \"90s\"")
+        })?;
         let ms = count.checked_mul(factor_ms).ok_or_else(|| format!("`{text}` is too long"))?;
         Ok(DurationText(Duration::from_millis(ms)))
     }
@@ -280,13 +280,13 @@ impl std::str::FromStr for SizeText {
             "GiB" => 1 << 30,
             _ => {
                 return Err(format!(
-                    "`{text}` is no size; write it like 65536, \"64KiB\", \"256MiB\" or \"1GiB\""
+                    "invalid size `{text}`: write it like 65536, \"64KiB\", \"256MiB\" or \"1GiB\""
                 ));
             }
         };
-        let count: u64 = digits
-            .parse()
-            .map_err(|_| format!("`{text}` is no size; write a whole number and a unit, like \"256MiB\""))?;
+        let count: u64 = digits.parse().map_err(|_| {
+            format!("invalid size `{text}`: write a whole number and a unit, like \"256MiB\"")
+        })?;
         count.checked_mul(factor).map(SizeText).ok_or_else(|| format!("`{text}` is too large"))
     }
 }
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(turns(None, Some(200)), Ok(200));
         assert_eq!(turns(None, None), Ok(50));
         let error = turns(None, Some(10_001)).unwrap_err();
-        assert_eq!(error.to_string(), "limit `turns` is 10001, allowed is 1 to 10000");
+        assert_eq!(error.to_string(), "limit `turns` is 10001, expected 1 to 10000");
     }
 
     #[test]

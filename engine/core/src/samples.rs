@@ -61,7 +61,7 @@ pub enum GroupStatus {
     Stale,
     /// Has fewer than `min_size`.
     Failed,
-    /// Kept back by a filter.
+    /// A filter rejected the group.
     Filtered,
 }
 

@@ -43,8 +43,8 @@ fn three() -> u32 {
 /// An entry of `[[rewards]]` that cannot be.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RewardConfigError {
-    /// A weight that is no number.
-    #[error("rewards.{plugin}: weight of `{score}` is {weight}, must be finite")]
+    /// A weight that is not a number.
+    #[error("rewards.{plugin}: weight of `{score}` is {weight}, but must be finite")]
     Weight {
         /// Whose.
         plugin: String,
@@ -54,7 +54,7 @@ pub enum RewardConfigError {
         weight: f64,
     },
     /// No or too many tries.
-    #[error("rewards.{plugin}: attempts is {attempts}, allowed is 1 to 100")]
+    #[error("rewards.{plugin}: attempts is {attempts}, expected 1 to 100")]
     Attempts {
         /// Whose.
         plugin: String,
@@ -382,9 +382,9 @@ mod tests {
         assert!(config(f64::INFINITY, &[]).check().is_err());
         assert_eq!(
             config(1.0, &[("x", f64::NAN)]).check().unwrap_err().to_string(),
-            "rewards.p: weight of `x` is NaN, must be finite"
+            "rewards.p: weight of `x` is NaN, but must be finite"
         );
         let error = RewardConfig { attempts: 0, ..config(1.0, &[]) }.check().unwrap_err();
-        assert_eq!(error.to_string(), "rewards.p: attempts is 0, allowed is 1 to 100");
+        assert_eq!(error.to_string(), "rewards.p: attempts is 0, expected 1 to 100");
     }
 }

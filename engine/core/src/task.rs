@@ -143,7 +143,7 @@ pub enum TaskError {
         problem: String,
     },
     /// A capability this engine lacks.
-    #[error("asks for a {0}, which this engine does not have yet")]
+    #[error("needs a {0}, which this engine does not support")]
     Capability(&'static str),
 }
 
@@ -162,7 +162,7 @@ impl Task {
     pub fn parse(line: &str) -> Result<Task, TaskError> {
         if line.trim_start().starts_with('[') {
             return Err(TaskError::Form {
-                problem: "a task is an object, this is an array".to_owned(),
+                problem: "expected an object, found an array".to_owned(),
                 column: None,
             });
         }
@@ -192,7 +192,7 @@ impl Task {
 
     fn check_sandboxes(&self) -> Result<(), String> {
         if self.sandbox.is_some() && self.sandboxes.contains_key(MAIN) {
-            return Err(format!("`sandbox` is short for `sandboxes.{MAIN}`, and both are given"));
+            return Err(format!("`sandbox` and `sandboxes.{MAIN}` are both given, and mean the same"));
         }
         let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         for (name, file) in self.sandboxes() {
@@ -364,7 +364,7 @@ mod tests {
             r#"{"id":"","instruction":"x"}"#,
             "id \"\" must have 1 to 200 bytes and no control characters (column 8)",
         );
-        check(r#"["a","x"]"#, "a task is an object, this is an array");
+        check(r#"["a","x"]"#, "expected an object, found an array");
         check(
             r#"{"id":"ä","colour":1}"#,
             "unknown field `colour`, expected one of `id`, `instruction`, `environment`, `seed`, `tags`, `limits`, `data`, `sandbox`, `sandboxes`, `browser`, `private` (column 18)",
@@ -376,7 +376,7 @@ mod tests {
         );
         check(
             r#"{"id":"a","instruction":"x","limits":{"turns":0}}"#,
-            "limit `turns` is 0, allowed is 1 to 10000",
+            "limit `turns` is 0, expected 1 to 10000",
         );
         check(
             r#"{"id":"a","instruction":"x","sandbox":{"cpu":-1}}"#,
@@ -392,11 +392,11 @@ mod tests {
         );
         check(
             r#"{"id":"a","instruction":"x","sandbox":{},"sandboxes":{"main":{}}}"#,
-            "`sandbox` is short for `sandboxes.main`, and both are given",
+            "`sandbox` and `sandboxes.main` are both given, and mean the same",
         );
         check(
             r#"{"id":"a","instruction":"x","browser":{}}"#,
-            "asks for a browser, which this engine does not have yet",
+            "needs a browser, which this engine does not support",
         );
         assert!(
             Task::parse(r#"{"id":"a","instruction":"x","colour":1}"#)

@@ -43,7 +43,7 @@ pub const DEFAULT_STORE: &str = ".espalier";
 #[command(
     name = "espalier",
     version,
-    about = "Rollout engine for LLM agents: runs experiments, keeps scored, token-exact groups, exports them for trainers",
+    about = "Rollout engine for LLM agents: runs experiments, stores scored, token-exact groups, exports them for trainers",
     after_help = exit::TABLE,
     disable_help_subcommand = true,
     max_term_width = 100
@@ -63,10 +63,10 @@ pub struct Common {
     /// Print JSON for programs on standard output; messages stay on standard error.
     #[arg(long, global = true)]
     pub json: bool,
-    /// Print what caused an error line by line; without it the causes stand in the message.
+    /// Print the causes of an error on separate lines instead of in the message.
     #[arg(long, global = true)]
     pub verbose: bool,
-    /// Where runs are kept: a folder, or a postgres:// URL.
+    /// Where runs are stored: a folder, or a postgres:// URL.
     #[arg(long, global = true, env = "ESPALIER_STORE", default_value = DEFAULT_STORE, value_name = "DIR|URL", hide_env_values = true)]
     pub store: String,
 }
@@ -74,95 +74,101 @@ pub struct Common {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Write an experiment with its tasks into a folder, to start from.
+    /// Create an example experiment with its tasks in a folder.
     #[command(after_help = "Examples:
-  espalier init                    textcraft, into this folder; then: espalier run
-  espalier init shell work         into the folder work; then: espalier run work/experiment.toml
+  espalier init               textcraft, into the current folder
+  espalier init shell work    shell tasks, into the folder `work`
   espalier init --list
 
-Where one of the files is there already, nothing is written, and the exit code is 2.")]
+Run the experiment with `espalier run`, or `espalier run work/experiment.toml`.
+
+If one of the files already exists, nothing is written and the exit code is 2.")]
     Init(init::InitArgs),
     /// Run an experiment, or resume it where it stopped.
     #[command(after_help = "Examples:
-  espalier run                     experiment.toml of this folder
+  espalier run                     experiment.toml in the current folder
   espalier run experiments/textcraft.toml
-  espalier run experiments/textcraft.toml --limit 8 --set models.policy.sampling.temperature=0.8
+  espalier run experiments/textcraft.toml --limit 8 --set groups.size=8
   espalier run experiments/textcraft.toml --new
   make-tasks | espalier run experiments/textcraft.toml --tasks -
 
-The same command resumes a run that was stopped; a finished one prints its table again.
-The first ctrl-c lets running rollouts finish and keeps them; the second ends at once.")]
+The same command resumes a run that was stopped; for a finished run it prints
+the results again. The first ctrl-c lets running rollouts finish and keeps
+them; the second stops at once.")]
     Run(RunArgs),
-    /// Let a run admit nothing more until it is resumed; what runs goes on to its end.
+    /// Pause a run: running rollouts finish, no new ones start until it is resumed.
     #[command(after_help = "Example:
   espalier pause textcraft
 
-The run may be one of another machine that uses the same store. It stays paused when its engine ends and is started again.")]
+The run may be on another machine that uses the same store. It stays paused
+when its engine ends and is started again.")]
     Pause(RunArg),
-    /// Let a paused run go on.
+    /// Resume a paused run.
     #[command(after_help = "Example:
   espalier resume textcraft
 
-A run that was stopped goes on by `espalier run FILE`.")]
+To continue a run that was stopped, use `espalier run FILE`.")]
     Resume(RunArg),
-    /// Stop a run as ctrl-c does, and wait until it has stopped. What was finished is kept, and `espalier run FILE` goes on with it.
+    /// Stop a run as ctrl-c does, and wait until it has stopped. Finished rollouts are kept; `espalier run FILE` continues it.
     #[command(after_help = "Examples:
-  espalier stop textcraft          running rollouts may end within 30 s
-  espalier stop textcraft --now    they are cancelled at once")]
+  espalier stop textcraft          gives running rollouts 30 s to end
+  espalier stop textcraft --now    cancels running rollouts")]
     Stop(StopArgs),
-    /// List the runs of the store with their rates of success.
+    /// List the runs in the store with their success rates.
     #[command(after_help = "Examples:
   espalier list
   espalier list --json | jq '.[] | {name, solved, mean_reward}'")]
     List,
-    /// Show a run, several side by side, or one rollout turn by turn.
+    /// Show a run, compare several runs, or show one rollout turn by turn.
     #[command(after_help = "Examples:
-  espalier show textcraft                     the newest run of that name
-  espalier show textcraft-9f2c                a run by its id, or the beginning of one
-  espalier show textcraft-9f2c textcraft-1a07 two runs side by side, by task
-  espalier show textcraft-9f2c.g4.r1          group 4, rollout 1
-  espalier show textcraft-9f2c.g4.r1 --tokens its tokens, coloured by origin
-  espalier show textcraft-9f2c.g4.r1 --calls  each call of its harness to the host")]
+  espalier show textcraft                      the newest run of that name
+  espalier show textcraft-9f2c                 a run by id, or its beginning
+  espalier show textcraft-9f2c textcraft-1a07  compare two runs, task by task
+  espalier show textcraft-9f2c.g4.r1           group 4, rollout 1
+  espalier show textcraft-9f2c.g4.r1 --tokens  its tokens, coloured by origin
+  espalier show textcraft-9f2c.g4.r1 --calls   the host calls of its harness")]
     Show(ShowArgs),
-    /// Write a run's groups in a form that trainers read.
+    /// Export the groups of a run in a format for trainers.
     #[command(after_help = "Examples:
   espalier export textcraft --format group-jsonl --out groups.jsonl
   espalier export textcraft --format sft-chat --out - | head -1
   python -m espalier.samples check groups.jsonl")]
     Export(ExportArgs),
-    /// Check tasks.
+    /// Check, import and create tasks.
     #[command(subcommand)]
     Task(TaskCommand),
-    /// List, check and name plugins.
+    /// List and check plugins, and set aliases.
     #[command(subcommand)]
     Plugin(PluginCommand),
-    /// Make sandboxes by hand, work in them, keep and end them.
+    /// Create, use, checkpoint and delete sandboxes.
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
-    /// Offer sandboxes to programs over HTTP.
+    /// Serve sandboxes over HTTP.
     #[command(after_help = "Examples:
-  espalier key create ci                               prints a key, once
-  espalier serve                                       on 127.0.0.1:8700
+  espalier key create ci    prints a key, only once
+  espalier serve            on 127.0.0.1:8700
   espalier serve --listen 0.0.0.0:8700 --tls-cert cert.pem --tls-key key.pem
 
-The first line on standard output says where it listens. `GET /openapi.json` describes every route, docs/service.md how to use
-them. The first ctrl-c or SIGTERM takes no more connections and lets what runs end; the second ends at once. Sandboxes and their
-commands go on either way: the next service finds them, and clients attach again.")]
+The first line on standard output is the address. `GET /openapi.json` describes
+every route, docs/service.md shows how to use them. On the first ctrl-c or
+SIGTERM the service accepts no more connections and lets open requests end; on
+the second it ends at once. Sandboxes and their commands keep running either
+way: the next service finds them, and clients attach again.")]
     Serve(Box<serve::ServeArgs>),
-    /// Make, list and take back the keys of the service.
+    /// Create, list and revoke API keys of the service.
     #[command(subcommand)]
     Key(key::KeyCommand),
-    /// Fetch, list and remove the images of sandboxes.
+    /// Download, list and remove images of sandboxes.
     #[command(subcommand)]
     Image(image::ImageCommand),
-    /// Check the store.
+    /// Check the store for damage.
     #[command(subcommand)]
     Store(store::StoreCommand),
-    /// Print the JSON Schema of a file that users write.
+    /// Print the JSON Schema of experiment files or task files.
     #[command(after_help = "Example:
   espalier schema experiment > experiment.schema.json")]
     Schema(SchemaArgs),
-    /// Say what this machine can do, with the remedy for what is missing.
+    /// Check what this machine supports, and how to fix what is missing.
     #[command(after_help = "Example:
   espalier doctor")]
     Doctor,
@@ -174,19 +180,19 @@ pub struct RunArgs {
     /// Experiment file.
     #[arg(default_value = init::EXPERIMENT)]
     pub file: PathBuf,
-    /// Overrides one key of the file; may be repeated.
+    /// Override one key of the file; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Take the tasks from this file instead of the experiment's `tasks.source`; `-` reads them from standard input as they come.
+    /// Read the tasks from this file instead of `tasks.source`; `-` reads them from standard input as they arrive.
     #[arg(long, value_name = "FILE|-")]
     pub tasks: Option<PathBuf>,
-    /// Take only the first N tasks now; a later command without it goes on.
+    /// Run only the first N tasks; a later command without --limit continues.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// Start a new run, even where one of this name and meaning exists.
+    /// Start a new run, even if a run with this name and meaning exists.
     #[arg(long)]
     pub new: bool,
-    /// Go on without the lines of the task file that cannot be read.
+    /// Skip lines of the task file that are not valid tasks.
     #[arg(long)]
     pub skip_bad_tasks: bool,
 }
@@ -194,16 +200,16 @@ pub struct RunArgs {
 /// `espalier pause` and `espalier resume`
 #[derive(Debug, Args)]
 pub struct RunArg {
-    /// A run: name, id, or the beginning of one.
+    /// A run: its name, its id, or the beginning of its id.
     pub run: String,
 }
 
 /// `espalier stop`
 #[derive(Debug, Args)]
 pub struct StopArgs {
-    /// A run: name, id, or the beginning of one.
+    /// A run: its name, its id, or the beginning of its id.
     pub run: String,
-    /// Cancel what runs, instead of letting it end.
+    /// Cancel running rollouts instead of letting them end.
     #[arg(long)]
     pub now: bool,
 }
@@ -211,23 +217,23 @@ pub struct StopArgs {
 /// `espalier show`
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// A run (name, id, or the beginning of one), or a rollout (its id, or an attempt of it). Several runs, at most 8, are
-    /// shown side by side.
+    /// A run (its name, its id, or the beginning of its id), or a rollout (its id, or the id of an attempt). Several runs, at
+    /// most 8, are compared.
     #[arg(value_name = "RUN|ROLLOUT", required = true)]
     pub ids: Vec<String>,
-    /// Of a rollout: its training rows, tokens coloured by origin.
+    /// For a rollout: show its training rows, tokens coloured by origin.
     #[arg(long)]
     pub tokens: bool,
-    /// Of a rollout: every call of the harness to the host, with its time and bytes.
+    /// For a rollout: show every call of the harness to the host, with time and bytes.
     #[arg(long)]
     pub calls: bool,
-    /// With --calls: their arguments and replies too, where the experiment says `record_calls = true`.
+    /// With --calls: also show arguments and replies, if the experiment has `record_calls = true`.
     #[arg(long, requires = "calls")]
     pub full: bool,
-    /// Of a rollout: what its plugins logged, all of it.
+    /// For a rollout: show the complete logs of its plugins.
     #[arg(long)]
     pub logs: bool,
-    /// Of a run: every group, not only the first. Of several: every task.
+    /// For a run: show all groups. For several runs: show all tasks.
     #[arg(long)]
     pub all: bool,
 }
@@ -235,18 +241,18 @@ pub struct ShowArgs {
 /// `espalier export`
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// A run: name, id, or the beginning of one.
+    /// A run: its name, its id, or the beginning of its id.
     pub run: String,
-    /// The form.
+    /// Output format.
     #[arg(long, value_enum)]
     pub format: ExportFormat,
-    /// File to write; `-` is standard output. Written beside and moved into place when complete.
+    /// File to write, or `-` for standard output. The file is replaced only when the new one is complete.
     #[arg(long, value_name = "PATH")]
     pub out: PathBuf,
-    /// Which groups.
+    /// Statuses of the groups to export.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ready,short")]
     pub status: Vec<StatusArg>,
-    /// Groups of which model.
+    /// Model whose groups to export.
     #[arg(long, value_name = "NAME", default_value = crate::experiment::POLICY)]
     pub model: String,
 }
@@ -254,69 +260,74 @@ pub struct ExportArgs {
 /// Forms of `espalier export`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// group/v1, each group as length and msgpack map; arrays as little-endian bytes.
+    /// group/v1: per group a length and a msgpack map; arrays as little-endian bytes.
     GroupMsgpack,
-    /// group/v1, one group a line; arrays as numbers.
+    /// group/v1: one group per line; arrays as numbers.
     GroupJsonl,
-    /// Chat messages for supervised fine-tuning, one rollout a line.
+    /// Chat messages for supervised fine-tuning, one rollout per line.
     SftChat,
     /// ShareGPT conversations.
     Sharegpt,
-    /// ATIF 1.8: a folder with one file a trajectory; where PATH ends in `.jsonl` or is `-`, one trajectory a line.
+    /// ATIF 1.8: a folder with one file per trajectory; if PATH ends in `.jsonl` or is `-`, one trajectory per line.
     Atif,
-    /// SWE-bench's predictions, from patches kept by `sandbox.keep_patch`: a folder with one file for each rollout of a group;
-    /// where PATH ends in `.jsonl` or is `-`, all in one.
+    /// SWE-bench predictions, from patches kept by `sandbox.keep_patch`: a folder with one file for each rollout of a group;
+    /// if PATH ends in `.jsonl` or is `-`, a single file.
     SwebenchPredictions,
 }
 
 /// Statuses of a group, as an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StatusArg {
-    /// As many scored rollouts as asked for.
+    /// All rollouts have a score.
     Ready,
-    /// Fewer, but enough.
+    /// Some rollouts have no score, but enough have one.
     Short,
-    /// Too old.
+    /// The policy of the rollouts is too old.
     Stale,
-    /// Too few.
+    /// Too few rollouts have a score.
     Failed,
-    /// Kept back by a filter.
+    /// A filter rejected the group.
     Filtered,
 }
 
 /// `espalier task`
 #[derive(Debug, Subcommand)]
 pub enum TaskCommand {
-    /// Check that each task can be solved and is not solved already, or the form of a task file.
+    /// Check that each task can be solved and is not solved initially, or that a task file is valid.
     #[command(after_help = "Examples:
-  espalier task check experiments/textcraft.toml     each reference scores full, doing nothing scores idle
-  espalier task check experiments/tasks/textcraft.jsonl   the form of each line
+  espalier task check experiments/textcraft.toml
+  espalier task check experiments/tasks/textcraft.jsonl
 
-What `full` and `idle` are, the experiment's [check] says (default 1 and 0).")]
+For an experiment, the reference solution of each task must score `full` and
+doing nothing must score `idle`, which [check] of the experiment sets (default 1
+and 0). For a task file, only the form of each line is checked.")]
     Check(TaskCheckArgs),
-    /// Make a task file of a published set of software tasks.
+    /// Convert a published set of software tasks to a task file.
     #[command(after_help = "Examples:
   espalier task import swe-bench verified.jsonl --out tasks/verified.jsonl
-  espalier task import swe-rebench-v2 rows.json --out tasks/rebench.jsonl --skip-bad-tasks
+  espalier task import swe-rebench-v2 rows.json --out rebench.jsonl
   espalier task import harbor terminal-bench/tasks --out tasks/terminal.jsonl
 
-The reward for them is `tests-reward`: docs/grading.md.")]
+Score these tasks with the reward `tests-reward`: docs/grading.md.")]
     Import(task_import::TaskImportArgs),
-    /// Make a task of two releases of a Python library: the old source, what the changelog says, the new tests.
+    /// Create a task from two releases of a Python library: the old source, the changelog and the new tests.
     #[command(after_help = "Examples:
   espalier task from-sdist sqlparse 0.5.0 0.5.1 --out tasks/sqlparse.jsonl
-  espalier task from-sdist soupsieve 2.4 2.4.1 --require pytest --require beautifulsoup4 --require html5lib
-  espalier task from-sdist mylib dist/mylib-1.0.tar.gz dist/mylib-1.1.tar.gz --instruction words.md
+  espalier task from-sdist soupsieve 2.4 2.4.1 --require pytest --require html5lib
+  espalier task from-sdist mylib mylib-1.0.tar.gz mylib-1.1.tar.gz
 
-The tests run five times on each source, in sandboxes; such as differ from run to run are left out. A pair that makes no task is
-refused with the reason and exit code 1. The reward for these tasks is `tests-reward`: docs/tasks.md, docs/grading.md.")]
+The tests run five times on each source, in sandboxes; tests whose result
+changes between runs are left out. If the pair is not suitable for a task, the
+reason is printed and the exit code is 1. Score these tasks with the reward
+`tests-reward`: docs/tasks.md, docs/grading.md.")]
     FromSdist(task_sdist::FromSdistArgs),
-    /// Make a set of such tasks.
+    /// Create a set of tasks from releases of Python libraries.
     #[command(after_help = "Examples:
   espalier task from-manifest experiments/tasks/swe.toml --out tasks/swe.jsonl
-  espalier task from-manifest experiments/tasks/swe.toml --only sqlparse --out tasks/sqlparse.jsonl
+  espalier task from-manifest swe.toml --only sqlparse --out sqlparse.jsonl
 
-A pair that makes no task is named, and the others are made; then the exit code is 1. What was made is not made again.")]
+Pairs that are not suitable for a task are reported, the others are created,
+and the exit code is 1. Finished tasks are not created again.")]
     FromManifest(task_sdist::FromManifestArgs),
 }
 
@@ -325,13 +336,13 @@ A pair that makes no task is named, and the others are made; then the exit code 
 pub struct TaskCheckArgs {
     /// Experiment file, or a task file (JSON Lines).
     pub file: PathBuf,
-    /// Overrides one key of the experiment; may be repeated.
+    /// Override one key of the experiment; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Check only the first N tasks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// Keep the store of the check, and say where it is: `espalier --store PLACE show RUN`.
+    /// Keep the store of the check and print its path, for `espalier --store PATH show RUN`.
     #[arg(long)]
     pub keep: bool,
 }
@@ -339,35 +350,37 @@ pub struct TaskCheckArgs {
 /// `espalier plugin`
 #[derive(Debug, Subcommand)]
 pub enum PluginCommand {
-    /// List the plugins that an experiment can name.
+    /// List the plugins that an experiment can use.
     #[command(after_help = "Example:
   espalier plugin list")]
     List,
-    /// Say what a component is, and whether this engine would load it.
+    /// Show what a component is, and whether this engine can load it.
     #[command(after_help = "Examples:
   espalier plugin check plugins/dist/textcraft.wasm
   espalier plugin check react-text")]
     Check(PluginCheckArgs),
-    /// Point a name of the store at a component. Runs that name it take it for every group that they open from then on.
+    /// Set an alias for a plugin. Runs that use the alias take the new plugin for every group they open from then on.
     #[command(after_help = "Examples:
   espalier plugin alias agent react-text
-  espalier plugin alias agent build/my-harness.wasm     # groups open now keep what they began with
-  espalier plugin alias agent --remove")]
+  espalier plugin alias agent build/my-harness.wasm
+  espalier plugin alias agent --remove
+
+Open groups keep the plugin they began with.")]
     Alias(PluginAliasArgs),
 }
 
 /// `espalier plugin alias`
 #[derive(Debug, Args)]
 pub struct PluginAliasArgs {
-    /// The name that an experiment uses, as `plugin = "NAME"`.
+    /// The alias, used in an experiment as `plugin = "NAME"`.
     pub alias: String,
-    /// A component file, an alias, the name of a plugin, or a digest or its beginning.
+    /// A component file, an alias, the name of a plugin, or the beginning of a digest.
     #[arg(required_unless_present = "remove")]
     pub plugin: Option<String>,
-    /// Takes the alias away: the name means the plugin of that name again.
+    /// Remove the alias: the name refers to the plugin of that name again.
     #[arg(long, conflicts_with = "plugin")]
     pub remove: bool,
-    /// Does it even where open runs that use the alias could not go on with it, or its world is another.
+    /// Set the alias even if its world differs, or open runs that use it cannot continue with the plugin.
     #[arg(long)]
     pub force: bool,
 }
@@ -375,14 +388,14 @@ pub struct PluginAliasArgs {
 /// `espalier plugin check`
 #[derive(Debug, Args)]
 pub struct PluginCheckArgs {
-    /// A component file, an alias, the name of a plugin, or a digest or its beginning.
+    /// A component file, an alias, the name of a plugin, or the beginning of a digest.
     pub plugin: String,
 }
 
 /// `espalier schema`
 #[derive(Debug, Args)]
 pub struct SchemaArgs {
-    /// Of what.
+    /// Schema to print.
     #[arg(value_enum)]
     pub of: SchemaOf,
 }

@@ -220,7 +220,7 @@ fn memory_maps() -> Check {
         "`groups.concurrent_rollouts` beyond that number",
         state,
         found,
-        "sysctl -w vm.max_map_count=262144 (as root; to last: echo vm.max_map_count=262144 > \
+        "sysctl -w vm.max_map_count=262144 (as root; permanently: echo vm.max_map_count=262144 > \
          /etc/sysctl.d/60-espalier.conf)",
     )
 }
@@ -244,7 +244,7 @@ async fn store_writable(store: &str) -> Check {
     let failed = |found: String, remedy: &str| check(name, "every run", CheckState::Failed, found, remedy);
     let url: StoreUrl = match store.parse() {
         Ok(url) => url,
-        Err(error) => return failed(error.to_string(), "name a folder or a postgres:// URL with --store"),
+        Err(error) => return failed(error.to_string(), "give a folder or a postgres:// URL with --store"),
     };
     match &url {
         StoreUrl::Folder(folder) => match probe_folder(folder) {
@@ -253,7 +253,7 @@ async fn store_writable(store: &str) -> Check {
             }
             Err(error) => failed(
                 format!("{}: {error}", folder.display()),
-                "check owner and permissions, or name another store with --store",
+                "check owner and permissions, or use another store with --store",
             ),
         },
         StoreUrl::Postgres { .. } => match timeout(CONNECT, Store::open_existing(&url)).await {
@@ -299,7 +299,7 @@ fn disk(store: &str) -> Check {
                 "the store (a rollout of 2,000 tokens takes some 20 KiB)",
                 state,
                 format!("{} free", bytes(free)),
-                "free some disk, or name a store elsewhere with --store",
+                "free some disk space, or use a store elsewhere with --store",
             )
         }
         Err(error) => check(
@@ -315,7 +315,7 @@ fn disk(store: &str) -> Check {
 /// Without such a folder plugins run all the same, compiled at each start.
 fn plugin_cache_folder() -> Check {
     let (name, needed) = ("plugin cache", "quick starts");
-    let remedy = "name a folder of your own in ESPALIER_CACHE";
+    let remedy = "set ESPALIER_CACHE to a folder that you own";
     let Some(folder) = plugin_cache() else {
         let found = "none of ESPALIER_CACHE, XDG_CACHE_HOME and HOME is set".to_owned();
         return check(name, needed, CheckState::Limited, found, remedy);
@@ -356,16 +356,16 @@ fn plugins() -> Check {
         let looked: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
         return check(
             "plugins",
-            "experiments that name a plugin",
+            "experiments that use a plugin",
             CheckState::Missing,
             format!("none in {}", looked.join(", ")),
-            "an installation brings them; from source: make build, or name folders in ESPALIER_PLUGINS",
+            "they come with an installation; from source: make build; or set ESPALIER_PLUGINS to other folders",
         );
     }
     let names: Vec<&str> = found.iter().map(|entry| entry.name.as_str()).collect();
     check(
         "plugins",
-        "experiments that name a plugin",
+        "experiments that use a plugin",
         CheckState::Good,
         format!("{}: {}", found.len(), names.join(", ")),
         "",
@@ -389,8 +389,8 @@ async fn program(name: &'static str, needed: &'static str, command: &[&str], rem
 }
 
 async fn postgres() -> Check {
-    let needed = "a store in PostgreSQL on this machine, and its tests";
-    let remedy = "apt-get install -y postgresql (a server elsewhere serves as well)";
+    let needed = "a PostgreSQL store on this machine, and its tests";
+    let remedy = "apt-get install -y postgresql (or use a server on another machine)";
     let found = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
@@ -437,8 +437,8 @@ fn sandboxes() -> Check {
             "sandboxes",
             needed,
             CheckState::Limited,
-            "own root, no network, filtered calls; limits of each process, disks in memory",
-            "run as root for control groups, disks with a quota, checkpoints, and users in a sandbox",
+            "own root, no network, filtered system calls; limits per process, disks in memory",
+            "run as root for control groups, disk quotas, checkpoints, and several users in a sandbox",
         );
     }
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -477,19 +477,19 @@ fn sandboxes() -> Check {
             "apt-get install -y btrfs-progs; modprobe btrfs loop",
         );
     }
-    let found = "own root and users, no network, filtered calls, limits, disks with a quota, checkpoints";
+    let found = "own root and users, no network, filtered system calls, limits, disk quotas, checkpoints";
     check("sandboxes", needed, CheckState::Good, found, "")
 }
 
 async fn chromium() -> Check {
     for name in ["chromium-headless-shell", "chromium", "google-chrome"] {
         if let Some(version) = ask(&[name, "--version"]).await {
-            return check("Chromium", "browser tasks (a later version)", CheckState::Good, version, "");
+            return check("Chromium", "browser tasks (not supported)", CheckState::Good, version, "");
         }
     }
     check(
         "Chromium",
-        "browser tasks (a later version)",
+        "browser tasks (not supported)",
         CheckState::Missing,
         "not installed",
         "apt-get install -y chromium-headless-shell",

@@ -199,7 +199,7 @@ pub async fn run(
     result
 }
 
-/// Takes the run's lock. A run in which no rollout ended means nothing yet: a typing error mended after the first try starts
+/// Takes the run's lock. A run in which no rollout ended means nothing yet: a typing error fixed after the first try starts
 /// the run that was meant, and is no change of one.
 async fn claim(store: &Store, spec: &RunSpec, start: Start) -> Result<Claim, StoreError> {
     let here = Holder::this_process();
@@ -285,7 +285,7 @@ impl Session {
         let (host, plugins, loaded) = match loaded {
             Ok(loaded) => loaded,
             Err(error) if nothing_left && !lost => {
-                tracing::warn!(%error, "whether a plugin was mended cannot be told");
+                tracing::warn!(%error, "cannot tell whether a plugin has changed");
                 return all_done(resume).await;
             }
             Err(error) => return Err(error),
@@ -316,7 +316,7 @@ impl Session {
                 groups = redos.len(),
                 results_given_up = run,
                 results_scored_again = score,
-                "groups that infrastructure or a plugin that is another now has failed go on"
+                "continuing groups that failed because of the infrastructure or of a plugin that has changed"
             );
             // Groups that go on under other components are told like those that open under them.
             let renewed = redos.iter().find_map(|redo| Some((redo.group_index, redo.plugins.clone()?)));
@@ -469,16 +469,16 @@ impl Session {
             }
             RunBlocker::Missing(MissingPart::Environment) => {
                 let problem =
-                    format!("harness `{harness}` asks for an environment, and the experiment has none");
-                let hint = "add a section `[environment]` with its `plugin`, or name another harness";
+                    format!("harness `{harness}` needs an environment, but the experiment has none");
+                let hint = "add a section `[environment]` with a `plugin`, or use another harness";
                 self.experiment.refuse("harness.plugin", problem, hint).into()
             }
             RunBlocker::Missing(MissingPart::Model(model)) => {
                 let names: Vec<&str> = file.models.keys().map(String::as_str).collect();
                 let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
                 let problem =
-                    format!("harness `{harness}` asks for the model `{model}`, and the experiment has {has}");
-                let hint = format!("add a section `[models.{model}]`, or name another harness");
+                    format!("harness `{harness}` needs the model `{model}`, but the experiment has {has}");
+                let hint = format!("add a section `[models.{model}]`, or use another harness");
                 self.experiment.refuse("harness.plugin", problem, &hint).into()
             }
         }

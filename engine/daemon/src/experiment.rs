@@ -287,7 +287,7 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
         }
         Err(source.refuse(
             key,
-            format!("`{key}` is {value}, allowed is {least} to {most}"),
+            format!("`{key}` is {value}, expected {least} to {most}"),
             "choose a number in that range",
         ))
     };
@@ -300,22 +300,22 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
     range("tasks.repeat", file.tasks.repeat.into(), 1, 10_000)?;
     range("tasks.limit", file.tasks.limit.unwrap_or(1), 1, u64::MAX)?;
     if file.tasks.plugin.is_some() {
-        let problem = "`tasks.plugin` asks for a task generator, which this engine does not have yet";
+        let problem = "`tasks.plugin` needs a task generator, which this engine does not support";
         return refuse(
             "tasks.plugin",
             problem.into(),
-            "write the tasks to a file and name it in `tasks.source`",
+            "write the tasks to a file and set `tasks.source` to its path",
         );
     }
     if file.tasks.source.is_none() {
-        let problem = "`tasks` names no source";
+        let problem = "`tasks` has no source";
         return refuse("tasks", problem.into(), "add `source = \"tasks.jsonl\"`, relative to this file");
     }
     file.groups.check().map_err(|error| {
         let key = format!("groups.{}", error.key);
         source.refuse(
             &key,
-            format!("`{key}` is {}, allowed is {} to {}", error.value, error.least, error.most),
+            format!("`{key}` is {}, expected {} to {}", error.value, error.least, error.most),
             "choose a number in that range",
         )
     })?;
@@ -348,7 +348,7 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
     if let Some(environment) = &file.environment {
         if environment.kind != EnvironmentKind::Plugin {
             let problem =
-                "`environment.kind` is reserved: this engine has environments of kind \"plugin\" alone";
+                "unsupported `environment.kind`: this engine has only environments of kind \"plugin\"";
             return refuse(
                 "environment.kind",
                 problem.into(),
@@ -356,7 +356,7 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
             );
         }
         if environment.plugin.is_none() {
-            let problem = "`environment` names no plugin";
+            let problem = "`environment` has no plugin";
             return refuse(
                 "environment",
                 problem.into(),

@@ -97,18 +97,18 @@ impl From<SandboxError> for Problem {
             }
             SandboxError::Refused { .. } => (
                 Exit::Unavailable,
-                Some("`espalier doctor` says what this machine can do, and what would mend it"),
+                Some("`espalier doctor` shows what this machine supports, and how to get the rest"),
             ),
             SandboxError::NoAgent { .. } => (
                 Exit::Unavailable,
                 Some(
-                    "an installation brings it; from source, `make build` makes it; or name it by ESPALIER_AGENT",
+                    "it comes with an installation; from source, run `make build`; or set ESPALIER_AGENT to its path",
                 ),
             ),
             SandboxError::NoKeeper { .. } => (
                 Exit::Unavailable,
                 Some(
-                    "an installation brings it; from source, `make build` makes it; or name it by ESPALIER_KEEPER",
+                    "it comes with an installation; from source, run `make build`; or set ESPALIER_KEEPER to its path",
                 ),
             ),
             SandboxError::Unavailable(_) => (Exit::Unavailable, None),

@@ -295,8 +295,8 @@ fn compiled_code_is_kept_in_a_folder_of_ones_own_or_not_at_all() {
     }
     fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     for (cache, said) in [
-        (None, "compiled plugins are not kept: no folder is named".to_owned()),
-        (Some(&open), format!("others can write to {} (mode 0777, it belongs to ", open.display())),
+        (None, "compiled plugins are not cached: no cache folder is set".to_owned()),
+        (Some(&open), format!("other users can write to {} (mode 0777, owner ", open.display())),
     ] {
         let mut command = fixture.command(&["plugin", "check", "idle"]);
         command.env_remove("HOME").env("TMPDIR", &temporary);
@@ -306,7 +306,7 @@ fn compiled_code_is_kept_in_a_folder_of_ones_own_or_not_at_all() {
         let ran = ran(&command.output().unwrap());
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert!(ran.stderr.contains(&said), "{}", ran.stderr);
-        assert_eq!(ran.stderr.matches("not kept").count(), 1, "{}", ran.stderr);
+        assert_eq!(ran.stderr.matches("are not cached").count(), 1, "{}", ran.stderr);
     }
     assert_eq!(fs::read_dir(temporary.join("espalier/plugins")).unwrap().count(), 0);
     assert_eq!(fs::read_dir(&open).unwrap().count(), 0);
@@ -554,10 +554,9 @@ fn published_sets_become_tasks_or_say_what_is_wrong() {
     let checked = fixture.run(&["task", "check", "made.jsonl"]);
     assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
     let none = import(&["--skip-bad-tasks", "--only", "a__b-9"]);
-    assert!(none.stderr.contains("rows.jsonl holds no task that was asked for"), "{}", none.stderr);
+    assert!(none.stderr.contains("rows.jsonl contains none of the requested tasks"), "{}", none.stderr);
     let unknown = fixture.run(&["task", "import", "swe", "rows.jsonl", "--out", "made.jsonl"]);
-    let expect =
-        "\"swe\" is no form of tasks; there are swe-bench, swe-rebench, swe-rebench-v2, swe-gym, harbor";
+    let expect = "unknown task format \"swe\": expected one of swe-bench, swe-rebench, swe-rebench-v2, swe-gym, harbor";
     assert!(unknown.stderr.contains(expect), "{}", unknown.stderr);
 }
 

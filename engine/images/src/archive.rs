@@ -111,7 +111,10 @@ impl Layout {
         let mut magic = [0; 4];
         let count = file.read_at(&mut magic, 0).map_err(opened)?;
         if magic.starts_with(b"\x1f\x8b") || magic == *b"\x28\xb5\x2f\xfd" || count < 4 {
-            return Err(ImageError::bad(path.display().to_string(), "it is no tar; decompress it first"));
+            return Err(ImageError::bad(
+                path.display().to_string(),
+                "not a tar archive; decompress it first",
+            ));
         }
         let members = members(&mut file, path)?;
         Ok(Layout::Archive { path: path.to_path_buf(), file, members })
@@ -132,7 +135,7 @@ impl Layout {
             said,
         };
         let Some(part) = self.part("index.json")? else {
-            return Err(unknown("no index.json in it: not an OCI layout".to_owned()));
+            return Err(unknown("not an OCI layout: index.json is missing".to_owned()));
         };
         let bytes = self.bytes(&part, crate::manifest::MANIFEST_BYTES_MAX, "index.json")?;
         let index: OciImageIndex = serde_json::from_slice(&bytes).map_err(|error| {
@@ -153,7 +156,7 @@ impl Layout {
                 let entries: Vec<_> = index.manifests.into_iter().filter(fits).collect();
                 if entries.is_empty() { Err(unknown(there())) } else { Ok(entries) }
             }
-            None if tags.len() > 1 => Err(unknown(format!("{}, so that one has to be named", there()))),
+            None if tags.len() > 1 => Err(unknown(format!("{}, so one must be named", there()))),
             None if index.manifests.is_empty() => Err(unknown("no image".to_owned())),
             None => Ok(index.manifests),
         }
@@ -219,10 +222,10 @@ impl Layout {
 
 /// Where each member of an archive lies.
 fn members(file: &mut File, path: &Path) -> Result<HashMap<String, (u64, u64)>, ImageError> {
-    // What the reader says of a file that is none shows what is in it.
+    // The message of the reader about a file that is not an archive would show its content.
     let bad = |error: io::Error| match error.raw_os_error() {
         Some(_) => ImageError::store("reading", path, error),
-        None => ImageError::bad(path.display().to_string(), "it is no tar"),
+        None => ImageError::bad(path.display().to_string(), "not a tar archive"),
     };
     let length =
         file.seek(SeekFrom::End(0)).and_then(|length| file.rewind().map(|()| length)).map_err(bad)?;
@@ -232,7 +235,7 @@ fn members(file: &mut File, path: &Path) -> Result<HashMap<String, (u64, u64)>, 
         let entry = entry.map_err(bad)?;
         let (offset, size) = (entry.raw_file_position(), entry.size());
         if offset.checked_add(size).is_none_or(|end| end > length) || number >= MEMBERS_MAX {
-            return Err(ImageError::bad(path.display().to_string(), "it is cut off, or holds too much"));
+            return Err(ImageError::bad(path.display().to_string(), "it is truncated or too large"));
         }
         if !entry.header().entry_type().is_file() {
             continue;

@@ -148,7 +148,7 @@ impl Entry {
         if let Some(auth) = full(&self.auth) {
             let bytes = base64::engine::general_purpose::STANDARD.decode(auth.trim()).ok();
             let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-            let text = text.ok_or("`auth` is no base64 of a text")?;
+            let text = text.ok_or("`auth` is not base64-encoded text")?;
             let (user, password) = text.split_once(':').ok_or("`auth` is not USER:PASSWORD")?;
             return Ok(Some(RegistryAuth::Basic(
                 user.to_owned(),
@@ -172,7 +172,7 @@ async fn ask(name: &str, image: &Reference) -> Result<Option<RegistryAuth>, Imag
     let program = format!("docker-credential-{name}");
     let failed = |why: &str| refused(image, Path::new(&program), why);
     if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
-        return Err(failed("no name for a helper"));
+        return Err(failed("not a valid name of a helper"));
     }
     let server = if host(image) == "docker.io" { HUB } else { image.registry() };
     let exchange = async {
@@ -238,7 +238,7 @@ mod tests {
         check(two, "r.org/teams/a", Ok(Some(("u", "p")))).await;
         check(r#"{"r.org":{}}"#, "r.org/a", Ok(None)).await;
         check(r#"{"https://r.org:5000/v2/":{"auth":"YTpi"}}"#, "r.org:5000/a", Ok(Some(("a", "b")))).await;
-        let bad = "credentials for r.org: f: `auth` is no base64 of a text";
+        let bad = "credentials for r.org: f: `auth` is not base64-encoded text";
         check(r#"{"r.org":{"auth":"*"}}"#, "r.org/a", Err(bad)).await;
     }
 }

@@ -72,7 +72,7 @@ impl Digest {
         if found == self {
             return Ok(());
         }
-        Err(ImageError::bad(what, format!("its digest is {found}, not {self}")))
+        Err(ImageError::bad(what, format!("its digest is {found}, expected {self}")))
     }
 }
 

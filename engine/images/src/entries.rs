@@ -219,7 +219,7 @@ impl<R: Read> Entries<R> {
         let signed = others().map(|byte| i32::from(*byte as i8)).sum::<i32>() + 8 * 32;
         let said = number(header.cksum(), "checksum")?;
         if said != unsigned && i64::from(said) != i64::from(signed) {
-            return Err(Fault::bad("the checksum of a header does not fit"));
+            return Err(Fault::bad("wrong checksum of a header"));
         }
         Ok(Some(header))
     }
@@ -325,7 +325,7 @@ impl<R: Read> Entries<R> {
                         }
                         (digits, value) = (0, 0);
                     }
-                    _ => return Err(Fault::bad("the map of a sparse file is no list of numbers")),
+                    _ => return Err(Fault::bad("the map of a sparse file is not a list of numbers")),
                 }
                 if wanted.is_some_and(|wanted| numbers.len() == wanted) {
                     break;
@@ -360,7 +360,7 @@ impl Pax {
     /// Records `LENGTH KEY=VALUE\n`; values may hold any byte.
     fn read(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
-            let refused = || Fault::bad("an extended header that is no list of records");
+            let refused = || Fault::bad("an extended header that is not a list of records");
             let space = bytes.iter().take(20).position(|byte| *byte == b' ').ok_or_else(refused)?;
             let length = decimal(&bytes[..space]).ok_or_else(refused)? as usize;
             let record = bytes.get(space + 1..length).ok_or_else(refused)?;
@@ -404,7 +404,7 @@ impl Pax {
                 let numbers = value.split(|byte| *byte == b',').map(self::decimal);
                 let numbers = numbers.collect::<Option<Vec<u64>>>();
                 self.sparse.numbers =
-                    numbers.ok_or_else(|| Fault::bad("the map of a sparse file is no list"))?;
+                    numbers.ok_or_else(|| Fault::bad("the map of a sparse file is not a list"))?;
             }
             _ => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
@@ -448,7 +448,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
 }
 
 fn number<T>(field: std::io::Result<T>, what: &str) -> Result<T, Fault> {
-    field.map_err(|_| Fault::bad(format!("the {what} in a header is no number")))
+    field.map_err(|_| Fault::bad(format!("the {what} in a header is not a number")))
 }
 
 fn up_to_zero(mut bytes: Vec<u8>) -> Vec<u8> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The text names no image. Reject the task.
-    #[error("{text:?} names no image: {why}")]
+    #[error("invalid image name {text:?}: {why}")]
     BadName {
         /// As it was written.
         text: String,
@@ -26,13 +26,13 @@ pub enum ImageError {
         said: String,
     },
     /// A stranger names what is in no folder that is given to strangers; whether it is anywhere else is not told. Reject the task.
-    #[error("no image {image} in the folders whose images are given")]
+    #[error("no image {image} in the image folders of the service")]
     NotGiven {
         /// The image.
         image: String,
     },
     /// A stranger names a registry, or is led to an address, that strangers are not let through to. Reject the task.
-    #[error("image {image} is not fetched: {why}")]
+    #[error("image {image} is not allowed: {why}")]
     NotReachable {
         /// The image.
         image: String,
@@ -40,7 +40,7 @@ pub enum ImageError {
         why: String,
     },
     /// The place wants other credentials than it was given. Reject the task.
-    #[error("image {image} is refused by {place} {credentials}: {said}")]
+    #[error("{place} refuses image {image} {credentials}: {said}")]
     Denied {
         /// The image.
         image: String,
@@ -52,7 +52,7 @@ pub enum ImageError {
         said: String,
     },
     /// None of an index's images is for this machine. Reject the task.
-    #[error("image {image} is not made for {wanted}, only for {available}")]
+    #[error("image {image} is not available for {wanted}, only for {available}")]
     NoPlatform {
         /// The image.
         image: String,
@@ -70,7 +70,7 @@ pub enum ImageError {
         why: String,
     },
     /// More than a layer may hold. Reject the task, or raise the bound.
-    #[error("{what} holds more than {bound}")]
+    #[error("{what} has more than {bound}")]
     TooLarge {
         /// The layer.
         what: String,
@@ -78,7 +78,7 @@ pub enum ImageError {
         bound: String,
     },
     /// The place cannot be reached or fails. Retry later; it is nobody's fault in the sandbox.
-    #[error("{place} gives no {what} after {attempts} attempts: {said}")]
+    #[error("{place} did not return the {what} after {attempts} attempts: {said}")]
     Unreachable {
         /// Registry.
         place: String,
@@ -90,7 +90,7 @@ pub enum ImageError {
         said: String,
     },
     /// It took longer than allowed. Retry later.
-    #[error("image {image} was not there after {after_s} s ({state})")]
+    #[error("image {image} was not ready after {after_s} s ({state})")]
     TimedOut {
         /// The image.
         image: String,
@@ -150,7 +150,7 @@ pub enum Remedy {
     RejectTask,
     /// The same may succeed later.
     Retry,
-    /// Somebody has to mend this machine first.
+    /// Somebody has to repair this machine first.
     Stop,
 }
 
@@ -173,26 +173,26 @@ impl ImageError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             ImageError::BadName { .. } => {
-                "write host, NAME:TAG, HOST/NAME@DIGEST, oci:FOLDER[:TAG], oci-archive:FILE[:TAG] or checkpoint:ID".to_owned()
+                "use host, NAME:TAG, HOST/NAME@DIGEST, oci:FOLDER[:TAG], oci-archive:FILE[:TAG] or checkpoint:ID".to_owned()
             }
-            ImageError::Unknown { .. } => "check name and tag; a private image needs credentials".to_owned(),
+            ImageError::Unknown { .. } => "check the name and the tag; a private image needs credentials".to_owned(),
             ImageError::NotGiven { .. } => {
-                "`espalier serve --image-folder FOLDER` gives the images of a folder".to_owned()
+                "`espalier serve --image-folder FOLDER` allows the images in a folder".to_owned()
             }
             ImageError::NotReachable { .. } => {
-                "`espalier serve --registry HOST:PORT` opens a registry of a private network".to_owned()
+                "`espalier serve --registry HOST:PORT` allows a registry in a private network".to_owned()
             }
             ImageError::Denied { place, .. } => {
                 format!("log in with `docker login {place}` or `podman login {place}`")
             }
-            ImageError::NoPlatform { available, .. } => format!("take an image for one of {available}"),
-            ImageError::TooLarge { .. } => "raise the bound of the image store, or take a smaller image".to_owned(),
+            ImageError::NoPlatform { available, .. } => format!("use an image for one of {available}"),
+            ImageError::TooLarge { .. } => "raise the size limit of the image store, or use a smaller image".to_owned(),
             ImageError::Unreachable { place, .. } => {
-                format!("check the network and that {place} is up; what was loaded is kept")
+                format!("check the network and that {place} is up; downloaded parts are kept")
             }
-            ImageError::TimedOut { .. } => "try again: what was loaded is kept".to_owned(),
+            ImageError::TimedOut { .. } => "try again: downloaded parts are kept".to_owned(),
             ImageError::DiskFull { path, .. } => {
-                format!("make room on the file system of {}, or bound the image store", path.display())
+                format!("free space on the file system of {}, or limit the size of the image store", path.display())
             }
             ImageError::InUse { .. } => "delete the sandboxes and checkpoints made from it first".to_owned(),
             ImageError::BadContent { .. }

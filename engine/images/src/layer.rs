@@ -149,7 +149,7 @@ impl<W: Write> Export<'_, W> {
             return self.mark(&name.with_file_name(OsStr::from_bytes(&marked)), &stat);
         }
         if last.as_bytes().starts_with(b".wh.") {
-            return Err(self.refused(path, "a layer has no way to say such a name"));
+            return Err(self.refused(path, "a layer cannot represent this name"));
         }
         if kind.is_dir() {
             return self.folder(path, name, &stat);
@@ -198,7 +198,7 @@ impl<W: Write> Export<'_, W> {
         let size = stat.len();
         if size > FILE_BYTES_MAX {
             let why = format!(
-                "it is {size} bytes long, and a file of a layer at most {FILE_BYTES_MAX}; delete or shorten it before the checkpoint"
+                "it has {size} bytes, a file of a layer at most {FILE_BYTES_MAX}; delete or shorten it before the checkpoint"
             );
             return Err(self.refused(path, &why));
         }
@@ -208,7 +208,7 @@ impl<W: Write> Export<'_, W> {
         let most = sparse::PIECES_MAX - 1;
         let pieces = sparse::pieces(&file, size, most).map_err(failed)?;
         let pieces =
-            pieces.ok_or_else(|| self.refused(path, &format!("its data lies in more than {most} pieces")))?;
+            pieces.ok_or_else(|| self.refused(path, &format!("its data is in more than {most} pieces")))?;
         self.entries += 1;
         let left = if sparse::is_sparse(&pieces, size) {
             let (data, length) = sparse::data(&file, &pieces, size);
@@ -233,7 +233,7 @@ impl<W: Write> Export<'_, W> {
             data.limit()
         };
         if left > 0 {
-            return Err(self.refused(path, "it became shorter while it was read"));
+            return Err(self.refused(path, "it was truncated while it was being read"));
         }
         Ok(())
     }
@@ -300,8 +300,7 @@ impl<W: Write> Export<'_, W> {
             let own = shown.strip_prefix("trusted.overlay.").or_else(|| shown.strip_prefix("user.overlay."));
             match own {
                 Some("metacopy" | "redirect") => {
-                    let why =
-                        format!("the overlay was mounted so that {shown} stands for content of layers below");
+                    let why = format!("in this overlay mount {shown} refers to content of lower layers");
                     return Err(self.refused(path, &why));
                 }
                 Some(_) => {}

@@ -62,18 +62,18 @@ pub(crate) enum Document {
 
 /// Reads either, by what it holds and not by what it was said to be.
 pub(crate) fn document(bytes: &[u8], what: &str) -> Result<Document, ImageError> {
-    let bad = |error: serde_json::Error| ImageError::bad(what, format!("it is no manifest: {error}"));
+    let bad = |error: serde_json::Error| ImageError::bad(what, format!("not a manifest: {error}"));
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(bad)?;
     if value["schemaVersion"] == 1 {
-        return Err(ImageError::bad(what, "it is a manifest of version 1, which nobody can verify"));
+        return Err(ImageError::bad(what, "it is a manifest of version 1, which cannot be verified"));
     }
     match (value.get("manifests").is_some(), value.get("layers").is_some()) {
-        (true, true) => Err(ImageError::bad(what, "it holds both layers and manifests")),
+        (true, true) => Err(ImageError::bad(what, "it has both layers and manifests")),
         (true, false) => serde_json::from_value(value).map(Document::Index).map_err(bad),
         (false, true) => {
             serde_json::from_value(value).map(|image| Document::Image(Box::new(image))).map_err(bad)
         }
-        (false, false) => Err(ImageError::bad(what, "it holds neither layers nor manifests")),
+        (false, false) => Err(ImageError::bad(what, "it has neither layers nor manifests")),
     }
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn resolved(
 ) -> Result<Resolved, ImageError> {
     let bad = |why: String| ImageError::bad(format!("image {image}"), why);
     let value: serde_json::Value = serde_json::from_slice(config)
-        .map_err(|error| bad(format!("its configuration is no JSON: {error}")))?;
+        .map_err(|error| bad(format!("its configuration is not valid JSON: {error}")))?;
     let read: ConfigFile =
         Deserialize::deserialize(&value).map_err(|error| bad(format!("its configuration: {error}")))?;
     if !read.os.is_empty() && !read.architecture.is_empty() {
@@ -191,7 +191,7 @@ pub(crate) fn resolved(
     let layers = pairs.map(|(layer, diff_id)| {
         let kind = &layer.media_type;
         if !kind.contains("tar") || kind.ends_with("encrypted") {
-            return Err(bad(format!("a layer of the kind {kind}, which is no tar")));
+            return Err(bad(format!("a layer of type {kind}, which is not a tar archive")));
         }
         let what = format!("a layer of image {image}");
         let (blob, size) = target(layer, layer_bytes_max, &what)?;
@@ -336,8 +336,12 @@ mod tests {
         check(
             &both,
             "linux/s390x",
-            Err("image a is not made for linux/s390x, only for linux/amd64, linux/arm/v6, linux/arm/v7"),
+            Err("image a is not available for linux/s390x, only for linux/amd64, linux/arm/v6, linux/arm/v7"),
         );
-        check(&[], "linux/amd64", Err("image a is not made for linux/amd64, only for nothing that says so"));
+        check(
+            &[],
+            "linux/amd64",
+            Err("image a is not available for linux/amd64, only for nothing that says so"),
+        );
     }
 }

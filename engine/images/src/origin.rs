@@ -66,7 +66,7 @@ impl Origin {
         }
         Err(ImageError::bad(
             format!("image {image}"),
-            format!("its indexes are more than {INDEXES_MAX} deep"),
+            format!("its indexes are nested more than {INDEXES_MAX} deep"),
         ))
     }
 

@@ -342,9 +342,9 @@ impl Registry {
             }
             E::UnauthorizedError { .. } => denied("status 401".to_owned()),
             E::AuthenticationFailure(said) => denied(said.trim().chars().take(200).collect()),
-            E::DigestError(DigestError::VerificationError { expected, actual }) => {
-                RetryDecision::Final(ImageError::bad(what, format!("its digest is {actual}, not {expected}")))
-            }
+            E::DigestError(DigestError::VerificationError { expected, actual }) => RetryDecision::Final(
+                ImageError::bad(what, format!("its digest is {actual}, expected {expected}")),
+            ),
             E::RequestError(error) if error.is_builder() => {
                 RetryDecision::Final(ImageError::bad(what, chain(&error)))
             }

@@ -54,7 +54,7 @@ impl Source {
         }
         let name = text.strip_prefix("docker://").unwrap_or(text);
         if name.contains("://") {
-            return Err(refused("a name in a registry is written without a scheme"));
+            return Err(refused("write the name of an image in a registry without a scheme"));
         }
         match Reference::try_from(name) {
             Ok(reference) => Ok(Source::Registry(reference)),
@@ -125,7 +125,7 @@ mod tests {
         };
         assert_eq!(why("oci:"), "the folder is missing");
         assert_eq!(why("oci-archive::tag"), "the file is missing");
-        assert_eq!(why("https://a/b"), "a name in a registry is written without a scheme");
+        assert_eq!(why("https://a/b"), "write the name of an image in a registry without a scheme");
         assert_eq!(why("Debian"), "invalid reference format");
         assert_eq!(why("a@sha256:12345678901234567890123456789012"), "invalid checksum digest length");
         assert!(why("checkpoint:../x").starts_with("a checkpoint's id"));

@@ -149,7 +149,7 @@ impl Image {
             let found = merged.find(place.as_bytes());
             let found = found.map_err(|fault| fault.of(&self.digest().to_string(), Path::new("/")))?;
             if found.is_some_and(|path| !path.symlink_metadata().is_ok_and(|found| found.is_dir())) {
-                let said = format!("its /{place} is no folder, and a sandbox has one of its own there");
+                let said = format!("its /{place} is not a directory, but a sandbox needs one there");
                 return Err(ImageError::bad(self.digest().to_string(), said));
             }
         }
@@ -253,7 +253,7 @@ impl ImageStore {
             Source::Host | Source::Checkpoint(_) => {
                 return Err(ImageError::BadName {
                     text: name,
-                    why: "it is not kept in the image store".to_owned(),
+                    why: "it cannot be kept in the image store".to_owned(),
                 });
             }
             other => other,

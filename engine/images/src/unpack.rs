@@ -126,7 +126,7 @@ impl Unpacker<'_> {
         let meta = self.meta(entry)?;
         let Some((name, parents)) = parts.split_last() else {
             if entry.kind != Kind::Folder {
-                return Err(Fault::bad("the root is no folder"));
+                return Err(Fault::bad("the root is not a directory"));
             }
             return self.tree.describe(b"", meta);
         };
@@ -220,7 +220,7 @@ impl Unpacker<'_> {
             return Ok(());
         }
         if hidden.is_empty() || hidden == b"." || hidden == b".." {
-            return Err(Fault::bad(format!("{} hides no name", path_of(path).display())));
+            return Err(Fault::bad(format!("{} hides no entry", path_of(path).display())));
         }
         let parent = self.tree.make(parents)?;
         self.tree.hide(&parent, hidden)

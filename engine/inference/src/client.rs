@@ -338,11 +338,11 @@ fn read_key(config: &ModelConfig) -> Result<Option<HeaderValue>, ConfigError> {
     let unusable = |problem: String| ConfigError {
         key: "api_key_env",
         problem,
-        hint: "export it before the run; the key itself never stands in the file".to_owned(),
+        hint: "export it before the run; the key itself does not belong in the file".to_owned(),
     };
     let key = std::env::var(name).map_err(|e| unusable(format!("names `{name}`: {e}")))?;
     let mut value = HeaderValue::from_str(&format!("Bearer {}", key.trim()))
-        .map_err(|_| unusable(format!("names `{name}`, whose value cannot stand in a header")))?;
+        .map_err(|_| unusable(format!("names `{name}`, whose value is not valid in a header")))?;
     value.set_sensitive(true);
     Ok(Some(value))
 }

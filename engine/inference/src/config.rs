@@ -362,13 +362,13 @@ impl ModelConfig {
                 return Err(problem(
                     "url",
                     "is missing".to_owned(),
-                    "name the server, like url = \"http://127.0.0.1:8080\", or write embedded = true",
+                    "give the server, like url = \"http://127.0.0.1:8080\", or write embedded = true",
                 ));
             }
             (None, true) if self.kind != ModelKind::LlamaCpp => {
                 return Err(problem(
                     "embedded",
-                    format!("does not go with kind = \"{}\"", self.kind.as_str()),
+                    format!("is not supported with kind = \"{}\"", self.kind.as_str()),
                     "the embedded model is a llama.cpp server: kind = \"llama-cpp\"",
                 ));
             }
@@ -381,17 +381,21 @@ impl ModelConfig {
             return Err(problem(
                 "api_key_env",
                 format!("names `{name}`, which is not set in the environment"),
-                "export it before the run; the key itself never stands in the file",
+                "export it before the run; the key itself does not belong in the file",
             ));
         }
         if self.version.is_empty() {
-            return Err(problem("version", "is empty".to_owned(), "give the weights a label, like \"base\""));
+            return Err(problem(
+                "version",
+                "is empty".to_owned(),
+                "give the weights a label such as \"base\"",
+            ));
         }
         if self.template.is_empty() {
             return Err(problem(
                 "template",
                 "is empty".to_owned(),
-                "write \"chat\", \"plain\" or a path of a Jinja file",
+                "use \"chat\", \"plain\" or the path of a Jinja file",
             ));
         }
         self.sampling.validate(self.kind)?;
@@ -399,7 +403,7 @@ impl ModelConfig {
             return Err(problem(
                 "model",
                 "is missing".to_owned(),
-                "kind = \"openai-chat\" needs the name under which the server has the model",
+                "kind = \"openai-chat\" needs the name of the model on the server",
             ));
         }
         if let Some(in_flight) = self.in_flight {
@@ -420,8 +424,8 @@ impl ModelConfig {
             if wait.0.is_zero() || wait.0 > Duration::from_secs(86_400) {
                 return Err(problem(
                     key,
-                    format!("is {wait}, allowed is 1ms to 1d"),
-                    "choose a value inside",
+                    format!("is {wait}, expected 1ms to 1d"),
+                    "choose a value in that range",
                 ));
             }
         }
@@ -460,7 +464,7 @@ impl SamplingConfig {
                 return Err(problem(
                     key,
                     "is not part of the protocol of kind = \"openai-chat\"".to_owned(),
-                    "leave it out, or use the server's own kind",
+                    "remove it, or use the server's own kind",
                 ));
             }
         }
@@ -485,7 +489,7 @@ fn range(key: &'static str, value: f64, least: f64, most: f64) -> Result<(), Con
         return Ok(());
     }
     let least = if least == f64::MIN_POSITIVE { "above 0".to_owned() } else { least.to_string() };
-    Err(problem(key, format!("is {value}, allowed is {least} to {most}"), "choose a value inside"))
+    Err(problem(key, format!("is {value}, expected {least} to {most}"), "choose a value in that range"))
 }
 
 fn problem(key: &'static str, problem: String, hint: &str) -> ConfigError {

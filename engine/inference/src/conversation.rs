@@ -306,7 +306,7 @@ impl Conversation for ModelConversation {
     async fn complete_many(&mut self, n: u32, options: CompleteOptions) -> Result<Vec<Branch>, Failure> {
         self.usable()?;
         if !(1..=BRANCHES_MAX).contains(&n) {
-            return Err(Failure::Invalid(format!("{n} answers at once; allowed is 1 to {BRANCHES_MAX}")));
+            return Err(Failure::Invalid(format!("{n} answers at once, expected 1 to {BRANCHES_MAX}")));
         }
         let mut arrived = self.sample(n, &options).await?;
         // All answers hang on one branch that holds what they answer, once.
@@ -378,7 +378,9 @@ impl Conversation for ModelConversation {
         self.usable()?;
         let Some(known) = self.known.iter().find(|known| known.message == message) else {
             let count = self.messages.len();
-            return Err(Failure::Invalid(format!("message {message} of {count} is no answer of the model")));
+            return Err(Failure::Invalid(format!(
+                "message {message} of {count} is not an answer of the model"
+            )));
         };
         self.rollout.record().ledger(&self.model.name).set_trainable(known.call, trainable);
         Ok(())
@@ -428,7 +430,7 @@ fn check_text_parts(messages: &[Message]) -> Result<(), Failure> {
                 Part::Other(_) => "an unknown part",
             };
             return Err(Failure::Invalid(format!(
-                "message {index} holds {what}: this model takes text alone"
+                "message {index} contains {what}, but this model takes only text"
             )));
         }
     }

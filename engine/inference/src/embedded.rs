@@ -65,7 +65,7 @@ pub enum EmbeddedError {
         folder: PathBuf,
     },
     /// The process could not be started.
-    #[error("the embedded model's process does not start")]
+    #[error("the process of the embedded model does not start")]
     Spawn {
         /// What the operating system says of which program.
         #[source]
@@ -243,7 +243,7 @@ impl Embedded {
                 Ok(None) => return Ok(running.url.clone()),
                 Ok(Some(status)) => tracing::warn!(%status, "the embedded model died; starting it again"),
                 Err(error) => {
-                    tracing::warn!(%error, "the embedded model cannot be watched; starting it again");
+                    tracing::warn!(%error, "the embedded model cannot be monitored; starting it again");
                 }
             }
         }

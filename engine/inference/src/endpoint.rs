@@ -273,7 +273,7 @@ fn check_counts(ids: usize, logprobs: usize, max_tokens: u32) -> Result<(), Faul
 /// A logprob that can be one: not NaN and not above 0, but for rounding. Minus infinity becomes the least finite one.
 fn check_logprob(value: f64) -> Result<f32, Fault> {
     if value.is_nan() || value > 1e-3 {
-        return Err(Fault::inconsistent(format!("{value} is no logprob")));
+        return Err(Fault::inconsistent(format!("{value} is not a valid logprob")));
     }
     Ok((value as f32).clamp(f32::MIN, 0.0))
 }

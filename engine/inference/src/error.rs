@@ -118,7 +118,7 @@ pub enum Fault {
         body: String,
     },
     /// The connection broke inside the answer.
-    #[error("the answer broke off")]
+    #[error("the response was cut off")]
     Cut {
         /// What the transport, or the server, says.
         #[source]
@@ -138,7 +138,7 @@ pub enum Fault {
         source: Failed,
     },
     /// The answer contradicts itself or the request: counts, ids, logprobs.
-    #[error("the answer does not add up: {reason}")]
+    #[error("inconsistent response: {reason}")]
     Inconsistent {
         /// Which figures.
         reason: String,

@@ -128,7 +128,7 @@ pub enum TemplateError {
         role: &'static str,
     },
     /// The template prints an answer never, or more than once: no suffix can be found.
-    #[error("the chat template prints an answer {times} times: what follows it cannot be told")]
+    #[error("the chat template prints an answer {times} times, so the text after it is ambiguous")]
     AnswerLost {
         /// How often.
         times: usize,
@@ -140,14 +140,14 @@ pub enum TemplateError {
         role: &'static str,
     },
     /// A part that text templates cannot carry.
-    #[error("message {message} holds {part}: this model takes text alone")]
+    #[error("message {message} contains {part}, but this model takes only text")]
     Part {
         /// Index in the conversation.
         message: usize,
         /// `an image`, ...
         part: &'static str,
     },
-    /// The tool's schema is no JSON.
+    /// The schema of the tool is not valid JSON.
     #[error("tool {name}: parameters are not JSON")]
     Tool {
         /// The tool.

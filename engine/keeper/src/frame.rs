@@ -14,7 +14,7 @@ const LENGTH_BYTES: usize = 4;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Longer than whoever reads would take.
-    #[error("it has {bytes} bytes, the most is {bytes_max}")]
+    #[error("it has {bytes} bytes, at most {bytes_max}")]
     TooLong {
         /// Of the text; of a line, as far as it has come.
         bytes: usize,
@@ -131,7 +131,7 @@ mod tests {
     fn what_is_too_long_is_refused_where_it_is_written_and_where_it_is_read() {
         let long = "x".repeat(100);
         let error = frame(&long, 100).unwrap_err().to_string();
-        assert_eq!(error, "it has 102 bytes, the most is 100");
+        assert_eq!(error, "it has 102 bytes, at most 100");
         assert!(frame(&long, 102).is_ok());
         assert!(line(&"x".repeat(LINE_BYTES_MAX)).is_err());
         let mut heard = ReceiveBuffer::default();

@@ -59,7 +59,7 @@ struct Requester {
 pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let arguments: Vec<String> = arguments.collect();
     let [folder, agent] = &arguments[..] else {
-        return Err("usage: espalier-keeper FOLDER AGENT; engines start it themselves".to_owned());
+        return Err("usage: espalier-keeper FOLDER AGENT; it is started by the engine".to_owned());
     };
     run(&Settings { folder: folder.into(), agent: agent.into() })
 }
@@ -116,7 +116,7 @@ fn lock(folder: &Path) -> Result<Option<OwnedFd>, String> {
 fn listen(path: &Path) -> Result<UnixListener, String> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(failed(&"no socket's name"));
+        return Err(failed(&"not a name of a socket"));
     };
     let _ = std::fs::remove_file(path);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -132,7 +132,7 @@ struct Keeper {
     listener: UnixListener,
     lines: HashMap<u64, Line>,
     next_line: u64,
-    /// Who carries which sandbox's way out.
+    /// Who carries the egress of each sandbox.
     listeners: EgressListeners,
     /// Since when there is nothing to do.
     idle: Instant,

@@ -182,20 +182,20 @@ impl Environment {
         let is_bad = |variable: &[u8]| variable.len() > VARIABLE_BYTES_MAX || variable.starts_with(b"=");
         if self.0.len() > ENVIRONMENT_BYTES_MAX {
             return Err(format!(
-                "the environment has {} bytes, the most is {ENVIRONMENT_BYTES_MAX}",
+                "the environment has {} bytes, at most {ENVIRONMENT_BYTES_MAX}",
                 self.0.len()
             ));
         }
         match variables.find(|variable| is_bad(variable)) {
             Some(bad) => Err(format!(
-                "a variable of {} bytes: it has no name, or is longer than {VARIABLE_BYTES_MAX}",
+                "a variable of {} bytes has no name, or is longer than {VARIABLE_BYTES_MAX}",
                 bad.len()
             )),
             None => Ok(()),
         }
     }
 
-    /// What is no text, or has no `=`, is left out.
+    /// Entries that are not text or have no `=` are left out.
     pub fn variables(&self) -> Vec<(String, String)> {
         let texts = self.0.split(|byte| *byte == 0).filter_map(|text| std::str::from_utf8(text).ok());
         let pairs = texts.filter_map(|text| text.split_once('='));
@@ -438,7 +438,7 @@ impl Abilities {
             Some(Err(remedy)) => Some(remedy.clone()),
             None => {
                 let known: Vec<&str> = self.promises.keys().map(String::as_str).collect();
-                Some(format!("known are {}", known.join(", ")))
+                Some(format!("expected one of {}", known.join(", ")))
             }
         }
     }

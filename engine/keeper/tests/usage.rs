@@ -9,7 +9,7 @@ fn what_is_missing_is_said() {
     for (arguments, expect) in [
         (
             vec![],
-            "espalier-keeper: usage: espalier-keeper FOLDER AGENT; engines start it themselves\n".to_owned(),
+            "espalier-keeper: usage: espalier-keeper FOLDER AGENT; it is started by the engine\n".to_owned(),
         ),
         (
             vec![kept.clone(), folder.path().join("no-agent")],

@@ -23,7 +23,7 @@ pub(crate) enum Refusal {
 
 /// A bound that a component does not keep.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("has {found} {what}{place}, and at most {max} are compiled")]
+#[error("has {found} {what}{place}, more than the limit of {max}")]
 pub struct Exceeded {
     /// What there is too much of, in the plural.
     pub what: &'static str,
@@ -117,7 +117,7 @@ pub(crate) fn read_component(path: &Path) -> std::io::Result<Result<Vec<u8>, Exc
     let file = std::fs::File::open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is no plain file"));
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let size = metadata.len();
     let mut wasm = Vec::new();

@@ -54,8 +54,8 @@ impl CodeCache {
         let folder = match folder {
             Some(path) => Folder::open(path)?,
             None => {
-                let hint = "name a folder in ESPALIER_CACHE";
-                tracing::warn!("compiled plugins are not kept: no folder is named for them; hint: {hint}");
+                let hint = "set ESPALIER_CACHE to a folder";
+                tracing::warn!("compiled plugins are not cached: no cache folder is set; hint: {hint}");
                 None
             }
         };
@@ -89,7 +89,7 @@ impl CodeCache {
         let Some(folder) = &self.folder else { return };
         let name = self.entry(digest);
         if let Err(error) = folder.write(&name, &self.header(digest, code), code) {
-            tracing::warn!(path = %folder.path.join(name).display(), %error, "compiled code cannot be kept");
+            tracing::warn!(path = %folder.path.join(name).display(), %error, "cannot cache compiled code");
         }
     }
 
@@ -118,7 +118,7 @@ impl CodeCache {
     fn check_header<'a>(&self, entry: &'a [u8], digest: &blake3::Hash) -> Result<&'a [u8], &'static str> {
         let (header, code) = entry.split_at_checked(HEADER_BYTES).ok_or("it is shorter than its header")?;
         if &header[..16] != MAGIC {
-            return Err("it is no entry of this cache");
+            return Err("not an entry of this cache");
         }
         let expected = self.header(digest, code);
         if header[16..56] != expected[16..56] {
@@ -139,7 +139,7 @@ impl Folder {
             Err(FolderError::Untrusted(reason)) => {
                 let path = path.display();
                 tracing::warn!(
-                    "compiled plugins are not kept in {path}: {reason}; hint: name a folder of your own in ESPALIER_CACHE"
+                    "compiled plugins are not cached in {path}: {reason}; hint: set ESPALIER_CACHE to a folder that you own"
                 );
                 Ok(None)
             }
@@ -160,11 +160,11 @@ impl Folder {
         };
         let stat = rustix::fs::fstat(&file).map_err(failed)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err("it is no plain file".to_owned());
+            return Err("it is not a regular file".to_owned());
         }
         if stat.st_uid != self.user || stat.st_mode & 0o022 != 0 {
             let mode = stat.st_mode & 0o7777;
-            return Err(format!("others can have written it (uid {}, mode {mode:04o})", stat.st_uid));
+            return Err(format!("other users could have written it (uid {}, mode {mode:04o})", stat.st_uid));
         }
         let mut entry = Vec::new();
         let read = std::fs::File::from(file).take(ENTRY_BYTES_MAX + 1).read_to_end(&mut entry);

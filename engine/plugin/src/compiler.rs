@@ -139,7 +139,7 @@ impl CompilerProcess {
             Some(process::REFUSED) => Err(CompileError::Refused(said(messages))),
             Some(process::OUT_OF_MEMORY) => Err(self.too_large()),
             Some(process::PANICKED) => {
-                Err(CompileError::Refused(format!("breaks the compiler: {}", said(messages))))
+                Err(CompileError::Refused(format!("crashes the compiler: {}", said(messages))))
             }
             Some(code) => Err(CompileError::Host(format!("it ended with {code}: {}", said(messages)))),
             None => Err(self.killed(status)),
@@ -173,24 +173,24 @@ impl CompilerProcess {
             Some(Signal::ABORT) => self.too_large(),
             Some(Signal::XCPU) => self.too_long(),
             Some(Signal::XFSZ) => CompileError::Limit(format!(
-                "becomes more than {} MiB of code",
+                "compiles to more than {} MiB of code",
                 process::CODE_BYTES_MAX >> 20
             )),
             Some(Signal::KILL) => {
                 let text = "it was killed; the machine may be short of memory";
                 CompileError::Host(text.to_owned())
             }
-            _ => CompileError::Refused(format!("breaks the compiler ({status})")),
+            _ => CompileError::Refused(format!("crashes the compiler ({status})")),
         }
     }
 
     fn too_long(&self) -> CompileError {
-        CompileError::Limit(format!("takes the compiler more than {} s", self.time_max.as_secs_f64()))
+        CompileError::Limit(format!("takes more than {} s to compile", self.time_max.as_secs_f64()))
     }
 
     fn too_large(&self) -> CompileError {
         CompileError::Limit(format!(
-            "takes the compiler more than {} MiB of memory",
+            "takes more than {} MiB of memory to compile",
             self.memory_bytes_max >> 20
         ))
     }

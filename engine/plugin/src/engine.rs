@@ -39,7 +39,7 @@ pub(crate) fn build(places: u32) -> Result<Engine, PluginError> {
         Err(error) => {
             tracing::warn!(
                 places,
-                "memory for plugin instances cannot be reserved, each is mapped for itself: {error:#}"
+                "cannot reserve memory for plugin instances, so each is mapped separately: {error:#}"
             );
             config.allocation_strategy(InstanceAllocationStrategy::OnDemand);
             Engine::new(&config).map_err(|error| PluginError::host("wasmtime refuses this machine", error))

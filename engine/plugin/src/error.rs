@@ -48,7 +48,7 @@ pub enum PluginError {
         /// Which limit.
         reason: String,
     },
-    /// `settings-schema` trapped, or is no JSON Schema.
+    /// `settings-schema` trapped, or is not a valid JSON Schema.
     #[error("plugin {}: settings-schema: {reason}", path.display())]
     Schema {
         /// Which file.

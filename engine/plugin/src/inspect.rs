@@ -33,7 +33,7 @@ pub(crate) fn world_of(wasm: &[u8], packages: Packages) -> Result<World, String>
     match names.exports.iter().find(|export| split_version(export).0 == CONFIGURABLE) {
         Some(export) => packages.find("exports", export).map(|_| world),
         None => Err(format!(
-            "exports no {CONFIGURABLE}, which every plugin does; build it for the world {world} of wit/"
+            "does not export {CONFIGURABLE}, which every plugin must; build it for the world {world} of wit/"
         )),
     }
 }
@@ -41,7 +41,7 @@ pub(crate) fn world_of(wasm: &[u8], packages: Packages) -> Result<World, String>
 /// What a component imports and exports; an error says why it is no component.
 pub fn names_of(wasm: &[u8]) -> Result<Names, String> {
     if !wasm.starts_with(b"\0asm") {
-        let what = if wasm.is_empty() { "is empty" } else { "is no WebAssembly" };
+        let what = if wasm.is_empty() { "is empty" } else { "is not WebAssembly" };
         return Err(format!("{what}; a plugin is a WebAssembly component"));
     }
     let mut names = Names::default();
@@ -106,11 +106,11 @@ fn exported_world(names: &Names, packages: Packages) -> Result<World, String> {
             }
             let known: Vec<&str> = World::ALL.iter().map(|world| world.export()).collect();
             let has = if names.exports.is_empty() { "nothing".to_owned() } else { names.exports.join(", ") };
-            Err(format!("exports {has}; a plugin exports one of {}", known.join(", ")))
+            Err(format!("exports {has}; a plugin must export one of {}", known.join(", ")))
         }
         _ => {
             let worlds: Vec<String> = found.iter().map(ToString::to_string).collect();
-            Err(format!("is of several worlds ({}); build one component for each", worlds.join(", ")))
+            Err(format!("implements several worlds ({}); build one component for each", worlds.join(", ")))
         }
     }
 }
@@ -132,7 +132,7 @@ fn check_import(world: World, import: &str, packages: Packages) -> Result<(), St
         if version.is_some_and(|version| version.starts_with("0.2.")) {
             return Ok(());
         }
-        return Err(format!("imports {import}; this engine answers WASI 0.2, virtually"));
+        return Err(format!("imports {import}; this engine provides WASI 0.2, virtually"));
     }
     Err(format!("imports {import}, a capability that plugins do not have"))
 }

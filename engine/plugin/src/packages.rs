@@ -147,7 +147,7 @@ impl Packages {
         let (package_name, interface) = name.split_once('/').unwrap_or((name, ""));
         let Some(package) = self.0.iter().find(|package| package.name == package_name) else {
             return Err(format!(
-                "{verb} {full}; this engine provides no package {package_name}, but {}; use an engine that \
+                "{verb} {full}; this engine does not provide the package {package_name}, only {}; use an engine that \
                  provides it, or build the plugin without it",
                 self.provided()
             ));
@@ -156,7 +156,7 @@ impl Packages {
         package.interfaces.iter().find(|known| known.name == interface).ok_or_else(|| {
             let known: Vec<&str> = package.interfaces.iter().map(|known| known.name).collect();
             format!(
-                "{verb} {full}; {} has no interface `{interface}`, but {}; rebuild the plugin against the wit/ of \
+                "{verb} {full}; {} has no interface `{interface}`, only {}; rebuild the plugin against the wit/ of \
                  this engine",
                 package.version(),
                 known.join(", ")

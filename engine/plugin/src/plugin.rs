@@ -80,8 +80,8 @@ impl Plugin {
     /// `plugin x.wasm is a reward-plugin, not a harness-plugin`, with a word on worlds that are not run yet.
     pub(crate) fn not_a(&self, wanted: World) -> String {
         let world = self.world();
-        let not_run = if world.is_run() { "" } else { ", a world that this engine does not run yet" };
-        format!("plugin {} is a {world}{not_run}; a {wanted} is needed here", self.path.display())
+        let not_run = if world.is_run() { "" } else { ", a world that this engine does not run" };
+        format!("plugin {} is a {world}{not_run}; expected a {wanted}", self.path.display())
     }
 }
 

@@ -29,7 +29,7 @@ impl Registry {
             }
             return Err(UnknownPlugin {
                 reference: reference.to_owned(),
-                looked: format!("there is no file {}", path.display()),
+                looked: format!("no file {}", path.display()),
                 near: String::new(),
             });
         }
@@ -93,7 +93,7 @@ impl Registry {
         let near = if let Some((_, name)) = close.first() {
             format!("; did you mean `{name}`?")
         } else if known.is_empty() {
-            "; there are no plugins there: an installation brings some, from source `make build` builds them"
+            "; no plugins found there: they come with an installation; from source, run `make build`"
                 .to_owned()
         } else {
             let names: Vec<&str> = known.iter().map(|entry| entry.name.as_str()).collect();

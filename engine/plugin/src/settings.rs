@@ -10,7 +10,7 @@ const PROBLEMS_MAX: usize = 20;
 
 /// A schema that compiles, or why it does not.
 pub(crate) fn compile(schema: &Value) -> Result<jsonschema::Validator, String> {
-    jsonschema::validator_for(schema).map_err(|error| format!("is no JSON Schema: {error}"))
+    jsonschema::validator_for(schema).map_err(|error| format!("is not a valid JSON Schema: {error}"))
 }
 
 /// Fills in defaults and checks.
@@ -31,7 +31,7 @@ pub(crate) fn check(
     let mut told = HashSet::new();
     problems.retain(|problem| told.insert((problem.key.clone(), problem.text.clone())));
     if !filled.is_object() && problems.is_empty() {
-        problems.push(SettingProblem { key: ".".to_owned(), text: "settings are an object".to_owned() });
+        problems.push(SettingProblem { key: ".".to_owned(), text: "settings must be an object".to_owned() });
     }
     if problems.is_empty() {
         return Ok(filled);
@@ -108,7 +108,7 @@ fn problems_of(
         }
         ValidationErrorKind::Required { property } => {
             let name = property.as_str().unwrap_or_default();
-            vec![SettingProblem { key: inside(name), text: "is missing; the plugin needs it".to_owned() }]
+            vec![SettingProblem { key: inside(name), text: "is missing; the plugin requires it".to_owned() }]
         }
         kind => {
             let key = if place.is_empty() { ".".to_owned() } else { place };
@@ -153,11 +153,11 @@ fn unknown_key(schema: &Value, name: &str) -> String {
         .filter(|(score, _)| *score > 0.75)
         .max_by(|a, b| a.0.total_cmp(&b.0));
     match near {
-        Some((_, near)) => format!("is no setting of this plugin; did you mean `{near}`?"),
-        None if known.is_empty() => "is no setting of this plugin; it has none".to_owned(),
+        Some((_, near)) => format!("is not a setting of this plugin; did you mean `{near}`?"),
+        None if known.is_empty() => "is not a setting of this plugin; it has none".to_owned(),
         None => {
             let known: Vec<&str> = known.iter().map(|key| key.as_str()).collect();
-            format!("is no setting of this plugin; it has {}", known.join(", "))
+            format!("is not a setting of this plugin; it has {}", known.join(", "))
         }
     }
 }
@@ -230,14 +230,14 @@ mod tests {
             assert_eq!(keys, ["turns", "words"]);
             assert_eq!(
                 error.to_string(),
-                "settings of plugin once: `turns`: is no setting of this plugin; it has none; \
-                 `words`: is no setting of this plugin; it has none"
+                "settings of plugin once: `turns`: is not a setting of this plugin; it has none; \
+                 `words`: is not a setting of this plugin; it has none"
             );
         }
     }
 
     #[test]
     fn a_schema_that_is_none_is_refused() {
-        assert!(compile(&json!({ "type": "rocket" })).unwrap_err().starts_with("is no JSON Schema"));
+        assert!(compile(&json!({ "type": "rocket" })).unwrap_err().starts_with("is not a valid JSON Schema"));
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum Stop {
     #[error("ran {} without a host call (limits.guest_cpu)", DurationText(*limit))]
     Cpu { limit: Duration },
     /// It went on after its budget error and its grace.
-    #[error("went on after `{cause}`, 16 host calls or 5 s beyond")]
+    #[error("continued for 16 host calls or 5 s after `{cause}`")]
     BudgetIgnored { cause: Failure },
     /// Its owner gave it up.
     #[error("stopped by the engine")]
@@ -92,7 +92,7 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
     }
     if class == TrapClass::Panic && tells_no_place(&words) {
         text.push_str(
-            "; a JavaScript plugin ends so where a value that it passes or returns does not fit its type",
+            "; a JavaScript plugin ends like this when a value that it passes or returns does not match its type",
         );
         if let Some(expected) = returned_by(function) {
             text.push_str(&format!(": {function} returns {expected}"));
@@ -197,8 +197,7 @@ fn classify(error: &wasmtime::Error, guest: &Guest) -> (TrapClass, String) {
     if let Some(refusal) =
         error.chain().find(|cause| cause.is::<std::io::Error>() || cause.is::<rustix::io::Errno>())
     {
-        let hint =
-            "the machine refuses it; hint: raise vm.max_map_count, or lower groups.concurrent_rollouts";
+        let hint = "the machine refuses to map it; hint: raise vm.max_map_count, or lower groups.concurrent_rollouts";
         return (TrapClass::Host, format!("{refusal}: {hint}"));
     }
     let refused = guest.bounds.refused_at(guest.gate.total());
@@ -230,7 +229,7 @@ fn is_deep_recursion(error: &wasmtime::Error) -> bool {
 
 fn memory_text(wanted: u64, guest: &Guest) -> String {
     format!(
-        "wanted {} KiB of memory (limits.guest_memory = {})",
+        "requested {} KiB of memory (limits.guest_memory = {})",
         wanted.div_ceil(1024),
         SizeText(guest.bounds.memory_max())
     )

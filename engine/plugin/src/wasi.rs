@@ -247,7 +247,7 @@ fn link_poll(linked: &mut LinkerInstance<'_, Guest>, name: &str) -> wasmtime::Re
         "poll" => {
             linked.func_wrap(name, |mut context: Context<'_>, (pollables,): (Vec<Resource<Pollable>>,)| {
                 if pollables.is_empty() {
-                    return Err(Stop::Wasi("a poll of nothing".to_owned()).into());
+                    return Err(Stop::Wasi("a poll without a subject".to_owned()).into());
                 }
                 let guest = context.data_mut();
                 guest.sleep_until_first(&pollables);

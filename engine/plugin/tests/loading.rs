@@ -136,7 +136,7 @@ async fn settings_are_checked_against_the_plugins_own_schema() {
     assert_eq!(plugin.check_settings(&serde_json::json!({})).unwrap(), r#"{"fault":"none","times":0}"#);
     let error = plugin.check_settings(&serde_json::json!({ "falt": "x", "times": -1 })).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("`falt`: is no setting of this plugin; did you mean `fault`?"), "{text}");
+    assert!(text.contains("`falt`: is not a setting of this plugin; did you mean `fault`?"), "{text}");
     assert!(text.contains("`times`: -1 is less than the minimum of 0"), "{text}");
 }
 

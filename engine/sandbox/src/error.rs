@@ -21,7 +21,7 @@ pub enum SandboxError {
     #[error(transparent)]
     Rejected(Failed),
     /// What it runs at its start was killed for memory.
-    #[error("{what} was killed for memory, of which it has {memory}")]
+    #[error("{what} was killed: it exceeded its memory limit of {memory}")]
     OutOfMemory {
         /// `sandbox.setup`.
         what: String,

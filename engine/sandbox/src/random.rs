@@ -7,7 +7,7 @@ pub(crate) fn bytes<const N: usize>() -> [u8; N] {
     while filled < N {
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
             Ok(count) => filled += count,
-            Err(error) => panic!("the kernel has no random bytes: {error}"),
+            Err(error) => panic!("cannot read random bytes: {error}"),
         }
     }
     bytes

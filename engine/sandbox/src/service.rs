@@ -133,7 +133,7 @@ impl Sandboxes {
             error => SandboxError::Invalid {
                 what,
                 value: with_causes(&error),
-                wanted: "something that can be done".to_owned(),
+                wanted: "a supported request".to_owned(),
             },
         };
         // What the agent says of a user speaks of no folder.
@@ -290,7 +290,7 @@ impl Sandboxes {
         };
         let ended = tokio::time::timeout(DELETE_MAX, delete).await;
         if !matches!(ended, Ok(Ok(()))) {
-            tracing::warn!(?target, "it could not be deleted; a sandbox ends with its lease");
+            tracing::warn!(?target, "it could not be deleted; the sandbox ends with its lease");
         }
     }
 

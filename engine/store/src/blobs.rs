@@ -112,7 +112,7 @@ impl BlobFolder {
     pub async fn beginning_with(&self, beginning: &str) -> Result<Vec<String>, StoreError> {
         let is_beginning = beginning.len() >= 2 && beginning.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !is_beginning {
-            return Err(StoreError::Invalid(format!("{beginning:?} is no beginning of a hash")));
+            return Err(StoreError::Invalid(format!("{beginning:?} is not the beginning of a hash")));
         }
         let (folder, beginning) = (self.root.join(&beginning[..2]), beginning.to_owned());
         blocking(move || {

@@ -139,7 +139,7 @@ impl Database {
             return Err(StoreError::Newer { place, found, known });
         }
         if found < known {
-            let text = format!("is of version {found}, and cannot be brought to {known}: it is not writable");
+            let text = format!("has version {found} and cannot be upgraded to {known}: it is not writable");
             return Err(StoreError::Damaged { place, text });
         }
         connection.close().await.map_err(failed)?;

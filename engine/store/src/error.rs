@@ -40,7 +40,7 @@ pub enum StoreError {
         state: &'static str,
     },
     /// A run of this name exists, and means something else.
-    #[error("run {run_id} has the name `{name}` and another meaning:{}", differences_text(.differences))]
+    #[error("run {run_id} has the name `{name}` but a different meaning:{}", differences_text(.differences))]
     ChangedMeaning {
         /// The name.
         name: String,
@@ -60,7 +60,7 @@ pub enum StoreError {
         place: String,
     },
     /// A prefix that several ids share.
-    #[error("`{prefix}` could be {}", candidates_text(.candidates, *.more))]
+    #[error("`{prefix}` is ambiguous: it could be {}", candidates_text(.candidates, *.more))]
     Ambiguous {
         /// As asked.
         prefix: String,
@@ -70,7 +70,7 @@ pub enum StoreError {
         more: u64,
     },
     /// The store was written by a newer engine.
-    #[error("store {place} has version {found}, this engine knows up to {known}")]
+    #[error("store {place} has version {found}, but this engine supports only up to {known}")]
     Newer {
         /// The store.
         place: String,
@@ -97,7 +97,7 @@ pub enum StoreError {
         waited: std::time::Duration,
     },
     /// A URL or path that names no store.
-    #[error("`{url}` names no store: {reason}")]
+    #[error("invalid store `{url}`: {reason}")]
     Url {
         /// As given, without its password.
         url: String,
@@ -154,30 +154,30 @@ impl StoreError {
     pub fn hint(&self) -> Option<String> {
         match self {
             StoreError::Held { .. } => {
-                Some("wait for it, or stop it with `espalier stop`; a dead engine is taken over by itself".into())
+                Some("wait for it, or stop it with `espalier stop`; the run of a dead engine is taken over automatically".into())
             }
             StoreError::NotRunning { state: "finished", .. } => {
                 Some("nothing is left to do; `espalier run FILE --new` runs it again".into())
             }
             StoreError::NotRunning { .. } => Some("continue it with `espalier run FILE`".into()),
             StoreError::ChangedMeaning { .. } => {
-                Some("undo the change, give the experiment another `name`, or start afresh with --new".into())
+                Some("undo the change, change the `name` of the experiment, or start a new run with --new".into())
             }
             StoreError::Newer { .. } => Some("use the newer engine, or another store with --store".into()),
             StoreError::NotWritable { .. } => {
-                Some("check owner and permissions, or name another store with --store".into())
+                Some("check owner and permissions, or use another store with --store".into())
             }
             StoreError::Locked { place, .. } => {
-                Some(format!("`fuser {place}` says which; it may be stopped, and must go on or be ended"))
+                Some(format!("`fuser {place}` shows which; if it is suspended, continue it or end it"))
             }
-            StoreError::Full { .. } => Some("free some space there; the same command then goes on".into()),
+            StoreError::Full { .. } => Some("free some space there and run the same command again".into()),
             StoreError::Damaged { .. } => Some(
-                "`espalier store check` says what is damaged; put a copy of the store back, or name another one with --store".into(),
+                "`espalier store check` shows what is damaged; restore a copy of the store, or use another one with --store".into(),
             ),
-            StoreError::Ambiguous { .. } => Some("give more of the id".into()),
+            StoreError::Ambiguous { .. } => Some("give more characters of the id".into()),
             StoreError::NotFound { what: "run", .. } => Some("`espalier list` shows the runs".into()),
             StoreError::NotFound { what: "store", .. } => {
-                Some("`espalier run` makes one; --store names another".into())
+                Some("`espalier run` creates one; use another store with --store".into())
             }
             _ => None,
         }

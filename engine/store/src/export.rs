@@ -74,7 +74,7 @@ impl std::str::FromStr for Format {
         Format::ALL
             .into_iter()
             .find(|format| format.as_str() == word)
-            .ok_or_else(|| format!("`{word}` is no format; known are {}", known.join(", ")))
+            .ok_or_else(|| format!("unknown format `{word}`: expected one of {}", known.join(", ")))
     }
 }
 
@@ -140,7 +140,7 @@ pub enum ExportError {
         source: std::io::Error,
     },
     /// A folder that is there already.
-    #[error("{} is there already, and this format makes a folder", .0.display())]
+    #[error("{} already exists, and this format writes a folder", .0.display())]
     Exists(PathBuf),
 }
 

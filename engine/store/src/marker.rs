@@ -83,7 +83,7 @@ pub(crate) fn expect(url: &StoreUrl) -> Result<Expected, StoreError> {
 
 /// For errors: a store whose database holds no tables though it held some.
 pub(crate) fn without_tables(url: &StoreUrl) -> StoreError {
-    let text = format!("its database holds no tables, and {} says that it did", path(url).display());
+    let text = format!("its database has no tables, although {} says that it had", path(url).display());
     StoreError::Damaged { place: place(url), text }
 }
 
@@ -127,7 +127,7 @@ fn read(path: &Path) -> Result<bool, StoreError> {
         }),
         _ => Err(StoreError::Damaged {
             place: path.display().to_string(),
-            text: "it does not say what the store is".to_owned(),
+            text: "it does not describe the store".to_owned(),
         }),
     }
 }

@@ -22,7 +22,7 @@ pub enum RunState {
     Stopped,
     /// All that the last command asked for is done (`--limit`), and more is left.
     Open,
-    /// It cannot go on before something outside of the engine is mended: a model's server, a plugin, the source of tasks, the
+    /// It cannot go on before something outside of the engine is fixed: a model's server, a plugin, the source of tasks, the
     /// experiment.
     Blocked,
     /// Nothing is left to do.

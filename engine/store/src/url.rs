@@ -41,7 +41,7 @@ impl std::str::FromStr for StoreUrl {
             return Ok(StoreUrl::Folder(PathBuf::from(text)));
         };
         if !matches!(scheme, "postgres" | "postgresql") {
-            return Err(refuse("known are a folder, and postgres://user@host/database?blobs=DIR"));
+            return Err(refuse("expected a folder, or postgres://user@host/database?blobs=DIR"));
         }
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let mut blobs = None;
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(url.to_string(), "postgres://me@db:5432/runs?sslmode=require");
         assert_eq!(
             parse("mysql://me:secret@db/x").unwrap_err().to_string(),
-            "`mysql://me@db/x` names no store: known are a folder, and postgres://user@host/database?blobs=DIR"
+            "invalid store `mysql://me@db/x`: expected a folder, or postgres://user@host/database?blobs=DIR"
         );
     }
 }

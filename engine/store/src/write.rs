@@ -134,7 +134,7 @@ async fn carry_out(database: &Database, jobs: Vec<Job>) {
     match with_retries(database, &jobs).await {
         Ok(results) => answer(jobs, results),
         Err(error) if jobs.len() > 1 => {
-            tracing::debug!(%error, writes = jobs.len(), "a batch of writes failed; each is tried alone");
+            tracing::debug!(%error, writes = jobs.len(), "a batch of writes failed; trying each separately");
             for job in jobs {
                 let results = match with_retries(database, std::slice::from_ref(&job)).await {
                     Ok(results) => results,
@@ -159,7 +159,7 @@ async fn with_retries(database: &Database, jobs: &[Job]) -> Result<Vec<Result<()
     for _ in 1..TRIES {
         match commit(database, jobs).await {
             Err(error) if is_transient(&error) => {
-                tracing::warn!(%error, delay_ms = delay.as_millis() as u64, "the store is busy or away; trying again");
+                tracing::warn!(%error, delay_ms = delay.as_millis() as u64, "the store is busy or unavailable; trying again");
                 tokio::time::sleep(delay).await;
                 delay *= 2;
             }

@@ -82,7 +82,7 @@ pub fn read<'a>(
 /// A task's line, if the engine takes it.
 pub(crate) fn checked(task: &Value) -> Result<String, String> {
     let line = task.to_string();
-    espalier_core::task::Task::parse(&line).map_err(|error| format!("it makes no task: {error}"))?;
+    espalier_core::task::Task::parse(&line).map_err(|error| format!("it is not a valid task: {error}"))?;
     Ok(line)
 }
 

@@ -62,14 +62,14 @@ pub enum SdistError {
         why: String,
     },
     /// Not how a version is written.
-    #[error("{0:?} is no version")]
+    #[error("invalid version {0:?}")]
     NoVersion(String),
     /// What the tests need cannot be had.
-    #[error("what the tests need: {0}")]
+    #[error("requirements of the tests: {0}")]
     Requires(String),
     /// pip would choose for another interpreter than the tests'.
     #[error(
-        "pip runs on Python {pip} and would choose packages for that, the tests on {tests} ({})",
+        "pip runs on Python {pip} and would choose packages for it, but the tests run on {tests} ({})",
         INTERPRETER
     )]
     OtherPython {
@@ -121,13 +121,12 @@ impl SdistError {
     pub fn hint(&self) -> Option<String> {
         match self {
             SdistError::Refused(Refusal::NoChangelog { .. } | Refusal::GivenAway(_)) => {
-                Some("--instruction FILE gives other words".to_owned())
+                Some("use --instruction FILE to write the instruction yourself".to_owned())
             }
-            SdistError::OtherPython { folder, .. } => Some(format!(
-                "have {INTERPRETER} come first in PATH as python3, and delete {}",
-                folder.display()
-            )),
-            SdistError::Unmeasured(_) => Some("the same command measures again".to_owned()),
+            SdistError::OtherPython { folder, .. } => {
+                Some(format!("put {INTERPRETER} first in PATH as python3, and delete {}", folder.display()))
+            }
+            SdistError::Unmeasured(_) => Some("run the same command again to measure again".to_owned()),
             _ => None,
         }
     }
@@ -181,10 +180,10 @@ pub fn release(name: &str, origin: &Origin, folders: &Folders) -> Result<Release
     let version = match (asked, said) {
         (Some(version), _) => Ok(version),
         (None, Some(said)) => {
-            Version::parse(&said).ok_or_else(|| format!("its PKG-INFO says version {said:?}, which is none"))
+            Version::parse(&said).ok_or_else(|| format!("its PKG-INFO has the invalid version {said:?}"))
         }
-        (None, None) if tree.contains_key("PKG-INFO") => Err("its PKG-INFO says no version".to_owned()),
-        (None, None) => Err("it has no PKG-INFO, which says its version".to_owned()),
+        (None, None) if tree.contains_key("PKG-INFO") => Err("its PKG-INFO has no version".to_owned()),
+        (None, None) => Err("it has no PKG-INFO, which would give its version".to_owned()),
     };
     let version = version.map_err(|why| SdistError::Archive { file, why })?;
     Ok(Release { version, tree })

@@ -135,7 +135,7 @@ async fn check(path: &Path) -> Result<(), AgentError> {
             Some(Some(Event::End(_))) => return Ok(()),
             Some(_) => {}
             None => {
-                let message = "these bytes are no changes of a sandbox, or not all of them".to_owned();
+                let message = "these bytes are not the complete changes of a sandbox".to_owned();
                 return Err(AgentError::refused(wire::Reason::Invalid, message));
             }
         }

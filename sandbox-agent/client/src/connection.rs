@@ -132,7 +132,7 @@ impl Connection {
             return Ok(ready);
         }
         self.dial_until(Instant::now() + self.reconnect_within, true).await?;
-        self.current()?.ok_or_else(|| AgentError::Lost("the connection was cut at once".into()))
+        self.current()?.ok_or_else(|| AgentError::Lost("the connection was closed immediately".into()))
     }
 
     /// The connection of this number failed a call.
@@ -178,7 +178,7 @@ impl Connection {
             };
             if Instant::now() + pause >= deadline {
                 let waited = self.reconnect_within.as_millis();
-                return Err(self.give_up(Loss::by(format!("out of reach for {waited} ms"), failure)));
+                return Err(self.give_up(Loss::by(format!("unreachable for {waited} ms"), failure)));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE.1);
@@ -212,7 +212,7 @@ impl Connection {
             !line.boot.is_empty() && line.boot != answer.boot
         };
         if restarted {
-            return Err(self.give_up("the agent was restarted, what it ran is gone"));
+            return Err(self.give_up("the agent was restarted; what it ran is lost"));
         }
         let mut line = self.lock();
         line.generation += 1;

@@ -24,7 +24,7 @@ pub enum AgentError {
     #[error("sandbox lost")]
     Lost(#[source] Loss),
     /// An answer that this client does not understand.
-    #[error("answer of the agent not understood: {0}")]
+    #[error("unexpected response of the agent: {0}")]
     Protocol(String),
     /// Reading or writing a file on this side failed.
     #[error("{what}")]

@@ -72,7 +72,7 @@ impl FileReader {
         let wanted = self.stat.size.saturating_sub(start);
         let wanted = if self.request.length > 0 { wanted.min(self.request.length) } else { wanted };
         let length = usize::try_from(wanted).ok().filter(|length| *length <= bytes_max).ok_or_else(|| {
-            let message = format!("{wanted} bytes, at most {bytes_max} wanted");
+            let message = format!("{wanted} bytes, at most {bytes_max} allowed");
             AgentError::refused(wire::Reason::Bound, message)
         })?;
         let mut whole = vec![0; length];
@@ -81,7 +81,7 @@ impl FileReader {
             let end = at.saturating_add(chunk.bytes.len());
             match whole.get_mut(at..end) {
                 Some(place) => place.copy_from_slice(&chunk.bytes),
-                None => return Err(AgentError::Protocol("bytes beyond the end of the file".to_owned())),
+                None => return Err(AgentError::Protocol("bytes after the end of the file".to_owned())),
             }
         }
         Ok(whole)

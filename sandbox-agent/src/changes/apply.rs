@@ -48,7 +48,7 @@ pub async fn receive(
             Ok(Some(ApplyChangesRequest { part: Some(Part::Chunk(chunk)) })) => Event::Chunk(chunk),
             Ok(Some(ApplyChangesRequest { part: Some(Part::End(end)) })) => Event::End(end),
             Ok(Some(_)) => {
-                return Err(Some(refusal(Reason::Invalid, "apply changes: a part that is no change")));
+                return Err(Some(refusal(Reason::Invalid, "apply changes: a message that is not a change")));
             }
             // Cut, or given up by the client.
             Ok(None) | Err(_) => return Err(None),

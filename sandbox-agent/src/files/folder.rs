@@ -93,7 +93,7 @@ impl Listing {
                     }
                     Err(error) => {
                         let error = match error {
-                            Errno::OVERFLOW => format!("its names are more than {NAMES_BYTES_MAX} bytes"),
+                            Errno::OVERFLOW => format!("its names have more than {NAMES_BYTES_MAX} bytes"),
                             error => std::io::Error::from(error).to_string(),
                         };
                         return Some(Entry { path: of.path.into(), stat: None, error });
@@ -182,13 +182,13 @@ pub fn remove(path: &CStr, recursive: bool, missing_ok: bool) -> Result<u64, Sta
         place => place?,
     };
     if place.name.as_bytes() == b"." {
-        return Err(refusal(Reason::Denied, "`/`: the root is not removed"));
+        return Err(refusal(Reason::Denied, "`/`: the root cannot be removed"));
     }
     match remove_entry(&place.folder, &place.name, recursive, 0) {
         Err(Errno::NOENT) if missing_ok => Ok(0),
         Err(Errno::ISDIR) => Err(refusal(
             Reason::Kind,
-            format!("`{}`: a folder; ask for recursive", String::from_utf8_lossy(&place.path)),
+            format!("`{}`: a directory; use `recursive`", String::from_utf8_lossy(&place.path)),
         )),
         done => done.map_err(|error| place.fault(error)),
     }

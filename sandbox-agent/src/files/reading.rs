@@ -36,10 +36,10 @@ pub async fn read(request: ReadRequest) -> Result<BoxStream<'static, Result<Read
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
         FileType::Directory => return Err(fault(&name, Errno::ISDIR)),
-        _ => return Err(refusal(Reason::Kind, format!("`{}`: no regular file", shown()))),
+        _ => return Err(refusal(Reason::Kind, format!("`{}`: not a regular file", shown()))),
     }
     if wanted != 0 && wanted != version(&stat) {
-        return Err(refusal(Reason::Kind, format!("`{}`: it was changed while it was read", shown())));
+        return Err(refusal(Reason::Kind, format!("`{}`: changed while it was being read", shown())));
     }
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     // Files of /proc say 0 and have content.

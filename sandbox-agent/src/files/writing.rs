@@ -122,7 +122,9 @@ impl Drop for Writing {
 /// A mode of the wire.
 pub fn mode(mode: Option<u32>) -> Result<Option<u32>, Status> {
     match mode {
-        Some(mode) if mode > 0o7777 => Err(refusal(Reason::Invalid, format!("mode {mode:o}: at most 7777"))),
+        Some(mode) if mode > 0o7777 => {
+            Err(refusal(Reason::Invalid, format!("mode {mode:o}: expected at most 7777")))
+        }
         other => Ok(other),
     }
 }

@@ -231,7 +231,7 @@ impl<'a> Step<'a> {
         let is_folder =
             before.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
         let folders = if is_folder {
-            let text = "is a folder, and holds what the patch does not take away";
+            let text = "is a directory with entries that the patch does not remove";
             let refused = || refusal(Reason::Patch, format!("`{}`: {text}", String::from_utf8_lossy(name)));
             root.emptied(name, plan).map_err(failed)?.ok_or_else(refused)?
         } else {

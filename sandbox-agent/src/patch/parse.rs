@@ -145,7 +145,7 @@ impl<'a> Reader<'a> {
             let mode = |text: &[u8]| -> Result<Option<u32>, String> {
                 let mode = std::str::from_utf8(text).ok().and_then(|text| u32::from_str_radix(text, 8).ok());
                 mode.map(Some)
-                    .ok_or_else(|| format!("patch line {}: `{}` is no mode", self.at + 1, shown(text)))
+                    .ok_or_else(|| format!("patch line {}: `{}` is not a mode", self.at + 1, shown(text)))
             };
             if let Some(text) = text.strip_prefix(b"old mode ") {
                 file.old_mode = mode(text)?;
@@ -188,7 +188,7 @@ impl<'a> Reader<'a> {
         } else if file.new.is_none() {
             // Nothing but a mode, or an empty file.
             let (old, after) = self.both(names).ok_or_else(|| {
-                format!("patch line {first}: the names in `{}` cannot be told apart", shown(names))
+                format!("patch line {first}: the names in `{}` are ambiguous", shown(names))
             })?;
             (file.old, file.new) = (Some(old), Some(after));
         }
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         };
         let name = if text.starts_with(b"\"") { unquote(text) } else { Some(text.to_vec()) };
         let wrong = |why: &str| format!("patch line {}: name `{}`: {why}", self.at + 1, shown(text));
-        let name = name.ok_or_else(|| wrong("its quotes do not end"))?;
+        let name = name.ok_or_else(|| wrong("unterminated quotes"))?;
         if name == b"/dev/null" {
             return Ok(None);
         }
@@ -251,11 +251,11 @@ impl<'a> Reader<'a> {
         };
         for _ in 0..parts {
             let slash = rest.iter().position(|byte| *byte == b'/');
-            rest = &rest[slash.ok_or_else(|| wrong("too few parts to drop"))? + 1..];
+            rest = &rest[slash.ok_or_else(|| wrong("too few leading parts to strip"))? + 1..];
         }
         let outside = rest.is_empty() || rest.starts_with(b"/") || rest.contains(&0);
         if outside || rest.split(|byte| *byte == b'/').any(|part| part == b"..") {
-            return Err(wrong("outside of the folder"));
+            return Err(wrong("outside of the directory"));
         }
         Ok(Some(rest.to_vec()))
     }
@@ -269,7 +269,7 @@ impl<'a> Reader<'a> {
             let ranges = ranges(line);
             let at = self.at + 1;
             let ranges =
-                ranges.ok_or_else(|| format!("patch line {at}: `{}` is no hunk's head", shown(line)))?;
+                ranges.ok_or_else(|| format!("patch line {at}: `{}` is not a hunk header", shown(line)))?;
             self.at += 1;
             let hunk = self
                 .hunk(ranges)
@@ -299,7 +299,7 @@ impl<'a> Reader<'a> {
                     {
                         text.pop();
                     }
-                    _ => return Err("a line without newline that does not follow one".to_owned()),
+                    _ => return Err("`No newline at end of file` without a line before it".to_owned()),
                 }
                 self.at += 1;
                 continue;
@@ -333,7 +333,9 @@ impl<'a> Reader<'a> {
                 }
             }
             if old > old_count || new > new_count {
-                return Err(format!("more lines than its head says ({old_count} old, {new_count} new)"));
+                return Err(format!(
+                    "more lines than its header declares ({old_count} old, {new_count} new)"
+                ));
             }
             self.at += 1;
         }

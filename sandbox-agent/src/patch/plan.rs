@@ -150,7 +150,7 @@ impl Plan {
             let old = patch.old.clone().unwrap_or_default();
             if !patch.hunks.is_empty() && !bytes.is_empty() {
                 return Err(refused(format!(
-                    "`{}`: to be deleted, but it has lines that the patch does not know",
+                    "`{}`: cannot be deleted, it has lines that are not in the patch",
                     shown(&old)
                 )));
             }
@@ -159,7 +159,7 @@ impl Plan {
         };
         let same = patch.old.as_ref() == Some(new);
         if !same && self.is_taken(root, new)? {
-            return Err(refused(format!("`{}`: exists already", shown(new))));
+            return Err(refused(format!("`{}`: already exists", shown(new))));
         }
         let mode = match patch.new_mode {
             // git knows whether a file is executable, and nothing else.

@@ -129,7 +129,7 @@ async fn bounds_holes_and_times() {
     std::fs::write(root.join("same size"), "aaaa").unwrap();
     let file = sandbox.path("changes");
     let early = agent.changes_into(ChangesRequest::default(), &file).await.unwrap_err();
-    assert_eq!(early.to_string(), "changes: there is no baseline yet");
+    assert_eq!(early.to_string(), "changes: no baseline was taken");
     let answer = agent
         .baseline(&agent.allot(), vec![bytes(&root)], vec![bytes(&root.join("left out"))])
         .await

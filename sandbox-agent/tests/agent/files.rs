@@ -210,8 +210,8 @@ async fn what_is_no_file_is_refused_with_its_reason() {
     for (path, reason, message) in [
         (format!("{folder}/none"), Reason::NotFound, "no such file or directory"),
         (folder.clone(), Reason::Kind, "is a directory"),
-        (format!("{folder}/fifo"), Reason::Kind, "no regular file"),
-        ("/dev/zero".to_owned(), Reason::Kind, "no regular file"),
+        (format!("{folder}/fifo"), Reason::Kind, "not a regular file"),
+        ("/dev/zero".to_owned(), Reason::Kind, "not a regular file"),
         (format!("{folder}/loop"), Reason::Denied, "too many levels of symbolic links"),
         (format!("{folder}/mem"), Reason::Denied, "permission denied"),
         (format!("{folder}/fd"), Reason::Denied, "too many levels of symbolic links"),
@@ -273,6 +273,6 @@ async fn a_folder_with_more_names_than_fit_is_said_to_be_one() {
     assert_eq!(errors.len(), 1);
     assert_eq!(
         (&errors[0].path[..], &*errors[0].error),
-        (&b"long"[..], "its names are more than 4194304 bytes")
+        (&b"long"[..], "its names have more than 4194304 bytes")
     );
 }

@@ -137,9 +137,9 @@ async fn arguments_that_make_no_sense_are_told() {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let error = |text: &str| (Some(2), format!("espalier-agent: {text}\n"));
-    assert_eq!(run(&[]), error("nowhere to listen (--help shows all)"));
-    assert_eq!(run(&["--listen-tcp", "127.0.0.1:0"]), error("no secret (--help shows all)"));
-    assert_eq!(run(&["--what"]), error("unknown argument --what (--help shows all)"));
+    assert_eq!(run(&[]), error("no address to listen on (see --help)"));
+    assert_eq!(run(&["--listen-tcp", "127.0.0.1:0"]), error("no secret (see --help)"));
+    assert_eq!(run(&["--what"]), error("unknown argument --what (see --help)"));
     assert_eq!(run(&["--secret-fd"]), error("--secret-fd: a value is missing"));
     assert_eq!(run(&["--secret-fd", "77"]), error("--secret-fd 77: Bad file descriptor (os error 9)"));
     assert_eq!(run(&["--lease-ms", "x"]), error("--lease-ms x: no number"));

@@ -141,11 +141,11 @@ async fn what_does_not_apply_changes_nothing_and_names_the_hunk() {
             "`two`: hunk 2 (line 3) does not apply",
         ),
         ("--- a/none\n+++ b/none\n@@ -1,1 +1,1 @@\n-a\n+A\n", "`none`: no such file"),
-        ("--- /dev/null\n+++ b/two\n@@ -0,0 +1,1 @@\n+A\n", "`two`: exists already"),
+        ("--- /dev/null\n+++ b/two\n@@ -0,0 +1,1 @@\n+A\n", "`two`: already exists"),
         ("--- a/binary\n+++ b/binary\n@@ -1,1 +1,1 @@\n-a\n+b\n", "`binary` is binary: send it as a file"),
         (
             "--- a/two\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n",
-            "`two`: to be deleted, but it has lines that the patch does not know",
+            "`two`: cannot be deleted, it has lines that are not in the patch",
         ),
         (
             "--- a/out/passwd\n+++ b/out/passwd\n@@ -1,1 +1,1 @@\n-a\n+b\n",
@@ -156,7 +156,7 @@ async fn what_does_not_apply_changes_nothing_and_names_the_hunk() {
         assert_eq!(error, message);
         assert_eq!(state(&root), expect, "after {message}");
     }
-    assert_eq!(patch(&sandbox, &root, "no patch at all\n").await.unwrap_err(), "the patch names no file");
+    assert_eq!(patch(&sandbox, &root, "no patch at all\n").await.unwrap_err(), "the patch contains no file");
     // A place that cannot be written: what was written before is taken back.
     let order = "--- /dev/null\n+++ b/new/file\n@@ -0,0 +1 @@\n+x\n--- /dev/null\n+++ b/two/file\n@@ -0,0 +1 @@\n+x\n";
     assert_eq!(
@@ -174,7 +174,7 @@ async fn what_does_not_apply_changes_nothing_and_names_the_hunk() {
     let gone = "--- a/folder/inner/file\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n";
     let within = "--- /dev/null\n+++ b/folder/new\n@@ -0,0 +1 @@\n+y\n";
     let into = "--- a/two\n+++ /dev/null\n@@ -1,3 +0,0 @@\n-a\n-b\n-c\n--- /dev/null\n+++ b/two/in\n@@ -0,0 +1 @@\n+y\n";
-    let kept = "`folder`: is a folder, and holds what the patch does not take away";
+    let kept = "`folder`: is a directory with entries that the patch does not remove";
     for (bad, message) in [
         (format!("{file}{gone}"), kept),
         (format!("{into}{file}{gone}"), kept),

@@ -23,7 +23,7 @@ pub enum Fault {
     Cut,
     /// Silence, then the connection is closed.
     Stall(Duration),
-    /// A body that is no JSON.
+    /// A body that is not valid JSON.
     Malformed,
     /// JSON of another form.
     WrongForm,

@@ -24,9 +24,9 @@ pub struct Exchange {
     pub route: String,
     /// `x-session-id`.
     pub session_id: String,
-    /// Body; null where it is no JSON.
+    /// Body; null if it is not valid JSON.
     pub request: Value,
-    /// Status and body (null where it is no JSON); `None`: one side has given up.
+    /// Status and body (null if it is not valid JSON); `None`: one side has given up.
     pub answer: Option<(u16, Value)>,
 }
 

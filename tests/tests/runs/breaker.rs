@@ -90,7 +90,7 @@ async fn a_reward_that_always_panics_stops_the_run_and_is_scored_again_when_it_i
     assert_eq!(problem.exit.code(), 2);
     let told = &problem.message;
     assert!(told.contains("reward brevity panicked at") && told.contains("index out of bounds"), "{told}");
-    assert!(problem.hint.unwrap().contains("the same command goes on"));
+    assert!(problem.hint.unwrap().contains("run the same command again"));
 
     let requests = server.counts().requests;
     let left = setting.left().await;

@@ -164,14 +164,14 @@ async fn an_alias_takes_nothing_by_which_an_open_run_would_break() {
         assert!(!refused.err.contains(&before.as_ref().unwrap()[..20]), "a digest whole: {}", refused.err);
         assert_eq!(pointed().await, before, "{arguments:?}");
     };
-    let world = "wanted there is harness-plugin, this is reward-plugin";
+    let world = "it needs a harness-plugin, this is a reward-plugin";
     check(
         &["agent", "environment-reward"],
-        &["`agent` has been of world harness-plugin", "as its harness", world],
+        &["`agent` is a plugin of world harness-plugin", "as its harness", world],
     )
     .await;
-    check(&["agent", "idle"], &["its settings do not fit", "`max_turns`"]).await;
-    check(&["agent", "--remove"], &["no plugin of that name is there"]).await;
+    check(&["agent", "idle"], &["its settings are invalid", "`max_turns`"]).await;
+    check(&["agent", "--remove"], &["no plugin has that name"]).await;
     // A name that no run uses, but that is the name of a plugin of another world.
     check(&["textcraft", "idle"], &["`textcraft` has been of world environment-plugin"]).await;
 

@@ -112,7 +112,7 @@ async fn another_process_pauses_resumes_and_stops_a_run() {
     second.kill().await.unwrap();
     is(&setting, "interrupted").await;
     insta::assert_snapshot!(said(&setting, &["resume", "test"]).await, @r"
-    test-0 is no longer paused; no engine works on it: continue it with `espalier run FILE`
+    test-0 is no longer paused, but no engine works on it: continue it with `espalier run FILE`
     exit 0
     ");
     let third = engine(&setting).spawn().unwrap();
@@ -220,7 +220,7 @@ async fn tasks_are_taken_as_they_come_and_a_later_session_goes_on() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{told}");
     assert!(told.contains("a task is rejected: expected ident (column 2) line=21"), "{told}");
-    assert!(told.contains("the run has another task of the id \"t0\" line=22"), "{told}");
+    assert!(told.contains("the run has a different task with the id \"t0\" line=22"), "{told}");
     let summary = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(summary.contains("(finished)") && summary.contains("40, 2 bad lines skipped"), "{summary}");
     let left = setting.left().await;

@@ -169,9 +169,9 @@ async fn every_import_of_a_sandbox_comes_back_as_its_wit_says() {
         r#"exec Ending::ExitCode(3) "in b\n" "e\n""#,
         "cut 12 5 89 123456789",
         "late Ending::TimedOut",
-        "invalid: timeout-ms is 0, it is from 1",
+        "invalid: timeout-ms is 0, expected at least 1",
         "invalid: output-max is 2097152, at most 1048576",
-        "invalid: argv names no program",
+        "invalid: argv is empty",
         r#"invalid: environment variable "A=": an empty name, `=` or a NUL byte"#,
         r#"invalid: path "" is empty or has a NUL byte"#,
         "not-found",
@@ -180,7 +180,7 @@ async fn every_import_of_a_sandbox_comes_back_as_its_wit_says() {
         "taken 6",
         "waited true",
         "invalid: resize: the command has no terminal",
-        "invalid: signal 0 is not within 1 and 64",
+        "invalid: signal 0 is not between 1 and 64",
         "none None",
         "any Some(1)",
         r#"ended Ending::ExitCode(7) "up\nhello\n""#,
@@ -335,7 +335,7 @@ async fn work_that_is_too_large_to_be_taken_scores_nothing() {
     rollout.report("reference", json!({}), vec![]).await;
     let (value, reason) = rollout.scored(json!({})).await;
     assert_eq!(value, 0.0);
-    assert!(reason.starts_with("the work is too large to be taken: changes: 68157440 bytes"), "{reason}");
+    assert!(reason.starts_with("the changes are too large: changes: 68157440 bytes"), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -437,7 +437,7 @@ async fn without_sandboxes_opening_one_says_who_gives_them() {
     let HarnessEnd::Returned(Err(failure)) = end else { panic!("{end:?}") };
     assert_eq!(
         failure.to_string(),
-        "invalid: sandbox `main`: this rollout has none; a task names its sandboxes in `sandbox` or `sandboxes`, and the \
-         experiment gives them in [sandbox]"
+        "invalid: no sandbox `main`: this rollout has no sandboxes; a task declares them in `sandbox` or `sandboxes`, the \
+         experiment in [sandbox]"
     );
 }

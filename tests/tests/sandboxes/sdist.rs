@@ -98,10 +98,10 @@ async fn two_archives_make_a_task_that_gives_nothing_away() {
     let silent = archive(&store.path().join("silent"), "1.1", &silent).display().to_string();
     let nameless = archive(&store.path().join("nameless"), "1.0", &OLD[1..]).display().to_string();
     for (arguments, code, expect) in [
-        (["calc", &old, &silent], 1, "hint: --instruction FILE gives other words"),
-        (["calc", &nameless, &new], 1, "it has no PKG-INFO, which says its version"),
+        (["calc", &old, &silent], 1, "hint: use --instruction FILE to write the instruction yourself"),
+        (["calc", &nameless, &new], 1, "it has no PKG-INFO, which would give its version"),
         (["calc", &old, "latest"], 2, "\"latest\" is neither a version nor a source archive (.tar.gz)"),
-        (["../calc", &old, &new], 2, "\"../calc\" is no name of a package"),
+        (["../calc", &old, &new], 2, "invalid package name \"../calc\""),
     ] {
         let said = from_sdist(&store, &arguments).await;
         assert_eq!(said.status.code(), Some(code), "{}", text(&said));

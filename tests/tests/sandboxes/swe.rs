@@ -30,7 +30,7 @@ const TEST_PATCH: &str = "diff --git a/tests/test_core.py b/tests/test_core.py
 +    assert add(2, 3) == 5
 ";
 
-/// Every kind of change; what is no text, and what tools leave behind.
+/// Every kind of change; binary files, and what tools leave behind.
 const WORK: &str = r"sed -i 's/a - b/a + b/' calc/core.py; rm calc/old.txt latest; ln -s run.sh latest; chmod +x run.sh; \
 printf 'first\nlast line\n' > NOTES; printf 'x' > 'new file.txt'; printf '\0' > data.bin; mkdir -p .pytest_cache; touch .pytest_cache/v; \
 sed -i s/6/7/ tests/test_core.py; rm -r calc/gone calc/kind; mkdir calc/kind; echo is > calc/kind/new.txt";

@@ -372,7 +372,7 @@ async fn tasks_in_which_no_work_could_decide_are_broken_and_not_scored() {
     let runs = json(store.path(), &["list"]).await;
     let id = runs[0]["run_id"].as_str().unwrap();
     for (index, (name, expect)) in [
-        ("elsewhere", "the tests import `calc` from /usr/lib/python3/dist-packages/calc.py, which no change in /code reaches"),
+        ("elsewhere", "the tests import `calc` from /usr/lib/python3/dist-packages/calc.py, which changes in /code do not affect"),
         ("runner", "the library under test is `calc`, which pytest itself needs"),
         ("silent", "does not start pytest once, as the guard needs: nothing to run"),
     ]

@@ -222,7 +222,7 @@ async fn sandboxes_by_hand() {
     let unknown = run(store.path(), &["sandbox", "delete", "--checkpoint", "nobody"]).await;
     assert_eq!((unknown.status.code(), &*text(&unknown)), (Some(1), "there is no checkpoint \"nobody\"\n"));
     for (arguments, expect, code) in [
-        (&["sandbox", "create", "no such image"][..], "names no image", 2),
+        (&["sandbox", "create", "no such image"][..], "invalid image name", 2),
         (
             &["sandbox", "create", "--memory", "1MiB"],
             "sandbox.memory is \"1MiB\", wanted is 16MiB to 16384GiB",

@@ -17,7 +17,7 @@ pub(super) fn strip(program: &Path, stripped: &Path, debug: &Path) -> Result<(),
 /// The oldest glibc that a program runs with: X of 2.X, by the versions of the symbols that it asks for.
 pub(super) fn glibc(program: &Path) -> Result<u32, String> {
     let symbols = quietly(Command::new("objdump").arg("--dynamic-syms").arg(program))?;
-    newest(&symbols).ok_or_else(|| format!("{}: asks for no glibc", program.display()))
+    newest(&symbols).ok_or_else(|| format!("{}: does not need glibc", program.display()))
 }
 
 fn newest(symbols: &str) -> Option<u32> {

@@ -48,7 +48,7 @@ pub(super) fn make(release: &Release) -> Result<PathBuf, String> {
     maturin.env("CARGO", cargo).env("CARGO_TARGET_DIR", folder.join("target"));
     quietly(&mut maturin)?;
     let made = std::fs::read_dir(&wheels).map_err(|error| format!("{}: {error}", wheels.display()))?;
-    let made = made.flatten().next().ok_or("maturin made no wheel")?;
+    let made = made.flatten().next().ok_or("maturin did not produce a wheel")?;
     let file = release.out.join(made.file_name());
     std::fs::rename(made.path(), &file).map_err(|error| format!("{}: {error}", file.display()))?;
     Ok(file)

@@ -125,10 +125,10 @@ pub(super) fn check(source: &Source, faults: &mut Vec<String>) {
             && !known.contains(&&*first)
             && !(source.is_test && OF_TESTS.contains(&&*first))
         {
-            fault(named, format!("{folder} does not know `{first}`"));
+            fault(named, format!("{folder} may not name `{first}`"));
         }
         if named.parts == ["unsafe"] && !UNSAFE.contains(&&*source.name) {
-            fault(named, format!("unsafe code stands in {} alone", UNSAFE.join(", ")));
+            fault(named, format!("unsafe code is allowed only in {}", UNSAFE.join(", ")));
         }
         let written = named.parts.join("::");
         let is_below = |path: &&&str| written == **path || written.starts_with(&format!("{path}::"));
@@ -136,17 +136,17 @@ pub(super) fn check(source: &Source, faults: &mut Vec<String>) {
             && !source.is_test
             && let Some(path) = NOT_IN_CORE.iter().find(is_below)
         {
-            fault(named, format!("core does without `{path}`: whoever calls hands in what it needs"));
+            fault(named, format!("core does not use `{path}`: the caller passes in what it needs"));
         }
         if source.is_in("engine/keeper/src") && RUNTIMES.contains(&&*named.parts[0]) {
-            fault(named, format!("the keeper runs as root, without `{}`", named.parts[0]));
+            fault(named, format!("the keeper runs as root and does not use `{}`", named.parts[0]));
         }
         let (place, shared) = ONE_OWNER;
         if source.name.starts_with(place)
             && !source.is_test
             && named.parts.iter().any(|part| shared.contains(&&**part))
         {
-            fault(named, "groups and rollouts belong to the scheduler's loop, behind no lock".to_owned());
+            fault(named, "groups and rollouts belong to the scheduler's loop, without locks".to_owned());
         }
     }
 }
@@ -166,7 +166,7 @@ pub(super) fn check_manifest(name: &str, text: &str, faults: &mut Vec<String>) {
     };
     let this = CRATES.iter().find(|(known, ..)| *known == folder);
     if folder.starts_with("engine/") && this.is_none() {
-        faults.push(format!("{name}: a crate that xtask/src/tidy/crates.rs does not know"));
+        faults.push(format!("{name}: a crate that is missing in xtask/src/tidy/crates.rs"));
     }
     let mut fault = |what: String| faults.push(format!("{name}: {what}"));
     for (section, is_test) in
@@ -188,14 +188,14 @@ pub(super) fn check_manifest(name: &str, text: &str, faults: &mut Vec<String>) {
                 && !known.contains(&&**package)
                 && !(is_test && OF_TESTS.contains(&&**package))
             {
-                fault(format!("{folder} does not know `{package}`"));
+                fault(format!("{folder} may not depend on `{package}`"));
             }
             if folder == "engine/core" && !is_test && NOT_IN_CORE.contains(&&*package.replace('-', "_")) {
-                fault(format!("core does without `{package}`"));
+                fault(format!("core does not use `{package}`"));
             }
             let version = value.is_str() || value.get("version").is_some();
             if version && !folder.starts_with("plugins") && !folder.ends_with("/fuzz") {
-                fault(format!("`{package}`: versions stand in the root"));
+                fault(format!("`{package}`: versions belong in the root Cargo.toml"));
             }
         }
     }
@@ -249,27 +249,27 @@ let wasmtime = \"wasmtime::Engine\";",
         source(
             "engine/store/src/a.rs",
             "use espalier_plugin::A;",
-            &["1: engine/store does not know `espalier-plugin`"],
+            &["1: engine/store may not name `espalier-plugin`"],
         );
         source(
             "engine/core/src/a.rs",
             "espalier_store::open()",
-            &["1: engine/core does not know `espalier-store`"],
+            &["1: engine/core may not name `espalier-store`"],
         );
         source(
             "engine/store/src/a.rs",
             "use espalier_scripted::A;",
-            &["1: engine/store does not know `espalier-scripted`"],
+            &["1: engine/store may not name `espalier-scripted`"],
         );
         source(
             "sandbox-agent/src/a.rs",
             "use espalier_core::A;",
-            &["1: sandbox-agent does not know `espalier-core`"],
+            &["1: sandbox-agent may not name `espalier-core`"],
         );
         source(
             "sandbox-agent/client/src/a.rs",
             "use espalier_agent::A;",
-            &["1: sandbox-agent/client does not know `espalier-agent`"],
+            &["1: sandbox-agent/client may not name `espalier-agent`"],
         );
     }
 
@@ -278,7 +278,7 @@ let wasmtime = \"wasmtime::Engine\";",
         source("engine/core/src/a.rs", "use std::time::Duration;\nuse std::net::IpAddr;", &[]);
         source("engine/core/src/a.rs", "#[cfg(test)]\nmod tests { use std::fs; }", &[]);
         let without =
-            |path: &str| format!("1: core does without `{path}`: whoever calls hands in what it needs");
+            |path: &str| format!("1: core does not use `{path}`: the caller passes in what it needs");
         for (code, path) in [
             ("let now = std::time::Instant::now();", "std::time::Instant"),
             ("use std::time::{Duration, SystemTime};", "std::time::SystemTime"),
@@ -294,22 +294,22 @@ let wasmtime = \"wasmtime::Engine\";",
 
     #[test]
     fn the_keeper_has_no_runtime() {
-        let expect = "1: the keeper runs as root, without `tokio`";
+        let expect = "1: the keeper runs as root and does not use `tokio`";
         source("engine/keeper/src/keeper/line.rs", "use tokio::net::UnixStream;", &[expect]);
         source(
             "engine/keeper/src/keeper/line.rs",
             "use espalier_core::task;",
-            &["1: engine/keeper does not know `espalier-core`"],
+            &["1: engine/keeper may not name `espalier-core`"],
         );
     }
 
     #[test]
     fn unsafe_code_and_shared_state_have_their_places() {
         source("sandbox-agent/src/sys.rs", "unsafe { a() }", &[]);
-        let expect = format!("1: unsafe code stands in {} alone", UNSAFE.join(", "));
+        let expect = format!("1: unsafe code is allowed only in {}", UNSAFE.join(", "));
         source("sandbox-agent/src/a.rs", "unsafe { a() }", &[&expect]);
         source("engine/daemon/src/runner.rs", "use std::sync::Mutex;", &[]);
-        let shared = "groups and rollouts belong to the scheduler's loop, behind no lock";
+        let shared = "groups and rollouts belong to the scheduler's loop, without locks";
         source(
             "engine/daemon/src/scheduler/a.rs",
             "use std::sync::{Arc, Mutex};",
@@ -330,19 +330,19 @@ let wasmtime = \"wasmtime::Engine\";",
         check(
             "engine/core/Cargo.toml",
             "[dependencies]\ntokio.workspace = true\n",
-            &["core does without `tokio`"],
+            &["core does not use `tokio`"],
         );
         check("engine/core/Cargo.toml", "[dev-dependencies]\ntokio.workspace = true\n", &[]);
         check(
             "engine/store/Cargo.toml",
             "[dependencies]\nwasmtime.workspace = true\nespalier-plugin.workspace = true\n",
-            &["engine/store does not know `espalier-plugin`", "only engine/plugin may name `wasmtime`"],
+            &["engine/store may not depend on `espalier-plugin`", "only engine/plugin may name `wasmtime`"],
         );
         check(
             "engine/store/Cargo.toml",
             "[dev-dependencies]\nespalier-scripted.workspace = true\n[dependencies]\nrand = { version = \"1\" }\n",
-            &["`rand`: versions stand in the root"],
+            &["`rand`: versions belong in the root Cargo.toml"],
         );
-        check("engine/new/Cargo.toml", "", &["a crate that xtask/src/tidy/crates.rs does not know"]);
+        check("engine/new/Cargo.toml", "", &["a crate that is missing in xtask/src/tidy/crates.rs"]);
     }
 }

@@ -53,7 +53,7 @@ fn guides(root: &Path) -> Vec<PathBuf> {
 /// A guide names what `make` does: without make's environment, cargo builds everything once more in a folder of its own.
 fn check_guide(name: &str, text: &str, faults: &mut Vec<String>) {
     for (number, _) in text.lines().enumerate().filter(|(_, line)| line.contains("cargo xtask")) {
-        faults.push(format!("{name}:{}: names `cargo xtask`; name the `make` command", number + 1));
+        faults.push(format!("{name}:{}: mentions `cargo xtask`; use the `make` command", number + 1));
     }
 }
 
@@ -160,6 +160,6 @@ mod tests {
     fn a_guide_names_the_make_command() {
         let mut faults = Vec::new();
         check_guide("docs/a.md", "`make plugins`\n\n`cargo xtask plugins idle`\n", &mut faults);
-        assert_eq!(faults, ["docs/a.md:3: names `cargo xtask`; name the `make` command"]);
+        assert_eq!(faults, ["docs/a.md:3: mentions `cargo xtask`; use the `make` command"]);
     }
 }

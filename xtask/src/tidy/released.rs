@@ -21,19 +21,21 @@ pub(super) fn check(root: &Path, faults: &mut Vec<String>) {
         let found = digest_of_meaning(&text);
         if found != *digest {
             faults.push(format!(
-                "wit/{file}: it was released, and is not what it was (digest {found}); a change is a new version"
+                "wit/{file}: it was released and has changed (digest {found}); a change needs a new version"
             ));
         }
         if let Some(before) = patched(file) {
             let Err(why) = adds_only(&text_of(&before), &text) else { continue };
-            faults.push(format!("wit/{file}: a patch of wit/{before} holds it unchanged and adds: {why}"));
+            faults.push(format!(
+                "wit/{file}: a patch of wit/{before} must keep it unchanged and only add: {why}"
+            ));
         }
     }
     for entry in WalkDir::new(&wit).sort_by_file_name().into_iter().filter_map(Result::ok) {
         let file = entry.path().strip_prefix(&wit).unwrap_or(entry.path()).to_string_lossy().into_owned();
         if file.ends_with(".wit") && file != UNRELEASED && !released.contains_key(&file) {
             faults.push(format!(
-                "wit/{file}: not in wit/released.toml; what is not released stands in wit/{UNRELEASED}"
+                "wit/{file}: not in wit/released.toml; unreleased parts belong in wit/{UNRELEASED}"
             ));
         }
     }

@@ -10,7 +10,7 @@ pub enum Past {
     Rewarded,
     /// Without one, for good.
     Unrewarded,
-    /// Without one, by what may be mended now: it can be run again.
+    /// Without one, because what failed it may be repaired by now: it can be run again.
     RunAgain,
     /// The same, by a reward alone: it can be scored again.
     ScoreAgain,

@@ -54,7 +54,7 @@ fn calls_and_replies_come_back_as_they_were() {
         Call::WaitAny { processes: vec![Handle(1), Handle(2)], timeout_ms: 5 },
         Call::Invalid {
             import: Cow::Borrowed("sandbox.exec"),
-            failure: Cow::Owned(Failure::Invalid("argv names no program".to_owned())),
+            failure: Cow::Owned(Failure::Invalid("argv is empty".to_owned())),
         },
     ];
     for call in calls {

@@ -14,22 +14,22 @@ const RUNS_MAX: usize = 8;
 
 pub(super) async fn compare(context: &mut Context, store: &Store, args: &ShowArgs) -> Result<Exit, Problem> {
     if args.tokens || args.calls || args.logs {
-        return Err(Problem::new(Exit::Input, "--tokens, --calls and --logs are of one rollout")
-            .hint("name it alone; several names are runs, shown side by side"));
+        return Err(Problem::new(Exit::Input, "--tokens, --calls and --logs need a single rollout")
+            .hint("give only the name of the rollout; several names are runs, shown side by side"));
     }
     if args.ids.len() > RUNS_MAX {
         return Err(Problem::new(
             Exit::Input,
-            format!("{} runs; at most {RUNS_MAX} are shown side by side", args.ids.len()),
+            format!("{} runs; at most {RUNS_MAX} can be shown side by side", args.ids.len()),
         )
-        .hint("name fewer of them"));
+        .hint("name fewer runs"));
     }
     let (mut runs, mut values, mut meanings) = (Vec::new(), Vec::new(), Vec::new());
     for id in &args.ids {
         let run_id = store.resolve_run(id).await.map_err(|error| match error {
             StoreError::NotFound { id, place, .. } => {
                 Problem::new(Exit::Input, format!("no run `{id}` in {place}"))
-                    .hint("several names are runs, shown side by side; `espalier list` shows them")
+                    .hint("with several names, each must be a run; `espalier list` shows the runs")
             }
             other => other.into(),
         })?;

@@ -40,7 +40,7 @@ pub(super) async fn tell(context: &mut Context, run: &str, command: Command) -> 
             if command == Command::Resume && store.lift_pause(&run_id, &here, now_ms()).await? =>
         {
             let text = format!(
-                "{run_id} is no longer paused; no engine works on it: continue it with `espalier run FILE`"
+                "{run_id} is no longer paused, but no engine works on it: continue it with `espalier run FILE`"
             );
             let state = store.run(&run_id).await?.state_word(now_ms(), &here);
             return say(
@@ -120,16 +120,16 @@ async fn answer(store: &Store, run_id: &str, id: &CommandId) -> Result<Option<Re
             CommandState::Void => return Ok(None),
             CommandState::Asked if late && store.withdraw_command(id).await? => {
                 let text = format!(
-                    "the engine of {run_id} did not look for commands within {}",
+                    "the engine of {run_id} did not read the command within {}",
                     duration(ANSWER_MAX)
                 );
                 return Err(Problem::new(Exit::Unavailable, text)
-                    .hint("nothing was changed; is its process stopped, or cut off from the store?"));
+                    .hint("nothing was changed; check that its process is running and can reach the store"));
             }
             CommandState::Taken if begun.elapsed() > ANSWER_MAX * 2 => {
-                let text = format!("the engine of {run_id} has taken the command, and does not answer");
+                let text = format!("the engine of {run_id} accepted the command but did not answer");
                 return Err(
-                    Problem::new(Exit::Unavailable, text).hint("`espalier list` shows what became of it")
+                    Problem::new(Exit::Unavailable, text).hint("`espalier list` shows the state of the run")
                 );
             }
             CommandState::Asked | CommandState::Taken => sleep(LOOK_EVERY).await,

@@ -40,12 +40,12 @@ impl Exit {
 /// For `--help` and docs/cli.md.
 pub const TABLE: &str = "Exit codes:
     0  done
-    1  carried out, and the answer is no: groups failed, a check found something
-    2  bad input: the command line, an experiment, a task file or a plugin
-    3  conflict: the run means something else now, another engine works on it, or none does that could be asked
-    4  unavailable: a model or the store cannot be used now
-    5  a defect of the engine
-  130  stopped by a signal or `espalier stop`; what was finished is kept, the same command resumes";
+    1  completed with a negative result: groups failed, or a check found a problem
+    2  invalid input: the command line, an experiment, a task file or a plugin
+    3  conflict: the experiment changed, another engine works on the run, or no engine does
+    4  unavailable: a model or the store cannot be used at the moment
+    5  internal error of the engine
+  130  stopped by a signal or `espalier stop`; finished work is kept, and the same command resumes";
 
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {

@@ -73,14 +73,14 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
     ));
     if summary.without_patch > 0 {
         context.screen.say(&format!(
-            "{} left out, without a patch: `keep_patch = true` in [sandbox] keeps them",
+            "{} left out because they have no patch: set `keep_patch = true` in [sandbox] to keep patches",
             counted(summary.without_patch, "rollout")
         ));
     }
     if summary.groups == 0 {
         let words: Vec<&str> = options.status.iter().map(|status| status.as_str()).collect();
         context.screen.say(&format!(
-            "no group of model `{}` is {}: `espalier show {run_id}` shows what there is",
+            "no group of model `{}` is {}: `espalier show {run_id}` lists the groups",
             args.model,
             words.join(" or ")
         ));

@@ -20,12 +20,12 @@ const SAY_EVERY: Duration = Duration::from_secs(2);
 /// `espalier image`
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
-    /// Fetch and unpack an image, and print its digest. Sandboxes do it themselves when they need one.
+    /// Download and unpack an image, and print its digest. Sandboxes do so themselves when they need one.
     #[command(after_help = "Examples:
   espalier image pull debian:12
   espalier image pull oci-archive:base.tar")]
     Pull(PullArgs),
-    /// List the images of the store.
+    /// List the images in the store.
     #[command(after_help = "Example:
   espalier image list")]
     List,
@@ -33,12 +33,12 @@ pub enum ImageCommand {
     #[command(after_help = "Example:
   espalier image remove docker.io/library/debian:12")]
     Remove(RemoveArgs),
-    /// Remove what belongs to no image, and the images that were not used for longest, until the store is small enough.
+    /// Remove data of no image, and the least recently used images until the store is small enough.
     #[command(after_help = "Examples:
   espalier image prune
   espalier image prune --size-max 20GiB
 
-What a sandbox uses or a checkpoint lies over is never removed.")]
+Images used by a sandbox or a checkpoint are never removed.")]
     Prune(PruneArgs),
 }
 
@@ -52,7 +52,7 @@ pub struct PullArgs {
 /// `espalier image remove`
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
-    /// Names as `espalier image list` writes them, or digests.
+    /// Names as shown by `espalier image list`, or digests.
     #[arg(required = true)]
     pub images: Vec<String>,
 }
@@ -60,7 +60,7 @@ pub struct RemoveArgs {
 /// `espalier image prune`
 #[derive(Debug, Args)]
 pub struct PruneArgs {
-    /// What may stay, as 20GiB; without it all images do.
+    /// Maximum size of the store, such as 20GiB; default: all images stay.
     #[arg(long)]
     pub size_max: Option<SizeText>,
 }
@@ -129,7 +129,7 @@ async fn list(context: &mut Context, store: &ImageStore) -> Result<Exit, Problem
     if all.is_empty() {
         context
             .screen
-            .say("no images: `espalier image pull` fetches one, and sandboxes do when they need it");
+            .say("no images: `espalier image pull` downloads one; sandboxes download theirs when needed");
         return Ok(Exit::Done);
     }
     let mut table = Table::new(&[
@@ -167,8 +167,8 @@ async fn remove(context: &mut Context, store: &ImageStore, names: &[String]) -> 
             // As people write it: `debian:12`.
             Err(ImageError::Unknown { .. }) => match store.remove(&Source::parse(name)?.to_string()).await {
                 Err(ImageError::Unknown { .. }) => {
-                    return Err(Problem::new(Exit::Input, format!("no image {name:?} is in the store"))
-                        .hint("`espalier image list` shows those that are"));
+                    return Err(Problem::new(Exit::Input, format!("image {name:?} is not in the store"))
+                        .hint("`espalier image list` shows the images in the store"));
                 }
                 other => other?,
             },

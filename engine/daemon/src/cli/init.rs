@@ -21,13 +21,13 @@ const README: &str = "README.md";
 /// `espalier init`
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// Which experiment.
+    /// Name of the example experiment.
     #[arg(value_enum, default_value = "textcraft")]
     pub template: Template,
-    /// The folder to write into; made where it is missing.
+    /// The folder to write to; created if it is missing.
     #[arg(default_value = ".")]
     pub folder: PathBuf,
-    /// List the experiments, and write nothing.
+    /// List the example experiments, and write nothing.
     #[arg(long)]
     pub list: bool,
 }
@@ -123,7 +123,7 @@ fn installed_tasks(name: &str) -> Result<String, Problem> {
     let path = installed::task_file(name).unwrap_or_else(|| PathBuf::from(name));
     fs::read_to_string(&path).map_err(|error| {
         Problem::new(Exit::Unavailable, format!("cannot read {}: {error}", path.display()))
-            .hint("it is installed with espalier; from source, `make build` makes it")
+            .hint("it comes with an installation; from source, run `make build`")
     })
 }
 
@@ -213,7 +213,7 @@ fn write_new(path: &Path, folder: &Path, text: &str) -> io::Result<()> {
 }
 
 fn occupied(files: &str) -> Problem {
-    Problem::new(Exit::Input, format!("{files}: already there; nothing was written"))
+    Problem::new(Exit::Input, format!("{files}: already exists; nothing was written"))
         .hint("name another folder: `espalier init TEMPLATE FOLDER`")
 }
 
@@ -248,7 +248,7 @@ mod tests {
 
         let error = write_all(&new, &files).unwrap_err();
         assert_eq!(error.exit, Exit::Input);
-        assert!(error.message.contains("two: already there"), "{}", error.message);
+        assert!(error.message.contains("two: already exists"), "{}", error.message);
         assert!(!new.join("one").exists());
 
         // What cannot be written takes back what was.

@@ -16,18 +16,23 @@ use serde_json::{Value, json};
 /// `espalier key`
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make a key and print it. It is shown this once.
+    /// Create a key and print it. It is shown only once.
     #[command(after_help = "Examples:
   espalier key create ci
-  export ESPALIER_API_KEY=$(espalier key create ci --sandboxes 32 --memory 64GiB --disk 500GiB)
+  espalier key create ci --sandboxes 32 --memory 64GiB --disk 500GiB
+  export ESPALIER_API_KEY=$(espalier key create ci)
   espalier key create prometheus --scopes metrics
 
-Scopes: sandboxes:read (look), sandboxes:write (make, use, end; reads too), metrics, registry:credentials (start from images that
-registries give to the service's own user alone).")]
+Scopes:
+  sandboxes:read        list and read sandboxes
+  sandboxes:write       create, use and delete sandboxes; includes read
+  metrics               read metrics
+  registry:credentials  use images that need the registry credentials of the
+                        user who runs the service")]
     Create(CreateArgs),
     /// List the keys.
     List,
-    /// Take keys back. Their sandboxes end with their lives.
+    /// Revoke keys. Their sandboxes run until their lifetime ends.
     #[command(after_help = "Example:
   espalier key revoke ID")]
     Revoke(RevokeArgs),
@@ -36,24 +41,24 @@ registries give to the service's own user alone).")]
 /// `espalier key create`
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// For people.
+    /// Name of the key.
     pub name: String,
-    /// What it may do.
+    /// Scopes of the key.
     #[arg(long, value_delimiter = ',', default_value = "sandboxes:write", value_parser = scope)]
     pub scopes: Vec<Scope>,
-    /// Sandboxes it may hold at once.
+    /// Maximum number of sandboxes.
     #[arg(long, value_name = "N")]
     pub sandboxes: Option<u64>,
-    /// Cores its sandboxes may have together.
+    /// Maximum CPU cores of all its sandboxes.
     #[arg(long, value_name = "CORES", value_parser = positive)]
     pub cpu: Option<f64>,
-    /// Memory its sandboxes may have together, as 64GiB.
+    /// Maximum memory of all its sandboxes, such as 64GiB.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<SizeText>,
-    /// Disk its sandboxes may have together, with what its checkpoints have, as 500GiB.
+    /// Maximum disk of all its sandboxes and checkpoints, such as 500GiB.
     #[arg(long, value_name = "SIZE")]
     pub disk: Option<SizeText>,
-    /// Requests a second; default 5000.
+    /// Maximum requests per second; default 5000.
     #[arg(long, value_name = "PER_S", value_parser = positive)]
     pub rate: Option<f64>,
 }
@@ -61,7 +66,7 @@ pub struct CreateArgs {
 /// `espalier key revoke`
 #[derive(Debug, Args)]
 pub struct RevokeArgs {
-    /// As `espalier key list` shows them.
+    /// Ids of the keys, as shown by `espalier key list`.
     #[arg(required = true)]
     pub ids: Vec<String>,
 }
@@ -69,12 +74,12 @@ pub struct RevokeArgs {
 fn scope(text: &str) -> Result<Scope, String> {
     let known = || Scope::ALL.map(Scope::word).join(", ");
     let found = Scope::ALL.into_iter().find(|scope| scope.word() == text);
-    found.ok_or_else(|| format!("wanted is one of {}", known()))
+    found.ok_or_else(|| format!("expected one of {}", known()))
 }
 
 fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "wanted is a number above 0".to_owned())
+    number.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
 pub(super) async fn key(context: &mut Context, command: KeyCommand) -> Result<Exit, Problem> {
@@ -101,7 +106,7 @@ async fn create(context: &mut Context, args: CreateArgs) -> Result<Exit, Problem
         value["key"] = told.into();
         context.out.json(&value)?;
     } else {
-        context.screen.say("the key is shown this once; the store keeps a hash of it");
+        context.screen.say("the key is shown only once; the store keeps a hash of it");
         context.out.line(&told)?;
     }
     store.close().await;
@@ -133,7 +138,7 @@ async fn list(context: &mut Context) -> Result<Exit, Problem> {
         return Ok(Exit::Done);
     }
     if keys.is_empty() {
-        context.screen.say("no keys yet: `espalier key create NAME` makes one");
+        context.screen.say("no keys: `espalier key create NAME` creates one");
         return Ok(Exit::Done);
     }
     let mut table = Table::new(&[
@@ -173,6 +178,7 @@ async fn revoke(context: &mut Context, ids: &[String]) -> Result<Exit, Problem> 
     if missing.is_empty() {
         return Ok(Exit::Done);
     }
-    Err(Problem::new(Exit::Input, format!("no open key {}", missing.join(", ")))
-        .hint("`espalier key list` shows them; an id is the part of a key between `esp_` and the next `_`"))
+    Err(Problem::new(Exit::Input, format!("no valid key {}", missing.join(", "))).hint(
+        "`espalier key list` shows the ids; an id is the part of a key between `esp_` and the next `_`",
+    ))
 }

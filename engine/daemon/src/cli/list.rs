@@ -23,7 +23,7 @@ pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
     if runs.is_empty() {
         context
             .screen
-            .say(&format!("no runs in {} yet: `espalier run FILE` makes one", context.common.store));
+            .say(&format!("no runs in {}: start one with `espalier run FILE`", context.common.store));
         return Ok(Exit::Done);
     }
     let mut table = Table::new(&[

@@ -100,7 +100,7 @@ fn provider(screen: &Screen) -> Option<SdkTracerProvider> {
             Some(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
         }
         Err(error) => {
-            screen.say(&format!("warning: no traces are sent: {error}"));
+            screen.say(&format!("warning: traces are not sent: {error}"));
             None
         }
     }

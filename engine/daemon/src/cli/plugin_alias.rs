@@ -23,8 +23,8 @@ pub(super) async fn alias(context: &mut Context, args: PluginAliasArgs) -> Resul
     let Some(reference) = plugin else { return remove_alias(context, &alias, force).await };
     let named = !alias.is_empty() && alias.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     if !named || alias.ends_with(".wasm") {
-        return Err(Problem::new(Exit::Input, format!("alias {alias:?} could be taken for a path"))
-            .hint("letters, digits, `-`, `_` and `.` make an alias; it does not end in .wasm"));
+        return Err(Problem::new(Exit::Input, format!("alias {alias:?} looks like a path"))
+            .hint("an alias consists of letters, digits, `-`, `_` and `.`, and does not end in .wasm"));
     }
     let before = existing(&context.common.store).await?;
     let components = components(Finder::new(plugin_folders(None), before.clone()))?;
@@ -108,7 +108,7 @@ fn settle(
         notes.iter().for_each(|note| context.screen.say(&format!("warning: {note}")));
         return Ok(());
     }
-    let hint = "use another alias; --force does it all the same, and a run that cannot go on with it stops at its next group";
+    let hint = "use another alias, or --force: a run that cannot continue with the plugin then stops at its next group";
     Err(Problem { notes, ..Problem::new(Exit::Conflict, refusal()).hint(hint) })
 }
 
@@ -136,11 +136,7 @@ async fn other_world(
         None => behind(components, alias).await?,
     };
     Ok(was.filter(|was| was.world() != plugin.world()).map(|was| {
-        format!(
-            "`{alias}` has been of world {} ({}) until now",
-            was.world(),
-            crate::engine::short(was.digest())
-        )
+        format!("`{alias}` is a plugin of world {} ({})", was.world(), crate::engine::short(was.digest()))
     }))
 }
 
@@ -170,14 +166,14 @@ struct Use<'a> {
 impl Use<'_> {
     /// Why the component does not do there.
     fn refusal(&self, plugin: Option<&Plugin>) -> Option<String> {
-        let Some(plugin) = plugin else { return Some("no plugin of that name is there".to_owned()) };
+        let Some(plugin) = plugin else { return Some("no plugin has that name".to_owned()) };
         if plugin.world() != self.world {
-            return Some(format!("wanted there is {}, this is {}", self.world, plugin.world()));
+            return Some(format!("it needs a {}, this is a {}", self.world, plugin.world()));
         }
         let settings = self.settings.cloned().unwrap_or_else(|| json!({}));
         let refused = plugin.check_settings(&settings).err()?;
         let problems = refused.problems.iter().map(|problem| with_causes(problem));
-        Some(format!("its settings do not fit: {}", problems.collect::<Vec<_>>().join("; ")))
+        Some(format!("its settings are invalid: {}", problems.collect::<Vec<_>>().join("; ")))
     }
 }
 

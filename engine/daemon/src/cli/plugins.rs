@@ -27,7 +27,7 @@ pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
     if entries.is_empty() {
         let looked: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
         return Err(Problem::new(Exit::Input, format!("no plugins in {}", looked.join(", ")))
-            .hint("an installation brings plugins; from source, `make build` builds them; ESPALIER_PLUGINS names other folders"));
+            .hint("plugins come with an installation; from source, run `make build`; or set ESPALIER_PLUGINS to other folders"));
     }
     let host = host()?;
     let mut table = Table::new(&[
@@ -76,7 +76,7 @@ pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
             context.out.line(&format!("alias {alias} -> {target}"))?;
         }
         if refused {
-            context.screen.say("`espalier plugin check NAME` says why one is refused");
+            context.screen.say("`espalier plugin check NAME` shows why a plugin is refused");
         }
     }
     Ok(Exit::Done)
@@ -132,7 +132,7 @@ pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Resul
         row(std::mem::take(&mut first), export.clone());
     }
     if !plugin.world().is_run() {
-        row("note", "this engine recognises the world, but does not run it yet".to_owned());
+        row("note", "this engine recognises the world, but does not run it".to_owned());
     }
     for line in table.lines(&out.look) {
         out.line(&line)?;
@@ -243,11 +243,11 @@ impl From<PluginError> for Problem {
             | PluginError::Unknown(_) => Exit::Input,
         };
         let hint = match &error {
-            PluginError::Unknown(_) => Some("`espalier plugin list` shows what there is"),
-            PluginError::CacheFolder { .. } => Some("name a folder that can be written in ESPALIER_CACHE"),
-            PluginError::Host { .. } => Some("`espalier doctor` says what this machine lacks"),
+            PluginError::Unknown(_) => Some("`espalier plugin list` shows the plugins"),
+            PluginError::CacheFolder { .. } => Some("set ESPALIER_CACHE to a writable folder"),
+            PluginError::Host { .. } => Some("`espalier doctor` shows what is missing on this machine"),
             PluginError::Bound { .. } | PluginError::TooLarge { .. } => Some(
-                "build it optimised, without what it does not use, or as several plugins; bounds: docs/plugins.md",
+                "build it optimised, remove unused code, or split it into several plugins; the limits are in docs/plugins.md",
             ),
             PluginError::Settings(_) => Some("`espalier plugin check NAME` shows the settings of a plugin"),
             _ => None,

@@ -60,7 +60,7 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
                     break timeout(LET_GO, &mut run).await.ok();
                 }
                 _ => screen.say(&format!(
-                    "stopping: what runs may end within {}; again to stop at once",
+                    "stopping: running rollouts have {} to end; press ctrl-c again to stop at once",
                     duration(DRAIN)
                 )),
             },
@@ -83,7 +83,7 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
     };
     screen.clear();
     let Some(result) = result else {
-        return Err(Problem::new(Exit::Interrupted, "stopped at once; what was finished is kept")
+        return Err(Problem::new(Exit::Interrupted, "stopped at once; finished rollouts are kept")
             .hint("the same command resumes the run"));
     };
     // What changed behind the last tick.
@@ -157,9 +157,7 @@ fn report(context: &mut Context, summary: &RunSummary) -> Result<Exit, Problem> 
         && summary.plugins_changed.iter().any(|change| change.from_group.is_none())
     {
         let hint = look.paint(styles::HINT, "hint:");
-        say(format!(
-            "{hint} the run is finished, and this is its table; --new runs it with the plugins as they are now"
-        ));
+        say(format!("{hint} the run is finished; this is its table. --new runs it with the current plugins"));
     }
     if failed > 0 {
         let failed = counted(failed, "group");

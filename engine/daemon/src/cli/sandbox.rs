@@ -29,60 +29,67 @@ const CLEAN_UP_MAX: Duration = Duration::from_secs(10);
 /// `espalier sandbox`
 #[derive(Debug, Subcommand)]
 pub enum SandboxCommand {
-    /// Make sandboxes and print their ids.
+    /// Create sandboxes and print their ids.
     #[command(after_help = "Examples:
-  espalier sandbox create                              this machine's own programs, no network
+  espalier sandbox create                          this machine's programs
   espalier sandbox create debian:12 --memory 1GiB --cpu 2 --lease 2h
-  espalier sandbox create oci:./image --allow pypi.org:443 --allow files.pythonhosted.org:443
-  espalier sandbox create checkpoint:ID --count 4      four that go on from a checkpoint
+  espalier sandbox create oci:./image --allow pypi.org:443
+  espalier sandbox create checkpoint:ID --count 4  four copies of a checkpoint
 
-It ends when nothing has spoken to it for its lease.")]
+A sandbox ends when it receives no request for the length of its lease. Without
+--loopback or --allow it has no network.")]
     Create(Box<CreateArgs>),
-    /// Run a command in a sandbox; its output, and its exit code.
+    /// Run a command in a sandbox.
     #[command(after_help = "Examples:
   espalier sandbox exec ID -- ls -l /
   espalier sandbox exec ID --timeout 10s -- sh -c 'make test'
   tar c src | espalier sandbox exec ID --stdin -- tar x -C /root
 
-Exits with the command's own code; 128+N: killed by signal N; 124: timed out; 137: out of memory (said on stderr, too);
-141: nobody reads its output any more, and it was killed; 125: espalier itself could not, or output was lost.
+Exits with the exit code of the command, or with
+  124    the command timed out
+  125    espalier itself failed, or output was lost
+  137    the command ran out of memory (also reported on stderr)
+  141    the command was killed because nothing reads its output
+  128+N  the command was killed by signal N
 
-Ctrl-C and SIGTERM are passed on to the command; a second one kills it.")]
+Ctrl-C and SIGTERM are passed to the command; a second one kills it.")]
     Exec(ExecArgs),
     /// Open a terminal in a sandbox.
     #[command(after_help = "Example:
   espalier sandbox shell ID")]
     Shell(ShellArgs),
-    /// Copy files and folders into a sandbox, or out of it.
+    /// Copy files and folders to or from a sandbox.
     #[command(after_help = "Examples:
   espalier sandbox cp src ID:/root/src
   espalier sandbox cp ID:/root/result.txt .
 
-Files, folders and links are copied; what is left out (sockets, devices, what cannot be read) is named, and the exit code is
-then 1. Out of a sandbox nothing is written through a link, and nothing replaces an entry of another kind.")]
+Copies files, folders and links. Anything left out (sockets, devices, unreadable
+files) is reported, and the exit code is then 1. A copy out of a sandbox never
+writes through a link and never replaces an entry of another type.")]
     Cp(CopyArgs),
-    /// List sandboxes, or checkpoints.
+    /// List sandboxes or checkpoints.
     #[command(after_help = "Examples:
   espalier sandbox list
   espalier sandbox list --label task=7 --json")]
     List(ListArgs),
-    /// End sandboxes; nothing of them is left.
+    /// Delete sandboxes or checkpoints.
     #[command(after_help = "Examples:
   espalier sandbox delete ID
   espalier sandbox delete --all
   espalier sandbox delete --checkpoint ID")]
     Delete(DeleteArgs),
-    /// Keep a sandbox's file system as it is now, and print the checkpoint's id. What runs in it goes on, and is not in the copy.
+    /// Create a checkpoint of the file system of a sandbox and print its id. Processes keep running and are not part of it.
     #[command(after_help = "Example:
   espalier sandbox checkpoint ID")]
     Checkpoint(CheckpointArgs),
-    /// Write a checkpoint as an OCI archive, which `create oci-archive:FILE` starts from, on this machine or another.
+    /// Write a checkpoint to an OCI archive, for `create oci-archive:FILE` on this or another machine.
     #[command(after_help = "Examples:
   espalier sandbox export CHECKPOINT work.tar
   espalier sandbox create oci-archive:work.tar
 
-With the image below it, if that is one. Of a sandbox of `host` it holds what was changed alone, and goes over the programs of
-the machine that reads it.")]
+The archive includes the image the sandbox was created from. For a sandbox of
+`host` it contains only the changes, which are applied over the programs of the
+machine that reads it.")]
     Export(ExportArgs),
 }
 
@@ -92,49 +99,49 @@ pub struct CreateArgs {
     /// `host`, the name of an image, oci:FOLDER, oci-archive:FILE, or checkpoint:ID.
     #[arg(default_value = "host")]
     pub image: String,
-    /// Cores.
+    /// CPU cores.
     #[arg(long)]
     pub cpu: Option<f64>,
-    /// As 512MiB.
+    /// Memory, such as 512MiB.
     #[arg(long)]
     pub memory: Option<SizeText>,
-    /// What it may write, as 4GiB.
+    /// Size of the disk, such as 4GiB.
     #[arg(long)]
     pub disk: Option<SizeText>,
-    /// Processes and threads at once.
+    /// Maximum number of processes and threads.
     #[arg(long, value_name = "N")]
     pub processes_max: Option<u32>,
-    /// Let it reach its own 127.0.0.1.
+    /// Enable its own 127.0.0.1.
     #[arg(long)]
     pub loopback: bool,
-    /// Let it reach this, through a proxy: HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT; may be repeated.
+    /// Allow connections to HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT, through a proxy; may be repeated.
     #[arg(long, value_name = "HOST:PORT")]
     pub allow: Vec<String>,
-    /// For every command; may be repeated.
+    /// Variable for every command; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<(String, String)>,
-    /// Who runs commands.
+    /// User that runs commands.
     #[arg(long)]
     pub user: Option<String>,
-    /// Where commands start.
+    /// Folder in which commands start.
     #[arg(long, value_name = "FOLDER")]
     pub workdir: Option<String>,
-    /// Run what the image starts by itself (ENTRYPOINT and CMD), in the background.
+    /// Run the ENTRYPOINT and CMD of the image in the background.
     #[arg(long)]
     pub entrypoint: bool,
-    /// Shell text to run first.
+    /// Shell text to run before the sandbox is ready.
     #[arg(long, value_name = "SCRIPT")]
     pub setup: Option<String>,
-    /// To find it by; may be repeated.
+    /// Label to find the sandbox by; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<(String, String)>,
-    /// Silence that ends it, 1s to 24h.
+    /// Time without a request after which it ends, 1s to 24h.
     #[arg(long, default_value = "1h")]
     pub lease: DurationText,
-    /// Refuse, unless this is promised (`espalier doctor` lists what can be); may be repeated.
+    /// Fail unless the machine makes this promise (`espalier doctor` lists them); may be repeated.
     #[arg(long, value_name = "PROMISE")]
     pub require: Vec<String>,
-    /// How many.
+    /// Number of sandboxes to create.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub count: u32,
 }
@@ -142,21 +149,21 @@ pub struct CreateArgs {
 /// `espalier sandbox exec`
 #[derive(Debug, Args)]
 pub struct ExecArgs {
-    /// Which.
+    /// Id of the sandbox.
     pub id: String,
-    /// Who runs it.
+    /// User that runs the command.
     #[arg(long)]
     pub user: Option<String>,
-    /// Where it starts.
+    /// Folder to start in.
     #[arg(long, value_name = "FOLDER")]
     pub workdir: Option<String>,
-    /// Added to its environment; may be repeated.
+    /// Variable to add to its environment; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<(String, String)>,
-    /// Kills it and all it started after this long.
+    /// Kill the command and everything it started after this time.
     #[arg(long)]
     pub timeout: Option<DurationText>,
-    /// Give it this command's standard input.
+    /// Pass standard input to the command.
     #[arg(long, short = 'i')]
     pub stdin: bool,
     /// Program and arguments.
@@ -167,9 +174,9 @@ pub struct ExecArgs {
 /// `espalier sandbox shell`
 #[derive(Debug, Args)]
 pub struct ShellArgs {
-    /// Which.
+    /// Id of the sandbox.
     pub id: String,
-    /// Who.
+    /// User that runs the shell.
     #[arg(long)]
     pub user: Option<String>,
 }
@@ -177,19 +184,19 @@ pub struct ShellArgs {
 /// `espalier sandbox cp`
 #[derive(Debug, Args)]
 pub struct CopyArgs {
-    /// A path here, or ID:PATH.
+    /// A local path, or ID:PATH.
     pub from: String,
-    /// ID:PATH, or a path here.
+    /// ID:PATH, or a local path.
     pub to: String,
 }
 
 /// `espalier sandbox list`
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only those with this label; may be repeated.
+    /// List only those with this label; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<(String, String)>,
-    /// Checkpoints instead.
+    /// List checkpoints instead of sandboxes.
     #[arg(long)]
     pub checkpoints: bool,
 }
@@ -197,13 +204,13 @@ pub struct ListArgs {
 /// `espalier sandbox delete`
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
-    /// Which.
+    /// Ids of the sandboxes.
     #[arg(required_unless_present_any = ["all", "checkpoint"])]
     pub ids: Vec<String>,
-    /// Every sandbox of the store.
+    /// Delete every sandbox of the store.
     #[arg(long, conflicts_with = "ids")]
     pub all: bool,
-    /// A checkpoint; may be repeated.
+    /// Delete this checkpoint; may be repeated.
     #[arg(long, value_name = "ID")]
     pub checkpoint: Vec<String>,
 }
@@ -211,21 +218,21 @@ pub struct DeleteArgs {
 /// `espalier sandbox checkpoint`
 #[derive(Debug, Args)]
 pub struct CheckpointArgs {
-    /// Which.
+    /// Id of the sandbox.
     pub id: String,
 }
 
 /// `espalier sandbox export`
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Which checkpoint.
+    /// Id of the checkpoint.
     pub checkpoint: String,
-    /// Where to; replaced when the new one is whole.
+    /// File to write; replaced only when the new one is complete.
     pub file: PathBuf,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("wanted is NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     if name.is_empty() {
         Err("the name is empty".to_owned())
     } else {
@@ -343,7 +350,7 @@ async fn create(context: &mut Context, service: &Sandboxes, args: CreateArgs) ->
         return Err(error.into());
     }
     if matches!(spec.network, Network::Allow(_)) {
-        context.screen.say("the way out is open while an espalier command works on the sandbox");
+        context.screen.say("the network is reachable only while an espalier command works on the sandbox");
     }
     if context.common.json {
         context.out.json(&ids)?;
@@ -372,7 +379,7 @@ async fn list(context: &mut Context, service: &Sandboxes, args: &ListArgs) -> Re
         return Ok(Exit::Done);
     }
     if all.is_empty() {
-        context.screen.say("no sandboxes: `espalier sandbox create` makes one");
+        context.screen.say("no sandboxes: `espalier sandbox create` creates one");
         return Ok(Exit::Done);
     }
     let mut table = Table::new(&[
@@ -413,7 +420,7 @@ async fn checkpoints(context: &mut Context, service: &Sandboxes) -> Result<Exit,
         return Ok(Exit::Done);
     }
     if all.is_empty() {
-        context.screen.say("no checkpoints: `espalier sandbox checkpoint ID` makes one");
+        context.screen.say("no checkpoints: `espalier sandbox checkpoint ID` creates one");
         return Ok(Exit::Done);
     }
     let mut table = Table::new(&[("checkpoint", Align::Whole), ("of", Align::Left), ("age", Align::Right)]);
@@ -495,7 +502,9 @@ async fn export(
     let written = written?;
     let skipped: u64 = written.layers.iter().map(|layer| layer.skipped).sum();
     if skipped > 0 {
-        context.screen.say(&format!("left out {}: no layer can hold one", counted(skipped, "socket")));
+        context
+            .screen
+            .say(&format!("left out {}: an image layer cannot contain it", counted(skipped, "socket")));
     }
     if context.common.json {
         let layers: Vec<_> = written.layers.iter().map(|layer| {

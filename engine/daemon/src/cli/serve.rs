@@ -22,46 +22,46 @@ use std::sync::Arc;
 /// `espalier serve`
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Where to listen; port 0 takes any that is free.
+    /// Address to listen on; port 0 takes any free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8700", env = "ESPALIER_LISTEN")]
     pub listen: SocketAddr,
     /// Certificate in PEM form, with its chain.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// Its private key in PEM form.
+    /// Private key of the certificate in PEM form.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// From being told to stop until what still runs is cut.
+    /// How long open requests may take after the service is told to stop.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub drain: DurationText,
-    /// Silence of the service that ends a sandbox: how long a restart may take.
+    /// How long sandboxes survive without the service: a restart must not take longer.
     #[arg(long, value_name = "TIME", default_value = "2m")]
     pub lease: DurationText,
-    /// Sandboxes of all keys together.
+    /// Maximum number of sandboxes of all keys.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub sandboxes_max: usize,
-    /// Sandboxes that are made at once; more wait.
+    /// Number of sandboxes created at the same time; others wait.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     pub making_max: u16,
-    /// Connections at once; more wait.
+    /// Maximum number of connections; others wait.
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub connections_max: u32,
-    /// Largest file that is taken, or sent in one answer.
+    /// Largest file that can be uploaded, or downloaded in one response.
     #[arg(long, value_name = "SIZE", default_value = "16GiB")]
     pub file_max: SizeText,
-    /// Disk that images may take; those unused for longest go first.
+    /// Maximum size of all images; the least recently used are removed first.
     #[arg(long, value_name = "SIZE")]
     pub images_max: Option<SizeText>,
-    /// Folder whose OCI layouts and archives every key may start from, as oci:PATH and oci-archive:PATH; may be repeated. Of files
-    /// elsewhere nothing is told.
+    /// Folder of OCI layouts and archives that every key may use, as oci:PATH and oci-archive:PATH; may be repeated. Nothing is
+    /// revealed about files elsewhere.
     #[arg(long, value_name = "FOLDER")]
     pub image_folder: Vec<PathBuf>,
-    /// Registry at a private or local address that images may be fetched from, also by what other registries refer to; without a
-    /// port 443 and 80; may be repeated. Those at the world's addresses need none.
+    /// Allow images from this registry at a private or local address, also when another registry refers to it; without a port:
+    /// 443 and 80; may be repeated. Registries at public addresses are always allowed.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub registry: Vec<String>,
-    /// What sandboxes of Orchard's clients reach that ask for a network (`block_network: false`): HOST:PORT, *.DOMAIN:PORT or
-    /// ADDRESS/BITS:PORT; may be repeated. Without it they reach nothing.
+    /// Address that sandboxes of Orchard's clients with `block_network: false` may connect to: HOST:PORT, *.DOMAIN:PORT or
+    /// ADDRESS/BITS:PORT; may be repeated. Without it they have no network.
     #[arg(long, value_name = "HOST:PORT")]
     pub open_network: Vec<String>,
 }
@@ -78,7 +78,7 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
     };
     let store = Arc::new(Store::open(&url).await?);
     if store.keys().await?.iter().all(|key| key.revoked_ms.is_some()) {
-        context.screen.say("no key opens the service yet: `espalier key create NAME` makes one");
+        context.screen.say("there are no keys: `espalier key create NAME` creates one");
     }
     let folder = crate::sandboxes::folder(&url)?;
     let _alone = alone(&folder)?;
@@ -113,8 +113,10 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
     let server =
         Server::bind(args.listen, tls, sandboxes.clone(), Arc::clone(&store), bounds, settings).await?;
     let found = server.registry().adopt().await.map_err(|problem| {
-        let mut told =
-            Problem::new(Exit::Unavailable, format!("the sandboxes of before: {}", problem.detail));
+        let mut told = Problem::new(
+            Exit::Unavailable,
+            format!("the sandboxes of the previous service: {}", problem.detail),
+        );
         told.hint = problem.hint;
         told
     })?;
@@ -126,7 +128,7 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
     }
     context.out.flush()?;
     if found > 0 {
-        tracing::info!(found, "sandboxes of the service before are this one's");
+        tracing::info!(found, "took over the sandboxes of the previous service");
     }
     let mut signals = Signals::new(&context.listeners)?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -140,7 +142,7 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
         () = signals.next() => {}
     }
     let _ = stop.send(());
-    context.screen.say("stopping: what runs may end; again to stop at once");
+    context.screen.say("stopping: waiting for open requests; press ctrl-c again to stop at once");
     let exit = tokio::select! {
         () = &mut serving => Exit::Done,
         () = signals.next() => Exit::Interrupted,
@@ -157,7 +159,9 @@ fn strangers(args: &ServeArgs) -> Result<Strangers, Problem> {
         let refused =
             |why: String| Problem::new(Exit::Input, format!("--image-folder {}: {why}", folder.display()));
         if !std::fs::metadata(folder).map_err(|error| refused(error.to_string()))?.is_dir() {
-            return Err(refused("it is no folder".to_owned()).hint("name the folder that the images are in"));
+            return Err(
+                refused("not a directory".to_owned()).hint("give the directory that contains the images")
+            );
         }
         folders.push(std::path::absolute(folder).map_err(|error| refused(error.to_string()))?);
     }
@@ -195,8 +199,8 @@ fn alone(folder: &Path) -> Result<File, Problem> {
     let file = options.create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file.map_err(|error| unusable(&path, &error))?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        Problem::new(Exit::Conflict, format!("another `espalier serve` works on {}", folder.display()))
-            .hint("stop it first, or serve another store with `--store`")
+        Problem::new(Exit::Conflict, format!("another `espalier serve` uses {}", folder.display()))
+            .hint("stop it first, or use another store with `--store`")
     })?;
     Ok(file)
 }
@@ -209,9 +213,9 @@ impl From<ListenError> for Problem {
     fn from(error: ListenError) -> Problem {
         match &error {
             ListenError::Bind { .. } => Problem::of(Exit::Unavailable, &error)
-                .hint("another program may have the port: `--listen 127.0.0.1:0` takes any that is free"),
+                .hint("another program may be using the port: `--listen 127.0.0.1:0` takes any free port"),
             ListenError::Tls { .. } => Problem::of(Exit::Input, &error)
-                .hint("both files are in PEM form: the certificate with its chain, and its private key"),
+                .hint("both files must be PEM: the certificate with its chain, and its private key"),
         }
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, 
             if args.tokens || args.calls || args.logs {
                 return Err(Problem::new(
                     Exit::Input,
-                    format!("`{id}` is a run; --tokens, --calls and --logs are of a rollout"),
+                    format!("`{id}` is a run; --tokens, --calls and --logs need a rollout"),
                 )
                 .hint(format!("name a rollout, like `espalier show {run_id}.g0.r0 --tokens`")));
             }
@@ -95,7 +95,7 @@ async fn show_rollout(
             Exit::Negative,
             format!("{traj_id} has no record: {}", state_text(&attempt)),
         )
-        .hint("what has ended is shown by `espalier show RUN`"));
+        .hint("`espalier show RUN` lists the attempts that have ended"));
     };
     let siblings: Vec<AttemptRow> = store
         .attempts(&attempt.run_id, attempt.group_index)
@@ -131,8 +131,8 @@ async fn show_rollout(
 fn state_text(attempt: &AttemptRow) -> &'static str {
     use espalier_store::AttemptState;
     match attempt.state {
-        AttemptState::Running => "it is under way",
-        AttemptState::Cut => "its engine was killed; the rollout was begun again",
+        AttemptState::Running => "it is still running",
+        AttemptState::Cut => "its engine was killed; the rollout was started again",
         AttemptState::Abandoned(_) | AttemptState::Final(_) => "it was not kept",
     }
 }

@@ -61,7 +61,7 @@ pub(super) async fn carry_out(
                 screen.clear();
                 commander.tell(Command::Stop(StopMode::Abort));
                 let _ = timeout(LET_GO, &mut run).await;
-                return Err(Problem::new(Exit::Interrupted, "stopped; nothing of it is kept"));
+                return Err(Problem::new(Exit::Interrupted, "stopped; nothing is kept"));
             }
             _ = ticks.tick() => {
                 let text = line.line(&receiver.borrow().clone(), started.elapsed(), &screen.look);

@@ -11,12 +11,12 @@ use serde_json::json;
 /// `espalier store`
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Check that the database and every blob that it names are there and whole. Changes nothing.
+    /// Check that the database and every blob exist and are intact. Changes nothing.
     #[command(after_help = "Examples:
   espalier store check
   espalier store check --store postgres://me@db/runs?blobs=/data/blobs
 
-Exit code 1 where something is damaged; it is named, at most 1,000 lines.")]
+Exits with 1 if something is damaged, after at most 1,000 lines with details.")]
     Check,
 }
 

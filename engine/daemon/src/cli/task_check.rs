@@ -31,11 +31,8 @@ pub(super) async fn check(context: &mut Context, args: TaskCheckArgs) -> Result<
         return check_experiment(context, &args).await;
     }
     if let Some(set) = args.set.first() {
-        return Err(Problem::new(
-            Exit::Input,
-            format!("`--set {set}` goes with an experiment, not with a task file"),
-        )
-        .hint("name the experiment file (.toml) that uses these tasks"));
+        return Err(Problem::new(Exit::Input, format!("`--set {set}` needs an experiment, not a task file"))
+            .hint("give the experiment file (.toml) that uses these tasks"));
     }
     check_form(context, &args)
 }
@@ -49,7 +46,7 @@ struct BadLine {
 fn check_form(context: &mut Context, args: &TaskCheckArgs) -> Result<Exit, Problem> {
     let bytes = std::fs::read(&args.file).map_err(|error| {
         Problem::new(Exit::Input, format!("cannot read task file {}: {error}", args.file.display()))
-            .hint("name a file of tasks, one JSON object a line (`espalier schema task`)")
+            .hint("give a task file with one JSON object per line (`espalier schema task`)")
     })?;
     let mut bad = Vec::new();
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
@@ -90,8 +87,8 @@ fn check_form(context: &mut Context, args: &TaskCheckArgs) -> Result<Exit, Probl
         out.line(&format!("{}, {} with a reference{rejected}", counted(tasks, "task"), count(references)))?;
     }
     if tasks == 0 && bad.is_empty() {
-        return Err(Problem::new(Exit::Input, format!("{} holds no task", args.file.display()))
-            .hint("one JSON object a line: `espalier schema task` says which keys it has"));
+        return Err(Problem::new(Exit::Input, format!("{} contains no tasks", args.file.display()))
+            .hint("write one JSON object per line; `espalier schema task` shows the keys"));
     }
     Ok(if bad.is_empty() { Exit::Done } else { Exit::Negative })
 }
@@ -105,14 +102,14 @@ struct Scored {
 async fn check_experiment(context: &mut Context, args: &TaskCheckArgs) -> Result<Exit, Problem> {
     let experiment = Experiment::read(&args.file, &args.set)?;
     if experiment.task_file().is_some_and(|path| engine::is_stream(&path)) {
-        let problem = "a check runs every task twice, and `tasks.source` can be read but once";
+        let problem = "a check runs every task twice, but `tasks.source` can be read only once";
         return Err(experiment.refuse("tasks.source", problem, "write the tasks to a file").into());
     }
     if experiment.file.rewards.is_empty() {
         return Err(experiment
             .refuse(
                 "rewards",
-                "the experiment has no reward: nothing would score",
+                "the experiment has no reward, so nothing would be scored",
                 "add a [[rewards]] with its `plugin`",
             )
             .into());

@@ -22,27 +22,27 @@ const NAMED_MAX: usize = 20;
 pub struct TaskImportArgs {
     /// swe-bench, swe-rebench, swe-rebench-v2, swe-gym, or harbor.
     pub format: String,
-    /// A file of rows (JSON lines or one JSON array); for harbor a task's folder, or a folder of such.
+    /// A file of rows (JSON lines or one JSON array); for harbor the folder of a task, or a folder of such folders.
     pub source: PathBuf,
     /// The task file to write.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Image of every task, `{id}` in it stands for the task's name; default what the set publishes.
+    /// Image of every task, where `{id}` is replaced by the name of the task; default: the image published by the set.
     #[arg(long)]
     pub image: Option<String>,
-    /// Shell text that runs the tests, `{files}` in it stands for the test files; default what the set's harness runs.
+    /// Shell text that runs the tests, where `{files}` is replaced by the test files; default: the command of the set.
     #[arg(long)]
     pub command: Option<String>,
-    /// How its output is read: docs/grading.md lists the parsers.
+    /// Parser of the test output: docs/grading.md lists the parsers.
     #[arg(long)]
     pub parser: Option<String>,
-    /// Run pytest with the guard of `tests-reward`, which published images may be too old for.
+    /// Run pytest with the guard of `tests-reward`; published images may be too old for it.
     #[arg(long)]
     pub guard: bool,
-    /// Take only those tasks; may be repeated.
+    /// Import only this task; may be repeated.
     #[arg(long, value_name = "ID")]
     pub only: Vec<String>,
-    /// Write the tasks that can be read, though others cannot.
+    /// Skip records that are not valid tasks.
     #[arg(long)]
     pub skip_bad_tasks: bool,
 }
@@ -69,12 +69,11 @@ pub(super) fn import(context: &mut Context, args: &TaskImportArgs) -> Result<Exi
     let shown = args.source.display();
     if !bad.is_empty() && !args.skip_bad_tasks {
         let text = format!("{} of {shown} cannot be read", counted(bad.len() as u64, "record"));
-        return Err(
-            Problem::new(Exit::Input, text).hint("--skip-bad-tasks writes the others; nothing was written")
-        );
+        return Err(Problem::new(Exit::Input, text)
+            .hint("nothing was written; --skip-bad-tasks writes the other tasks"));
     }
     if tasks.is_empty() {
-        return Err(Problem::new(Exit::Input, format!("{shown} holds no task that was asked for")));
+        return Err(Problem::new(Exit::Input, format!("{shown} contains none of the requested tasks")));
     }
     write_tasks(&args.out, &tasks)?;
     if context.common.json {
@@ -96,12 +95,12 @@ fn wanted(line: &str, only: &[String]) -> bool {
 fn rows(args: &TaskImportArgs) -> Result<Records, Problem> {
     let Some(format) = Format::from_name(&args.format) else {
         let known: Vec<&str> = Format::ALL.iter().map(|(name, _)| *name).chain(["harbor"]).collect();
-        let text = format!("{:?} is no form of tasks; there are {}", args.format, known.join(", "));
+        let text = format!("unknown task format {:?}: expected one of {}", args.format, known.join(", "));
         return Err(Problem::new(Exit::Input, text));
     };
     let text = std::fs::read_to_string(&args.source).map_err(|error| {
         Problem::new(Exit::Input, format!("{} cannot be read: {error}", args.source.display())).hint(
-            "a file of JSON lines, or one JSON array; other forms (Parquet) have to be written as one first",
+            "expected a file of JSON lines or one JSON array; convert other formats such as Parquet first",
         )
     })?;
     let options = RowOptions {
@@ -120,7 +119,7 @@ fn folders(args: &TaskImportArgs) -> Result<Records, Problem> {
         if given {
             return Err(Problem::new(
                 Exit::Input,
-                format!("{name} says nothing to Harbor's tasks: each has a test.sh"),
+                format!("{name} does not apply to Harbor tasks: each has its own test.sh"),
             ));
         }
     }

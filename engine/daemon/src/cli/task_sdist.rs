@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// `espalier task from-sdist`
 #[derive(Debug, Args)]
 pub struct FromSdistArgs {
-    /// The library, as the package index has it.
+    /// Name of the library in the package index.
     pub name: String,
     /// The release that the task starts from: a version, or a source archive (.tar.gz).
     #[arg(value_name = "OLD")]
@@ -31,32 +31,31 @@ pub struct FromSdistArgs {
     /// The release that solves it: a version, or a source archive.
     #[arg(value_name = "NEW")]
     pub new: String,
-    /// The task file to write; standard output where none is named.
+    /// The task file to write; default: standard output.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Folder of source archives; what is missing is fetched into it. Default: in the user's cache folder.
+    /// Folder of source archives; missing ones are downloaded to it. Default: a folder in the user's cache folder.
     #[arg(long, value_name = "DIR")]
     pub archives: Option<PathBuf>,
-    /// Words instead of the changelog's.
+    /// Instruction to use instead of the changelog.
     #[arg(long, value_name = "FILE")]
     pub instruction: Option<PathBuf>,
-    /// What the tests need, as pip takes it; may be repeated.
+    /// Requirement of the tests, as for pip; may be repeated.
     #[arg(long, value_name = "REQUIREMENT", default_value = "pytest")]
     pub require: Vec<String>,
-    /// Let the tests use this machine's own Python packages (Debian: python3-pytest) and nothing else; then nothing is fetched for
-    /// them.
+    /// Run the tests with the Python packages of this machine (Debian: python3-pytest) only, without installing any.
     #[arg(long, conflicts_with = "require")]
     pub system_packages: bool,
     /// Shell text that runs the tests, instead of pytest over all test files.
     #[arg(long)]
     pub command: Option<String>,
-    /// Folder of the archive from which the library is imported; found where it is not said.
+    /// Folder of the archive from which the library is imported; default: found automatically.
     #[arg(long, value_name = "FOLDER")]
     pub root: Option<String>,
-    /// Let the tests reach 127.0.0.1.
+    /// Enable 127.0.0.1 for the tests.
     #[arg(long)]
     pub loopback: bool,
-    /// Seconds for a run of the tests; default 120.
+    /// Time limit of a run of the tests; default 120.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub timeout: Option<u64>,
 }
@@ -64,15 +63,15 @@ pub struct FromSdistArgs {
 /// `espalier task from-manifest`
 #[derive(Debug, Args)]
 pub struct FromManifestArgs {
-    /// Libraries, pairs of versions, and what their tests need (TOML).
+    /// Manifest of libraries, pairs of versions and requirements (TOML).
     pub manifest: PathBuf,
     /// The task file to write.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Folder of source archives; what is missing is fetched into it. Default: in the user's cache folder.
+    /// Folder of source archives; missing ones are downloaded to it. Default: a folder in the user's cache folder.
     #[arg(long, value_name = "DIR")]
     pub archives: Option<PathBuf>,
-    /// Make only those tasks (`sqlparse-0.5.1`) or those of a library; may be repeated.
+    /// Create only this task (`sqlparse-0.5.1`) or the tasks of this library; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
 }
@@ -86,7 +85,7 @@ struct Ask<'a> {
 }
 
 /// What to do about what is not the pair's fault.
-const GOES_ON: &str = "what was finished is kept; the same command goes on when it is mended";
+const GOES_ON: &str = "finished tasks are kept; fix the problem and run the same command again";
 /// Most names in a hint.
 const NAMES_MAX: usize = 30;
 
@@ -205,7 +204,7 @@ pub(super) async fn from_manifest(context: &mut Context, args: FromManifestArgs)
 /// What of a command line can be none of what it stands for.
 fn misnamed(name: &str, origins: &[Origin]) -> Option<String> {
     if !is_name(name) {
-        return Some(format!("{name:?} is no name of a package: it has letters, digits, `-`, `_` and `.`"));
+        return Some(format!("invalid package name {name:?}: use letters, digits, `-`, `_` and `.`"));
     }
     origins.iter().find_map(|origin| match origin {
         Origin::Version(text) if Version::parse(text).is_none() => {
@@ -234,7 +233,7 @@ fn unknown(manifest: &Manifest, only: &[String]) -> Option<Problem> {
 fn told(expected: &Expected) -> String {
     let flaky = match expected.flaky.len() {
         0 => String::new(),
-        n => format!(", {} now and then and left out", count(n as u64)),
+        n => format!(", {} flaky and left out", count(n as u64)),
     };
     let (fix, keep) = (expected.fail_to_pass.len() as u64, expected.pass_to_pass.len() as u64);
     format!("{} to fix, {} to keep{flaky}", counted(fix, "test"), count(keep))
@@ -247,11 +246,10 @@ fn read_text(file: &Path) -> Result<String, Problem> {
 
 fn folders(archives: Option<&Path>) -> Result<Folders, Problem> {
     let refused = |reason: String| {
-        Problem::new(Exit::Unavailable, reason).hint("name a folder of your own in ESPALIER_CACHE")
+        Problem::new(Exit::Unavailable, reason).hint("set ESPALIER_CACHE to a folder that you own")
     };
-    let cache = cache_folder().ok_or_else(|| {
-        refused("no cache folder: none of ESPALIER_CACHE, XDG_CACHE_HOME and HOME is set".to_owned())
-    })?;
+    let cache = cache_folder()
+        .ok_or_else(|| refused("no cache folder: set ESPALIER_CACHE, XDG_CACHE_HOME or HOME".to_owned()))?;
     let cache = cache.join("sdist");
     // Programs in it are run.
     open_own_folder(&cache).map_err(|error| refused(format!("cache folder {}: {error}", cache.display())))?;

@@ -170,7 +170,7 @@ impl Components {
         if digest_of(&bytes) == plugin.digest() {
             return Ok(bytes);
         }
-        Err(EngineError::Engine(format!("plugin {name} changed while it was loaded; start again")))
+        Err(EngineError::Engine(format!("plugin {name} changed while it was being loaded; start again")))
     }
 
     async fn load_file(&self, path: &Path) -> Result<Arc<Plugin>, EngineError> {

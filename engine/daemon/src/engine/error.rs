@@ -29,8 +29,8 @@ pub enum EngineError {
         #[source]
         source: Option<std::io::Error>,
     },
-    /// Lines of the task file are no tasks, and the user did not ask to skip them.
-    #[error("{}: {} of {lines} lines are no tasks; the first: line {}: {}", path.display(), rejected.len(), rejected[0].line, rejected[0].reason)]
+    /// Lines of the task file are not tasks, and the user did not ask to skip them.
+    #[error("{}: {} of {lines} lines are not valid tasks; the first: line {}: {}", path.display(), rejected.len(), rejected[0].line, rejected[0].reason)]
     BadTasks {
         /// The file.
         path: PathBuf,
@@ -57,7 +57,7 @@ pub enum EngineError {
         hint: String,
     },
     /// A model went away in the middle of the run. What was finished is kept, the rest is open.
-    #[error("models.{name} went away: {problem}")]
+    #[error("models.{name} became unavailable: {problem}")]
     Gone {
         /// The experiment's name of it.
         name: String,
@@ -70,13 +70,13 @@ pub enum EngineError {
     #[error("stopped: {0}")]
     PluginFails(Box<Tripped>),
     /// The source of tasks failed in the middle of the run. What had begun has ended, and further tasks are open.
-    #[error("no more tasks come: {0}")]
+    #[error("the task stream failed: {0}")]
     TasksFailed(String),
     /// It was told to stop before there was a run.
     #[error("stopped before the run began")]
     StoppedEarly,
     /// Another engine has taken the run over; this one wrote nothing more.
-    #[error("another engine has taken this run over: {0}")]
+    #[error("another engine has taken over this run: {0}")]
     Fenced(String),
     /// A task of the engine panicked or did not end. Nothing durable is lost.
     #[error("{0}")]
@@ -120,24 +120,25 @@ impl EngineError {
     pub fn hint(&self) -> Option<String> {
         match self {
             EngineError::BadTasks { .. } => {
-                Some("mend the lines; `espalier run --skip-bad-tasks` goes on without them".to_owned())
+                Some("fix the lines, or run without them: `espalier run --skip-bad-tasks`".to_owned())
             }
             EngineError::Store(error) => error.hint(),
             EngineError::Model { hint, .. } => Some(hint.clone()),
-            EngineError::Gone { for_good: false, .. } => {
-                Some("what was finished is kept; the same command goes on when the server is back".to_owned())
-            }
+            EngineError::Gone { for_good: false, .. } => Some(
+                "finished rollouts are kept; run the same command again when the server is back".to_owned(),
+            ),
             EngineError::Gone { for_good: true, .. } => {
-                Some("what was finished is kept; mend this, and the same command goes on".to_owned())
+                Some("finished rollouts are kept; fix this and run the same command again".to_owned())
             }
             EngineError::PluginFails(tripped) => Some(format!(
-                "mend {} `{}`, and the same command goes on: what it failed is done again, and what is finished is kept \
+                "fix {} `{}` and run the same command again: what failed is repeated, finished rollouts are kept \
                  (groups.plugin_failures_max = 0 never stops)",
                 tripped.failure.world, tripped.failure.plugin
             )),
-            EngineError::TasksFailed(_) => {
-                Some("what was finished is kept; the same command goes on with what comes then".to_owned())
-            }
+            EngineError::TasksFailed(_) => Some(
+                "finished rollouts are kept; run the same command again to continue with further tasks"
+                    .to_owned(),
+            ),
             EngineError::Engine(_) => Some("the same command resumes the run".to_owned()),
             EngineError::Experiment(_)
             | EngineError::Tasks { .. }

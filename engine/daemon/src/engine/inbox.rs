@@ -89,7 +89,7 @@ async fn carry(run: &RunWriter, commander: &Commander) -> Result<(), StoreError>
                 Ok(Ok(answer)) => answer.into(),
                 Ok(Err(over)) => Reply::Refused(over.to_string()),
                 Err(_) => {
-                    Reply::Refused(format!("the run did not look at it within {} s", LOOKS_WITHIN.as_secs()))
+                    Reply::Refused(format!("the run did not read it within {} s", LOOKS_WITHIN.as_secs()))
                 }
             },
         };

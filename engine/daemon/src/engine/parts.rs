@@ -35,7 +35,7 @@ impl Session {
         let loaded = plugins.load(&self.experiment, None).await?;
         if file.rewards.is_empty() {
             let problem =
-                "there is no `[[rewards]]`: every rollout would end without a reward, and every group fail";
+                "no `[[rewards]]`: every rollout would end without a reward, and every group would fail";
             let hint = "add one, like `[[rewards]]` with `plugin = \"environment-reward\"`";
             return Err(self.experiment.refuse("rewards", problem, hint).into());
         }
@@ -101,15 +101,15 @@ impl Session {
         for promise in &sandboxes.require {
             let problem = match promises.get(promise) {
                 Some(Ok(())) => continue,
-                Some(Err(remedy)) => format!("this machine cannot promise `{promise}`: {remedy}"),
+                Some(Err(remedy)) => format!("this machine cannot guarantee `{promise}`: {remedy}"),
                 None => {
                     let known: Vec<&str> = promises.keys().map(String::as_str).collect();
-                    format!("`{promise}` is no promise; there are {}", known.join(", "))
+                    format!("unknown promise `{promise}`: expected one of {}", known.join(", "))
                 }
             };
             return Err(self
                 .experiment
-                .refuse("sandbox.require", problem, "`espalier doctor` lists what can be promised")
+                .refuse("sandbox.require", problem, "`espalier doctor` lists the promises of this machine")
                 .into());
         }
         let left = sandboxes.reclaim().await?;
@@ -136,7 +136,9 @@ impl Session {
             let problem = format!("`models.{name}`: {}", with_causes(&error));
             return self.experiment.refuse(&format!("models.{name}.{key}"), problem, &hint).into();
         }
-        let hint = error.hint().unwrap_or_else(|| "is the server running, and is `url` right?".to_owned());
+        let hint = error
+            .hint()
+            .unwrap_or_else(|| "check that the server is running and that `url` is right".to_owned());
         EngineError::Model { name: name.to_owned(), source: Box::new(error), hint }
     }
 }

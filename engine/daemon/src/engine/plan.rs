@@ -24,7 +24,7 @@ pub(crate) struct Plan {
     taken: u64,
     /// blake3 of the file's bytes, hex.
     pub(crate) file_hash: String,
-    /// Lines that are no tasks.
+    /// Lines that are not tasks.
     pub(crate) rejected: Vec<RejectedTask>,
 }
 
@@ -60,7 +60,7 @@ impl Plan {
             return Err(EngineError::BadTasks { path: path.to_owned(), lines, rejected });
         }
         if tasks.is_empty() {
-            return Err(refuse("holds no task", None));
+            return Err(refuse("contains no tasks", None));
         }
         let passes = (0..config.repeat).map(|pass| order(&tasks, config.order, seed, pass)).collect();
         let taken = config.limit.unwrap_or(u64::MAX).min(tasks.len() as u64);
@@ -115,7 +115,7 @@ fn parse(bytes: &[u8], limits: &LimitsFile) -> (Vec<Arc<Task>>, Vec<RejectedTask
         match line.map_err(|error| (error, None)).and_then(|line| read_task(line, limits)) {
             Ok(task) => match seen.get(&task.id) {
                 Some(first) => {
-                    let reason = format!("id {:?} was given in line {first} already", task.id.as_str());
+                    let reason = format!("id {:?} was already given in line {first}", task.id.as_str());
                     rejected.push(RejectedTask { line: number, column: None, reason });
                 }
                 None => {
@@ -130,7 +130,7 @@ fn parse(bytes: &[u8], limits: &LimitsFile) -> (Vec<Arc<Task>>, Vec<RejectedTask
 }
 
 /// The lines of a task file that are not empty, by their numbers from 1. A mark that says "UTF-8" is no part of the first;
-/// a line that is none spoils itself alone.
+/// a bad line affects only itself.
 pub(crate) fn task_lines(bytes: &[u8]) -> impl Iterator<Item = (u64, Result<&str, String>)> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     (1u64..)
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(plan.tasks_read(), 1);
         assert_eq!(
             plan.rejected,
-            [RejectedTask { line: 2, column: None, reason: "no UTF-8 behind byte 2".to_owned() }]
+            [RejectedTask { line: 2, column: None, reason: "invalid UTF-8 after byte 2".to_owned() }]
         );
     }
 
@@ -241,15 +241,18 @@ mod tests {
         );
         let all = config(None, TaskOrder::File, 1);
         let error = plan(&text, &all, false).unwrap_err();
-        assert!(error.to_string().contains("3 of 5 lines are no tasks; the first: line 4:"), "{error}");
+        assert!(
+            error.to_string().contains("3 of 5 lines are not valid tasks; the first: line 4:"),
+            "{error}"
+        );
         let plan = plan(&text, &all, true).unwrap();
         assert_eq!(plan.tasks_read(), 2);
         let rejected: Vec<_> =
             plan.rejected.iter().map(|task| format!("{}: {}", task.line, task.reason)).collect();
         insta::assert_snapshot!(rejected.join("\n"), @r#"
         4: expected ident (column 2)
-        5: id "t0" was given in line 1 already
-        6: limit `turns` is 0, allowed is 1 to 10000
+        5: id "t0" was already given in line 1
+        6: limit `turns` is 0, expected 1 to 10000
         "#);
         assert!(matches!(
             super::Plan::read(Path::new("/nowhere"), &all, &LimitsFile::default(), 0, true),

@@ -83,7 +83,7 @@ pub(crate) async fn digests_now(finder: &Finder, experiment: &Experiment) -> BTr
             Ok(digest) => {
                 drop(taken.insert(free_alias(&alias_of(reference.plugin), &digest, &taken), digest));
             }
-            Err(error) => tracing::debug!(plugin = reference.plugin, %error, "not found any more"),
+            Err(error) => tracing::debug!(plugin = reference.plugin, %error, "no longer found"),
         }
     }
     taken
@@ -145,15 +145,10 @@ impl Plugins {
         let plugin = loaded.map_err(|error| refused(experiment, &key, error))?;
         if plugin.world() != reference.world {
             let (is, wanted) = (plugin.world().as_str(), reference.world.as_str());
-            let idle = if plugin.world().is_run() { "" } else { ", which no experiment can name yet" };
-            let problem =
-                format!("plugin `{}` is of world {is}{idle}, here {wanted} is wanted", reference.plugin);
+            let idle = if plugin.world().is_run() { "" } else { ", which no experiment can use" };
+            let problem = format!("plugin `{}` is of world {is}{idle}, expected {wanted}", reference.plugin);
             return Err(experiment
-                .refuse(
-                    &key,
-                    problem,
-                    "name another plugin: `espalier plugin list` shows which is of which world",
-                )
+                .refuse(&key, problem, "use another plugin: `espalier plugin list` shows the world of each")
                 .into());
         }
         let settings = serde_json::Value::Object(reference.settings.clone());
@@ -164,7 +159,7 @@ impl Plugins {
             experiment.refuse(
                 &at,
                 error.to_string(),
-                "`espalier plugin check` prints the schema of its settings",
+                "`espalier plugin check` shows the schema of its settings",
             )
         })?;
         let alias = free_alias(&base, plugin.digest(), taken);
@@ -225,8 +220,8 @@ fn recorded<'a>(
 /// At its place in the file, where it is the plugin that cannot be used.
 fn refused(experiment: &Experiment, key: &str, error: EngineError) -> EngineError {
     let hint = match &error {
-        EngineError::Plugin(PluginError::Unknown(_)) => "`espalier plugin list` shows what is there",
-        EngineError::Plugin(_) => "`espalier plugin check` says more",
+        EngineError::Plugin(PluginError::Unknown(_)) => "`espalier plugin list` shows the plugins",
+        EngineError::Plugin(_) => "`espalier plugin check` shows more",
         _ => return error,
     };
     experiment.refuse(key, with_causes(&error), hint).into()

@@ -214,7 +214,7 @@ mod tests {
         );
         let cases: [Case<'_>; 14] = [
             (
-                "a mended reward",
+                "a repaired reward",
                 false,
                 &[Unscored("r1"), Unscored("r1"), Unscored("r1")],
                 digests("h1", "r2"),
@@ -227,17 +227,17 @@ mod tests {
                 digests("h1", "r2"),
                 Some((&[], &[0, 1], Some(digests("h1", "r2")))),
             ),
-            ("nothing is mended", true, &[Unscored("r1"), Trapped("h1")], old(), None),
+            ("nothing is repaired", true, &[Unscored("r1"), Trapped("h1")], old(), None),
             ("another plugin is", true, &[Unscored("r1"), Unscored("r1")], digests("h2", "r1"), None),
             (
-                "a mended harness, and only it",
+                "a repaired harness, and only it",
                 false,
                 &[Trapped("h1"), Rewarded],
                 digests("h2", "r2"),
                 Some((&[0], &[], Some(digests("h2", "r1")))),
             ),
             (
-                "a failure that it returned is mended like a defect",
+                "a failure that it returned is repaired like a defect",
                 true,
                 &[Refused("h1"), Trapped("h1")],
                 digests("h2", "r1"),

@@ -116,7 +116,7 @@ impl TaskStream {
         let text = line_text(line).map_err(|why| (why, None))?;
         let task = read_task(text, &self.stream.limits)?;
         if !self.stream.sandboxes && !task.sandboxes().is_empty() {
-            return Err(("names a sandbox, and the experiment has no `[sandbox]`".to_owned(), None));
+            return Err(("needs a sandbox, but the experiment has no `[sandbox]`".to_owned(), None));
         }
         let hash = task.hash();
         match self.taken.entry(task.id.as_str().to_owned()) {
@@ -124,12 +124,12 @@ impl TaskStream {
             Entry::Occupied(known) => {
                 return match known.get() {
                     (_, Some(first)) => {
-                        Err((format!("id {:?} was given in line {first} already", task.id.as_str()), None))
+                        Err((format!("id {:?} was already given in line {first}", task.id.as_str()), None))
                     }
                     (was, None) if *was == hash => Ok(None),
                     (_, None) => {
                         let id = task.id.as_str();
-                        Err((format!("the run has another task of the id {id:?}"), None))
+                        Err((format!("the run has a different task with the id {id:?}"), None))
                     }
                 };
             }
@@ -167,9 +167,9 @@ impl TaskSource for TaskStream {
                 Some(Line::TooLong) => Err((format!("has more than {LINE_BYTES_MAX} bytes"), None)),
                 Some(Line::End) => return Ok(None),
                 Some(Line::Failed(error)) => {
-                    return Err(SourceFailed(format!("the tasks cannot be read on: {error}")));
+                    return Err(SourceFailed(format!("cannot read further tasks: {error}")));
                 }
-                None => return Err(SourceFailed("the thread that reads the tasks is gone".to_owned())),
+                None => return Err(SourceFailed("the thread that reads the tasks has ended".to_owned())),
             };
             match taken {
                 Ok(None) => {}
@@ -344,11 +344,11 @@ mod tests {
         assert_eq!(count, rejected.len() as u64);
         let rejected: Vec<_> = rejected.iter().map(|one| format!("{}: {}", one.line, one.reason)).collect();
         insta::assert_snapshot!(rejected.join("\n"), @r#"
-        4: id "b" was given in line 3 already
-        6: the run has another task of the id "old"
+        4: id "b" was already given in line 3
+        6: the run has a different task with the id "old"
         7: expected ident (column 2)
-        8: names a sandbox, and the experiment has no `[sandbox]`
-        10: no UTF-8 behind byte 0
+        8: needs a sandbox, but the experiment has no `[sandbox]`
+        10: invalid UTF-8 after byte 0
         "#);
     }
 
@@ -385,7 +385,7 @@ mod tests {
         let mut stream = stream(lines, &[]);
         let (ids, end) = drain(&mut stream).await;
         assert_eq!(ids, ["a"]);
-        assert_eq!(end.unwrap_err().to_string(), "the tasks cannot be read on: gone");
+        assert_eq!(end.unwrap_err().to_string(), "cannot read further tasks: gone");
         assert_eq!(stream.stream.tally.rejected().1[0].reason, "has more than 67108864 bytes");
     }
 }

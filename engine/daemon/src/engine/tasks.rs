@@ -39,7 +39,7 @@ pub struct RejectedTask {
 pub(super) enum Tasks {
     /// A file.
     Planned(Arc<Plan>),
-    /// Standard input, or a file that is none of the regular kind: a named pipe.
+    /// Standard input, or a file that is not a regular one: a named pipe.
     Streamed(Arc<Stream>),
 }
 
@@ -48,14 +48,14 @@ impl Tasks {
     pub(super) fn open(experiment: &Experiment, skip_bad: bool) -> Result<Tasks, EngineError> {
         let file = &experiment.file;
         let Some(path) = experiment.task_file() else {
-            let problem = "`tasks` names no source".to_owned();
+            let problem = "`tasks` has no source".to_owned();
             return Err(experiment.refuse("tasks", problem, "add `source = \"tasks.jsonl\"`").into());
         };
         if !is_stream(&path) {
             let plan = Plan::read(&path, &file.tasks, &file.limits, file.seed, skip_bad)?;
             return Ok(Tasks::Planned(Arc::new(plan)));
         }
-        let of_file = "is of a task file: a stream is read once, as it comes";
+        let of_file = "needs a task file: a stream is read only once";
         if file.tasks.repeat > 1 {
             let problem = format!("`tasks.repeat` {of_file}");
             return Err(experiment.refuse("tasks.repeat", problem, "write the tasks to a file").into());
@@ -155,9 +155,7 @@ impl Tasks {
         let lost = |why: String| EngineError::Engine(format!("the task of group {group_index}: {why}"));
         match (self, &opened.task_text) {
             (Tasks::Planned(plan), _) => plan.slot(group_index).ok_or_else(|| {
-                EngineError::Engine(format!(
-                    "group {group_index} has no task; the store knows of more groups"
-                ))
+                EngineError::Engine(format!("group {group_index} has no task, but the store has more groups"))
             }),
             (Tasks::Streamed(_), None) => Err(lost("the store has not kept it".to_owned())),
             (Tasks::Streamed(stream), Some(hash)) => {
@@ -184,7 +182,7 @@ pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// A line as text.
 pub(super) fn line_text(line: &[u8]) -> Result<&str, String> {
-    std::str::from_utf8(line).map_err(|error| format!("no UTF-8 behind byte {}", error.valid_up_to()))
+    std::str::from_utf8(line).map_err(|error| format!("invalid UTF-8 after byte {}", error.valid_up_to()))
 }
 
 /// The task of a line; else why it is none, and in which column.

@@ -21,7 +21,7 @@ pub enum ExperimentError {
         problem: String,
     },
     /// A `--set` argument is no `key=value`.
-    #[error("`--set {argument}` is no key=value")]
+    #[error("invalid `--set {argument}`: expected KEY=VALUE")]
     Set {
         /// The argument.
         argument: String,
@@ -90,7 +90,7 @@ impl Source {
             path: path.to_path_buf(),
             problem: match error.kind() {
                 std::io::ErrorKind::NotFound => "no such file".to_owned(),
-                std::io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+                std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
                 std::io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
                 _ => error.to_string(),
             },
@@ -296,7 +296,7 @@ impl Source {
                     let item = name.parse::<usize>().ok().and_then(|index| items.get_mut(index));
                     item.ok_or_else(|| {
                         ExperimentError::Invalid(Box::new(Invalid {
-                            problem: format!("`{name}` in `{path}` names no item of a list of {count}"),
+                            problem: format!("`{name}` in `{path}` is not an item of a list of {count}"),
                             place: Place::Set { argument: argument.to_owned() },
                             hint: Some("items are counted from 0, like `rewards.0.weight=2`".to_owned()),
                         }))
@@ -307,7 +307,7 @@ impl Source {
                     *other = Value::Object(Map::new());
                     match other {
                         Value::Object(map) => map.entry(name).or_insert(Value::Null),
-                        _ => unreachable!("it was made an object in the line above"),
+                        _ => unreachable!("it became an object in the line above"),
                     }
                 }
             };

@@ -91,7 +91,7 @@ fn set_replaces_makes_and_reaches_into_lists() {
     assert_eq!(file.harness.settings["examples"], json!(["a"]));
     assert_eq!(file.harness.settings["max_turns"], json!(8));
     let error = read(FILE, &["rewards.3.weight=1"]).unwrap_err();
-    assert_eq!(error.to_string(), "`3` in `rewards.3.weight` names no item of a list of 1");
+    assert_eq!(error.to_string(), "`3` in `rewards.3.weight` is not an item of a list of 1");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn levels_of_memory_have_known_keys_and_bounds() {
     assert_eq!((escalation.levels, escalation.cpu, escalation.memory.0), (2, 2.0, 1 << 30));
     let said = |escalate: &str| read(escalate).unwrap_err().to_string();
     assert!(said("{ level = 1 }").contains("level"), "{}", said("{ level = 1 }"));
-    assert_eq!(said("{ levels = 99 }"), "sandbox.escalate.levels is 99, wanted is 0 to 16");
+    assert_eq!(said("{ levels = 99 }"), "invalid sandbox.escalate.levels 99: expected 0 to 16");
 }
 
 #[test]

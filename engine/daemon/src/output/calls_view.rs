@@ -61,7 +61,7 @@ pub(super) fn full(calls: &[HostCall], look: &Look) -> Vec<String> {
     }
     lines.extend(rest(calls, look));
     if !calls.is_empty() && calls.iter().all(|call| call.payload.is_none()) {
-        let hint = "arguments and replies are kept of runs with `record_calls = true` in the experiment";
+        let hint = "arguments and replies are kept only with `record_calls = true` in the experiment";
         lines.push(look.paint(styles::FAINT, hint));
     }
     lines

@@ -184,7 +184,7 @@ impl From<ExperimentError> for Problem {
         let problem = Problem::of(Exit::Input, &error);
         match error {
             ExperimentError::Read { .. } => {
-                problem.hint("name an experiment file; `espalier init` writes one")
+                problem.hint("give an experiment file; `espalier init` creates one")
             }
             ExperimentError::Set { .. } => problem.hint("write it like `--set groups.size=8`"),
             ExperimentError::Invalid(invalid) => {

@@ -162,7 +162,7 @@ impl RolloutView<'_> {
         let turns = &record.transcript.turns;
         let before: Vec<&Step> = record.steps.iter().filter(|_| turns.is_empty()).collect();
         if !before.is_empty() {
-            lines.push(heading("steps without a turn of the model", "", look));
+            lines.push(heading("steps outside of any turn of the model", "", look));
             before.iter().for_each(|step| lines.extend(step_lines(step, &[], look)));
             lines.push(String::new());
         }

@@ -98,7 +98,7 @@ impl RunFigures {
             .into(),
         );
         if !self.tokens.close() {
-            row("", Cell::styled("the three sums do not make up what was sampled", styles::BAD));
+            row("", Cell::styled("the three sums do not add up to the sampled tokens", styles::BAD));
         }
         if let Some(elapsed) = self.elapsed {
             row("time", duration(elapsed).into());

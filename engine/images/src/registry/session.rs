@@ -128,7 +128,7 @@ impl Sessions {
             return Ok((Session { small, large, auth: self.auth.clone() }, None));
         };
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(OciDistributionError::AuthenticationFailure("its token is no text".to_owned()));
+            return Err(OciDistributionError::AuthenticationFailure("its token is not text".to_owned()));
         }
         self.open(guards);
         let until = Instant::now() + TOKEN_AGE_MAX;
@@ -186,7 +186,7 @@ fn meant_for(registry: &str, plain: bool) -> Arc<Hosts> {
         if is_meant(&registry, plain, host, port, tls) {
             return Ok(());
         }
-        Err(format!("it leads to {host}:{port}, and credentials for {registry} are shown to no other host"))
+        Err(format!("it leads to {host}:{port}; credentials for {registry} are not sent to another host"))
     })
 }
 

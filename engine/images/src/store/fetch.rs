@@ -410,7 +410,7 @@ fn unpack_file(
     let found = entries.into_inner().drain().map_err(|error| place(Fault::Read(error)))?;
     let differs = |wanted: &Digest, found: Option<Digest>, what: &str| match found {
         Some(found) if found != *wanted => {
-            Err(place(Fault::bad(format!("the digest of its {what} is {found}, not {wanted}"))))
+            Err(place(Fault::bad(format!("the digest of its {what} is {found}, expected {wanted}"))))
         }
         _ => Ok(()),
     };

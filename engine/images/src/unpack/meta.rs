@@ -56,7 +56,7 @@ impl Meta {
         for (name, value) in &self.xattrs {
             let shown = || format!("{}: the attribute {}", path_of(path).display(), path_of(name).display());
             if value.len() > XATTR_MAX || name.contains(&0) {
-                return Err(Fault::bad(format!("{}, which no file system holds", shown())));
+                return Err(Fault::bad(format!("{}, which no file system supports", shown())));
             }
             match rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()) {
                 Ok(()) => {}
@@ -131,7 +131,7 @@ pub(crate) fn xattrs(file: &Path) -> Result<Xattrs, Errno> {
     Ok(found)
 }
 
-/// Copies what is no folder out of a lower layer, since a hard link cannot reach into it: the overlay shows two files, with
+/// Copies everything but folders out of a lower layer, since a hard link cannot reach into it: the overlay shows two files, with
 /// the same content. Returns about how many bytes it takes.
 pub(super) fn copy(
     file: &Path,

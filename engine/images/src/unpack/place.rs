@@ -26,12 +26,12 @@ pub(super) fn parts(path: &[u8]) -> Result<Vec<&[u8]>, Fault> {
     let refused =
         |why: &str| Fault::bad(format!("{}: {why}", path_of(&path[..path.len().min(PATH_MAX)]).display()));
     if path.len() > PATH_MAX || path.contains(&0) {
-        return Err(refused("no name for a file"));
+        return Err(refused("not a valid file name"));
     }
     let named = |part: &&[u8]| !part.is_empty() && *part != b".";
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(named).collect();
     if parts.contains(&b"..".as_slice()) {
-        return Err(refused("`..` in a name could lead out of the image"));
+        return Err(refused("`..` in a name could leave the image"));
     }
     if parts.len() > DEPTH_MAX || parts.iter().any(|part| part.len() > NAME_MAX) {
         return Err(refused("a name too long or too deep"));
@@ -176,7 +176,7 @@ impl<'a> Tree<'a> {
                     }
                     _ if make => {
                         return Err(Fault::bad(format!(
-                            "{} is no folder but holds files",
+                            "{} is not a directory but contains files",
                             path_of(&path).display()
                         )));
                     }
@@ -262,7 +262,7 @@ impl<'a> Tree<'a> {
         let attributes = meta.xattrs.iter().map(|(name, value)| name.len() + value.len());
         self.kept_bytes += path.len() + attributes.sum::<usize>() + size_of::<Meta>();
         if self.kept_bytes > KEPT_BYTES_MAX {
-            return Err(Fault::Large(format!("{KEPT_BYTES_MAX} bytes of folders' names and attributes")));
+            return Err(Fault::Large(format!("{KEPT_BYTES_MAX} bytes of directory names and attributes")));
         }
         self.folders.insert(path.to_vec(), meta);
         Ok(())

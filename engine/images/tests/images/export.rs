@@ -142,7 +142,7 @@ fn what_no_layer_can_say_is_refused() {
         assert_eq!(error.to_string().replace(upper.to_str().unwrap(), "UPPER"), expect);
     };
     std::fs::write(upper.join(".wh.a"), "").unwrap();
-    check("bad content of .wh.a in UPPER: a layer has no way to say such a name");
+    check("bad content of .wh.a in UPPER: a layer cannot represent this name");
     std::fs::remove_file(upper.join(".wh.a")).unwrap();
     std::fs::create_dir(upper.join("moved")).unwrap();
     rustix::fs::setxattr(
@@ -153,7 +153,7 @@ fn what_no_layer_can_say_is_refused() {
     )
     .unwrap();
     check(
-        "bad content of moved in UPPER: the overlay was mounted so that trusted.overlay.redirect stands for content of layers below",
+        "bad content of moved in UPPER: in this overlay mount trusted.overlay.redirect refers to content of lower layers",
     );
 }
 
@@ -220,7 +220,7 @@ fn a_file_longer_than_any_reader_takes_is_refused() {
     let file = std::fs::File::create(upper.join("huge")).unwrap();
     file.set_len((64 << 30) + 1).unwrap();
     let error = export(&Upper::root(&upper), Rights::Root, std::io::sink()).unwrap_err();
-    let expect = "bad content of huge in UPPER: it is 68719476737 bytes long, and a file of a layer at most 68719476736; \
+    let expect = "bad content of huge in UPPER: it has 68719476737 bytes, a file of a layer at most 68719476736; \
                   delete or shorten it before the checkpoint";
     assert_eq!(error.to_string().replace(upper.to_str().unwrap(), "UPPER"), expect);
     file.set_len(64 << 30).unwrap();

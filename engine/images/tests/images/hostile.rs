@@ -161,10 +161,10 @@ async fn bombs_end_at_their_bounds() {
         deep = deep.file(format!("{number}/{}x", "d/".repeat(60)), "");
     }
     let bombs = [
-        ("folders", deep, "holds more than 1000 folders"),
-        ("bytes", Tar::new().file("a", &zeros), "holds more than 10485760 bytes"),
-        ("entries", many, "holds more than 1000 entries"),
-        ("sparse", large(b"1000000000000000"), "holds more than 10485760 bytes"),
+        ("folders", deep, "has more than 1000 folders"),
+        ("bytes", Tar::new().file("a", &zeros), "has more than 10485760 bytes"),
+        ("entries", many, "has more than 1000 entries"),
+        ("sparse", large(b"1000000000000000"), "has more than 10485760 bytes"),
         (
             "name",
             Tar::new().add("a", &Of { kind: b'L', data: &zeros[..2 << 20], ..Of::default() }),
@@ -207,7 +207,7 @@ async fn what_its_digests_do_not_fit_is_refused() {
         ("a size that is not its own", replaced(&format!("\"size\":{}", good.blobs[0].len()), "\"size\":7")),
         ("a negative size", replaced(&format!("\"size\":{}", good.blobs[0].len()), "\"size\":-7")),
         ("a diff id that is not its own", lying),
-        ("a layer that is no tar", replaced("image.layer.v1.tar+gzip", "in-toto+json")),
+        ("a layer that is not a tar archive", replaced("image.layer.v1.tar+gzip", "in-toto+json")),
         (
             "two layers for one diff id",
             replaced(

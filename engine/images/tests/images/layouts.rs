@@ -315,8 +315,8 @@ async fn of_two_architectures_that_of_the_machine_is_taken() {
     for layout in ["other", "silent"] {
         let error = get(&store, &name(layout)).await.unwrap_err();
         let said = crate::text(&error, &[(at(layout).to_str().unwrap(), "FOLDER")]);
-        let expect = "image oci:FOLDER is not made for linux/amd64, only for linux/arm64\n\
-                      hint: take an image for one of linux/arm64\n(RejectTask)";
+        let expect = "image oci:FOLDER is not available for linux/amd64, only for linux/arm64\n\
+                      hint: use an image for one of linux/arm64\n(RejectTask)";
         assert_eq!(said, expect);
     }
 }

@@ -221,7 +221,7 @@ async fn credentials_are_shown_to_their_registry_alone() {
         other.asked.lock().unwrap().clear();
         let error = pull(&elsewhere, strangers, true).await.unwrap_err();
         let expect = format!(
-            "image {} is not fetched: it leads to {}, and credentials for {} are shown to no other host",
+            "image {} is not allowed: it leads to {}; credentials for {} are not sent to another host",
             elsewhere.name(),
             other.address,
             elsewhere.address
@@ -316,13 +316,13 @@ async fn strangers_start_from_plain_files_in_folders_that_are_given() {
     ] {
         let error = get(&store, &name).await.unwrap_err();
         let expect =
-            format!("no image {} in the folders whose images are given", Source::parse(&name).unwrap());
+            format!("no image {} in the image folders of the service", Source::parse(&name).unwrap());
         assert_eq!(error.to_string(), expect);
     }
     // In a layout no link is followed either, and nothing is waited for.
     for (name, expect) in [
-        ("oci:piped", "no index.json in it: not an OCI layout"),
-        ("oci:nodes", "no index.json in it: not an OCI layout"),
+        ("oci:piped", "not an OCI layout: index.json is missing"),
+        ("oci:nodes", "not an OCI layout: index.json is missing"),
         ("oci:linked", "is missing"),
     ] {
         let error = get(&store, name).await.unwrap_err().to_string();

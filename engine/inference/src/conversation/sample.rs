@@ -131,19 +131,21 @@ impl ModelConversation {
         let mut sampling = config.with_seed(0);
         if let Some(max_tokens) = options.max_tokens {
             if max_tokens == 0 {
-                return Err(Failure::Invalid("max-tokens is 0; the least is 1".into()));
+                return Err(Failure::Invalid("max-tokens is 0, expected at least 1".into()));
             }
             sampling.max_tokens = max_tokens;
         }
         if let Some(temperature) = options.temperature {
             if !(0.0..=100.0).contains(&temperature) {
-                return Err(Failure::Invalid(format!("temperature is {temperature}; allowed is 0 to 100")));
+                return Err(Failure::Invalid(format!("temperature is {temperature}, expected 0 to 100")));
             }
             sampling.temperature = temperature;
         }
         if options.stop.len() > STOPS_MAX || options.stop.iter().any(String::is_empty) {
             let count = options.stop.len();
-            return Err(Failure::Invalid(format!("{count} stop texts; at most {STOPS_MAX}, none empty")));
+            return Err(Failure::Invalid(format!(
+                "{count} stop strings: expected at most {STOPS_MAX}, none empty"
+            )));
         }
         let stop = if options.stop.is_empty() { &config.stop } else { &options.stop };
         let enforced = |choice: &str| !matches!(choice, "auto" | "none");
@@ -173,7 +175,7 @@ impl ModelConversation {
             None => self.counted,
         };
         if self.model.exact.is_some() && prompt == 0 {
-            return Err(Failure::Invalid("there is nothing to answer: the prompt is empty".into()));
+            return Err(Failure::Invalid("the prompt is empty".into()));
         }
         if let Some(tokens) = self.tokens_most() {
             most = most.min(tokens.saturating_sub(prompt));
@@ -240,7 +242,7 @@ impl ModelConversation {
             sampling,
             logprob_kind,
         };
-        // A token without a logprob keeps its place with one that is none.
+        // A token without a logprob keeps its place with a placeholder.
         let logprobs = logprobs.into_iter().map(|logprob| logprob.unwrap_or(f32::NAN)).collect();
         let index = self.book(nth, call, |ledger, call| ledger.record(call, Some(logprobs)));
 

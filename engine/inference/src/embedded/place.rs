@@ -56,7 +56,7 @@ fn has_server(folder: &Path) -> bool {
 }
 
 fn user_cache() -> PathBuf {
-    // Programs in it are run: without a home it is no folder below the current one, which anybody may have made.
+    // Programs in it are run: without a home it is not a directory below the current one, which anybody may have made.
     let home = || named("HOME").unwrap_or_else(|| PathBuf::from("/")).join(".cache");
     named("XDG_CACHE_HOME").unwrap_or_else(home).join("espalier")
 }

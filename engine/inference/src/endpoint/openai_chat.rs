@@ -34,7 +34,7 @@ impl OpenAiChat {
         self.model.as_deref().ok_or_else(|| ConfigError {
             key: "model",
             problem: "is missing".to_owned(),
-            hint: "kind = \"openai-chat\" needs the name under which the server has the model".to_owned(),
+            hint: "kind = \"openai-chat\" needs the name of the model on the server".to_owned(),
         })
     }
 }

@@ -155,7 +155,7 @@ impl Endpoint for Vllm {
                     if self.has_generate.get().is_none() =>
                 {
                     tracing::info!(
-                        "the server has no {GENERATE}; using {COMPLETIONS}, which names no versions"
+                        "the server has no {GENERATE}; using {COMPLETIONS}, which reports no versions"
                     );
                     let _ = self.has_generate.set(false);
                 }

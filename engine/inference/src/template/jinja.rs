@@ -166,7 +166,7 @@ fn raise_exception(text: &str) -> Result<Value, Error> {
 
 /// JSON as Python's `json.dumps` writes it. `ensure_ascii` is off by default, as chat templates expect; keys keep
 /// their order unless `sort_keys` says otherwise.
-#[expect(clippy::needless_pass_by_value, reason = "the engine hands named arguments over by value")]
+#[expect(clippy::needless_pass_by_value, reason = "the engine passes named arguments by value")]
 fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
     let named: Option<Value> = kwargs.get("indent")?;
     let ascii: Option<bool> = kwargs.get("ensure_ascii")?;

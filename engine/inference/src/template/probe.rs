@@ -1,7 +1,7 @@
 //! What a template can carry, found out by trying it before the first rollout.
 //!
 //! Templates drop tool results without an error, raise on a system message, or rewrite earlier turns; none of them says
-//! so anywhere. Each feature is tried with the options of the experiment in force, so that what an option mends counts
+//! so anywhere. Each feature is tried with the options of the experiment in force, so that what an option fixes counts
 //! as carried.
 
 use super::entries::{self, Entry};

@@ -72,7 +72,7 @@ impl RemoteTokenizer {
         let info = endpoint.describe().await.map_err(unavailable)?;
         if !info.literal_tokenize {
             return Err(TokenizerError::Unsuited(
-                "this server's tokenize route reads control-token text in messages as control tokens; \
+                "the tokenize route of this server reads control-token text in messages as control tokens; \
                  hint: set tokenizer = \"path/to/tokenizer.json\" for this model"
                     .to_owned(),
             ));
@@ -82,7 +82,7 @@ impl RemoteTokenizer {
             None => {
                 let size = endpoint.vocabulary().await.map_err(unavailable)?;
                 let size = size.ok_or_else(|| {
-                    let text = "this server does not tell how many tokens it has; \
+                    let text = "this server does not report how many tokens it has; \
                                 hint: set tokenizer = \"path/to/tokenizer.json\" for this model";
                     TokenizerError::Unsuited(text.to_owned())
                 })?;

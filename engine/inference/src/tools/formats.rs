@@ -113,9 +113,9 @@ pub(super) fn llama3(text: &str) -> Found {
         }
     }
     if found.is_empty() && tagged {
-        found.push(Err(format!("no JSON object behind {TAG}: {}", quoted(body))));
+        found.push(Err(format!("no JSON object after {TAG}: {}", quoted(body))));
     } else if !rest.is_empty() && tagged {
-        found.push(Err(format!("text behind the call: {}", quoted(rest))));
+        found.push(Err(format!("text after the call: {}", quoted(rest))));
     }
     found
 }
@@ -182,7 +182,7 @@ fn call_of(value: Value, keys: &[&str]) -> Result<RawCall, String> {
     };
     let name = match fields.remove("name") {
         Some(Value::String(name)) if !name.trim().is_empty() => name,
-        Some(other) => return Err(format!("name is not a text: {}", quoted(&other.to_string()))),
+        Some(other) => return Err(format!("name is not a string: {}", quoted(&other.to_string()))),
         None => return Err(format!("no name: {}", quoted(&Value::Object(fields).to_string()))),
     };
     let arguments = keys.iter().find_map(|key| fields.remove(*key));
@@ -192,10 +192,10 @@ fn call_of(value: Value, keys: &[&str]) -> Result<RawCall, String> {
         // Some models write the object as text.
         Some(Value::String(text)) => match serde_json::from_str(&text) {
             Ok(Value::Object(arguments)) => arguments,
-            _ => return Err(format!("arguments of {name} are no JSON object: {}", quoted(&text))),
+            _ => return Err(format!("arguments of {name} are not a JSON object: {}", quoted(&text))),
         },
         Some(other) => {
-            return Err(format!("arguments of {name} are no JSON object: {}", quoted(&other.to_string())));
+            return Err(format!("arguments of {name} are not a JSON object: {}", quoted(&other.to_string())));
         }
     };
     Ok(RawCall { name, arguments })

@@ -36,7 +36,7 @@ fn hermes() {
     check(
         "hermes",
         r#"<tool_call>{"name": "look", "arguments": [1]}</tool_call>"#,
-        r#"malformed: arguments of look are no JSON object: "[1]""#,
+        r#"malformed: arguments of look are not a JSON object: "[1]""#,
     );
     check(
         "hermes",
@@ -82,7 +82,7 @@ fn llama3() {
     check(
         "llama3",
         "<|python_tag|>print(1)",
-        r#"malformed: no JSON object behind <|python_tag|>: "print(1)""#,
+        r#"malformed: no JSON object after <|python_tag|>: "print(1)""#,
     );
     check(
         "llama3",

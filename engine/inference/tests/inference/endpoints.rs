@@ -482,7 +482,7 @@ async fn chat_speaks_text_and_tools() {
         Message::text(Role::User, "broken"),
     ]);
     let answer = endpoint.chat(request).await.unwrap();
-    assert_eq!(answer.malformed.as_deref(), Some("the arguments of `look` are no JSON object"));
+    assert_eq!(answer.malformed.as_deref(), Some("the arguments of `look` are not a JSON object"));
     insta::assert_snapshot!(serde_json::to_string_pretty(&server.recorded()[1].request).unwrap());
     let refused = endpoint.generate(ask("hi", 8, &[])).await.unwrap_err();
     assert_eq!(refused.to_string(), "an endpoint of kind openai-chat cannot sample token ids");

@@ -276,7 +276,7 @@ impl Groups {
     pub(super) fn freeze(&self, stop: bool) -> io::Result<()> {
         let Some(unified) = &self.unified else {
             return Err(io::Error::other(
-                "this machine has no control groups of version 2 to stop commands by",
+                "stopping commands needs control groups of version 2, which this machine does not have",
             ));
         };
         std::fs::write(unified.join("box/cgroup.freeze"), if stop { "1" } else { "0" })

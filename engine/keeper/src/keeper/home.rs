@@ -152,7 +152,10 @@ fn write_record(path: &Path, value: &impl Written) -> io::Result<()> {
 fn text_of(value: &impl Written) -> io::Result<Vec<u8>> {
     let text = serde_json::to_vec(value)?;
     if text.len() > RECORD_BYTES_MAX {
-        let text = format!("it has {} bytes, most of them labels; at most {RECORD_BYTES_MAX}", text.len());
+        let text = format!(
+            "it has {} bytes, most of them labels; at most {RECORD_BYTES_MAX} are allowed",
+            text.len()
+        );
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     Ok(text)
@@ -213,7 +216,7 @@ fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let file = std::fs::File::options().read(true).custom_flags(flags).open(path)?;
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a file"));
     }
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;

@@ -142,7 +142,7 @@ impl Line {
         match frame::line(said) {
             Ok(line) => self.send(&line),
             Err(error) => {
-                eprintln!("what this keeper is cannot be said: {error}");
+                eprintln!("the keeper cannot report its version: {error}");
                 self.is_over = true;
             }
         }

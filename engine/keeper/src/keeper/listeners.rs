@@ -1,4 +1,4 @@
-//! Whose turn it is to carry a sandbox's way out. Two that accept connections from one socket would each carry some of them, and
+//! Whose turn it is to carry the egress of a sandbox. Two that accept connections from one socket would each carry some of them, and
 //! one that leaves would cut what it carries.
 
 use super::Requester;

@@ -306,7 +306,7 @@ fn make(file: &Path) -> Result<(), String> {
     let bytes = (free / 100 * SHARE).min(BYTES_MAX) & !((1 << 20) - 1);
     if bytes < BYTES_MIN {
         return Err(format!(
-            "{} MiB are free, at least {} are needed",
+            "{} MiB are free, but at least {} are needed",
             free >> 20,
             (BYTES_MIN >> 20) * 100 / SHARE
         ));

@@ -11,7 +11,7 @@ pub(super) fn of(hierarchies: &Hierarchies, pool: bool, pool_fault: &str) -> Abi
         let remedy = if root {
             format!("this machine's control groups have no controller `{controller}`")
         } else {
-            "only root can make control groups here; limits of each process stand in for it".to_owned()
+            "only root can create control groups; limits per process are used instead".to_owned()
         };
         says(hierarchies.can(controller), &remedy)
     };

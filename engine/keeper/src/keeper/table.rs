@@ -117,7 +117,7 @@ fn is_root() -> bool {
 impl SandboxTable {
     /// Finds what there is, and removes what is left of what was.
     pub(super) fn open(home: Home, agent: OwnedFd) -> Result<SandboxTable, String> {
-        let (mut pool, mut pool_fault) = (None, "an ordinary user's disks are memory".to_owned());
+        let (mut pool, mut pool_fault) = (None, "disks of an ordinary user are in memory".to_owned());
         let mut hierarchies = Hierarchies::default();
         if is_root() {
             own_mounts(&home.folder).map_err(|error| format!("a mount namespace: {error}"))?;
@@ -259,8 +259,10 @@ impl SandboxTable {
             (_, Some(listed)) if is_same => {
                 return Some(vec![Notice::Answer(requester, Ok(Answer::Sandbox(Box::new(listed))))]);
             }
-            (Phase::Ending { .. }, _) => format!("sandbox id {:?} is in use by one that ends", order.id),
-            _ => format!("sandbox id {:?} is in use by another order", order.id),
+            (Phase::Ending { .. }, _) => {
+                format!("sandbox id {:?} is in use by a sandbox that is ending", order.id)
+            }
+            _ => format!("sandbox id {:?} is in use by another request", order.id),
         };
         Some(vec![Notice::Answer(requester, Err(Refusal::new(RefusalKind::Invalid, text)))])
     }
@@ -333,7 +335,7 @@ impl SandboxTable {
         if self.gone.contains(id) {
             return Err(Refusal::new(
                 RefusalKind::Failed,
-                format!("sandbox {id} was deleted before it was made"),
+                format!("sandbox {id} was deleted before it was created"),
             ));
         }
         environment.check().or_else(invalid)?;
@@ -348,7 +350,7 @@ impl SandboxTable {
         }
         let lowers = order.root.overlays.iter().flat_map(|overlay| &overlay.lowers);
         if let Some(path) = lowers.chain(&order.root.holds).find(|path| !path.is_absolute()) {
-            return invalid(format!("{} below a sandbox: such paths begin at the root", path.display()));
+            return invalid(format!("{} below a sandbox: the path must be absolute", path.display()));
         }
         if let Some(checkpoint) = &order.root.checkpoint
             && !self.checkpoints.contains_key(checkpoint)
@@ -372,7 +374,7 @@ impl SandboxTable {
         }
         let (disk, folder) = (exact_size(disk), self.home.folder.display());
         let text = format!(
-            "give a sandbox a `disk` of {disk}: the whole file system below {folder} has {}; ask for less, or use a larger one",
+            "give a sandbox a `disk` of {disk}: the whole file system of {folder} has {}; use a smaller disk or a larger file system",
             size(whole)
         );
         Err(Refusal::new(RefusalKind::Unable, text))
@@ -384,7 +386,7 @@ impl SandboxTable {
             self.sandboxes.values().map(|sandbox| sandbox.record.ids_from).collect();
         let free =
             (0..=SANDBOXES_MAX as u32).map(|slot| IDS_BASE + slot * IDS).find(|from| !taken.contains(from));
-        free.ok_or_else(|| Refusal::new(RefusalKind::Unable, "give it user ids: every range is taken"))
+        free.ok_or_else(|| Refusal::new(RefusalKind::Unable, "give it user ids: all ranges are in use"))
     }
 
     fn begin(&self, record: &mut SandboxRecord, environment: &Environment) -> Result<Spawned, Refusal> {
@@ -456,7 +458,7 @@ impl SandboxTable {
         if text[..count] != *b"1" {
             let said = String::from_utf8_lossy(&text[..count]).trim().to_owned();
             let said = if said.is_empty() { "it ended before its agent was ready".to_owned() } else { said };
-            return self.fail(id, &format!("sandbox {id} could not be made: {said}"));
+            return self.fail(id, &format!("sandbox {id} could not be created: {said}"));
         }
         if sandbox.record.order.network == Reach::Proxy {
             let passed = spawn::receive(line.as_fd(), RecvFlags::DONTWAIT);
@@ -495,7 +497,7 @@ impl SandboxTable {
                 let count = rustix::io::read(word, &mut text).unwrap_or(0);
                 let said = String::from_utf8_lossy(&text[..count]).trim().to_owned();
                 let said = if said.is_empty() { how } else { said };
-                sandbox.state.refuse(&format!("sandbox {id} could not be made: {said}"))
+                sandbox.state.refuse(&format!("sandbox {id} could not be created: {said}"))
             }
         }
     }
@@ -574,5 +576,5 @@ impl SandboxTable {
 }
 
 fn unknown(id: &str) -> Refusal {
-    Refusal::new(RefusalKind::Unknown, format!("there is no sandbox {id:?}"))
+    Refusal::new(RefusalKind::Unknown, format!("no sandbox {id:?}"))
 }

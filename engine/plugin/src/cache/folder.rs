@@ -149,7 +149,7 @@ fn writable(folder: &Path, mode: u32, owner: u32) -> FolderError {
     let mode = mode & 0o7777;
     let owner = user_name(owner);
     FolderError::Untrusted(format!(
-        "others can write to {} (mode {mode:04o}, it belongs to {owner})",
+        "other users can write to {} (mode {mode:04o}, owner {owner})",
         folder.display()
     ))
 }
@@ -232,7 +232,7 @@ mod tests {
             mode(&at, bits);
             if refused {
                 let text = refusal(&folder);
-                let start = format!("others can write to {} (mode {bits:04o}, it belongs to ", at.display());
+                let start = format!("other users can write to {} (mode {bits:04o}, owner ", at.display());
                 assert!(text.starts_with(&start), "{text}");
                 assert!(check_own_folder(&folder).is_err());
             } else {
@@ -253,7 +253,7 @@ mod tests {
         open_own_folder(&path.join("link/x")).unwrap();
         assert!(path.join("real/x").is_dir());
         mode(&open, 0o777);
-        assert!(refusal(&path.join("to-open")).starts_with("others can write to "));
+        assert!(refusal(&path.join("to-open")).starts_with("other users can write to "));
         assert!(matches!(open_own_folder(&path.join("ring")), Err(FolderError::Io(_))));
         std::fs::write(path.join("file"), "").unwrap();
         assert!(matches!(open_own_folder(&path.join("file/x")), Err(FolderError::Io(_))));

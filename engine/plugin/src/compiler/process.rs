@@ -96,7 +96,9 @@ fn compile(order: &Order) -> Result<(), Failure> {
     std::io::stdin().lock().take(COMPONENT_BYTES_MAX).read_to_end(&mut wasm).map_err(broken)?;
     let engine = engine::for_compiling().map_err(|error| Failure::Broken(format!("{error:#}")))?;
     if cache::compatibility_hash(&engine) != order.engine_hash {
-        return Err(Failure::Broken("it is of another build than the engine; restart the engine".to_owned()));
+        return Err(Failure::Broken(
+            "it is from another build than the engine; restart the engine".to_owned(),
+        ));
     }
     let code = engine.precompile_component(&wasm).map_err(|error| {
         let short = error.chain().any(|cause| {

@@ -21,7 +21,7 @@ fn invalid<T>(text: String) -> Result<T, Failure> {
 /// Refuses what is larger than its bound.
 pub(crate) fn bounded(what: &str, bytes: usize, bytes_max: usize) -> Result<(), Failure> {
     if bytes > bytes_max {
-        return invalid(format!("{what} has {bytes} bytes, at most {bytes_max} are taken"));
+        return invalid(format!("{what} has {bytes} bytes, at most {bytes_max} are accepted"));
     }
     Ok(())
 }
@@ -52,7 +52,7 @@ pub(crate) fn path_out(path: Vec<u8>) -> wit::Path {
 /// A timeout in milliseconds, from 1; none stays none.
 fn timeout_in(timeout_ms: Option<u64>) -> Result<Option<Duration>, Failure> {
     match timeout_ms {
-        Some(0) => invalid("timeout-ms is 0, it is from 1".to_owned()),
+        Some(0) => invalid("timeout-ms is 0, expected at least 1".to_owned()),
         Some(ms) => Ok(Some(Duration::from_millis(ms))),
         None => Ok(None),
     }
@@ -62,7 +62,7 @@ fn show_in(output_max: Option<u32>, keep_whole: bool) -> Result<host::Show, Fail
     let default = host::Show::default();
     let output_max = output_max.unwrap_or(default.output_max);
     if output_max > OUTPUT_BYTES_MAX {
-        return invalid(format!("output-max is {output_max}, at most {OUTPUT_BYTES_MAX}"));
+        return invalid(format!("output-max is {output_max}, expected at most {OUTPUT_BYTES_MAX}"));
     }
     Ok(host::Show { output_max, keep_whole })
 }
@@ -87,14 +87,14 @@ pub(crate) fn command_in(command: wit::Command) -> Result<host::Command, Failure
         }
         wit::Program::Argv(words) => {
             if words.first().is_none_or(String::is_empty) {
-                return invalid("argv names no program".to_owned());
+                return invalid("argv is empty".to_owned());
             }
             bounded("argv", words.iter().map(String::len).sum(), TEXT_BYTES_MAX)?;
             host::Program::Argv(words)
         }
         wit::Program::Other(json) => {
             let start: String = json.chars().take(60).collect();
-            return invalid(format!("program {start:?} is of a kind that this engine does not know"));
+            return invalid(format!("program {start:?} is of a kind unknown to this engine"));
         }
     };
     env_in(&command.env)?;
@@ -122,7 +122,7 @@ pub(crate) fn size_in(size: wit::TerminalSize) -> Result<host::TerminalSize, Fai
 
 pub(crate) fn shell_in(options: wit::ShellOptions) -> Result<host::ShellOptions, Failure> {
     if let Some(program) = options.program.as_deref().filter(|program| !matches!(*program, "bash" | "sh")) {
-        return invalid(format!("shell program {program:?}, it is `bash` or `sh`"));
+        return invalid(format!("shell program {program:?}: expected `bash` or `sh`"));
     }
     env_in(&options.env)?;
     Ok(host::ShellOptions {
@@ -147,7 +147,7 @@ pub(crate) fn run_in(text: &str, options: wit::RunOptions) -> Result<host::RunOp
 
 pub(crate) fn write_in(options: wit::WriteOptions) -> Result<host::WriteOptions, Failure> {
     if let Some(mode) = options.mode.filter(|mode| *mode > 0o7777) {
-        return invalid(format!("mode {mode:o} is over 7777"));
+        return invalid(format!("mode {mode:o} is above 7777"));
     }
     Ok(host::WriteOptions {
         mode: options.mode,

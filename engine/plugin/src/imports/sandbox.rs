@@ -94,8 +94,8 @@ impl Guest {
     fn the_sandboxes(&self, name: &str) -> Result<Arc<dyn Sandboxes>, Failure> {
         self.capabilities.sandboxes.clone().ok_or_else(|| {
             Failure::Invalid(format!(
-                "sandbox `{name}`: this rollout has none; a task names its sandboxes in `sandbox` or `sandboxes`, and the \
-                 experiment gives them in [sandbox]"
+                "no sandbox `{name}`: this rollout has no sandboxes; a task declares them in `sandbox` or `sandboxes`, the \
+                 experiment in [sandbox]"
             ))
         })
     }

@@ -46,8 +46,7 @@ impl Shared {
     async fn below(&self, kept: &wire::Checkpoint) -> Result<Option<Image>, SandboxError> {
         let Some(text) = kept.labels.get(DIGEST) else { return Ok(None) };
         let gone = || {
-            let below =
-                format!("the image below checkpoint {} ({text}) is not in the store any more", kept.id);
+            let below = format!("the image of checkpoint {} ({text}) is no longer in the store", kept.id);
             SandboxError::Unavailable(below.into())
         };
         let digest = Digest::parse(text, "a label").map_err(|_| gone())?;

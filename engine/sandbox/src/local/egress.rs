@@ -40,7 +40,7 @@ impl EgressProxies {
                     serve(sandbox, listener, allowed, shared).await;
                     drop(held);
                 }
-                Err(error) => tracing::debug!(%sandbox, %error, "the egress is not this engine's"),
+                Err(error) => tracing::debug!(%sandbox, %error, "another engine holds the egress"),
             }
         });
         if let Some(other) = self.carried().insert(id.to_owned(), carrying.abort_handle()) {

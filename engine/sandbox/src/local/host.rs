@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(fs::metadata(hiding("b/c")).unwrap().mode() & 0o7777, 0o711);
     }
 
-    /// What is no folder.
+    /// Everything but folders.
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             if entry.file_type().unwrap().is_dir() {

@@ -104,7 +104,7 @@ impl Machine {
                 format!("the keeper of sandboxes did not answer in {} s", ANSWER_MAX.as_secs()).into(),
             )),
             Ok(Err(LineError::TooLong(error))) => Err(SandboxError::Rejected(Failed::by(
-                "what the sandbox is to have is too long for its keeper",
+                "the request for the sandbox is too long for its keeper",
                 error,
             ))),
             Ok(Err(error @ LineError::Cut)) => Err(SandboxError::Unavailable(error.to_string().into())),
@@ -126,9 +126,7 @@ impl Machine {
         });
         found.await.unwrap_or_else(|_| {
             let waited = CONNECT_MAX.as_secs();
-            Err(SandboxError::Unavailable(
-                format!("the keeper of sandboxes was not found in {waited} s").into(),
-            ))
+            Err(SandboxError::Unavailable(format!("no keeper of sandboxes after {waited} s").into()))
         })
     }
 
@@ -178,7 +176,7 @@ impl Machine {
                         && !status.success()
                     {
                         return Err(SandboxError::unavailable(
-                            "the keeper of sandboxes ended at once",
+                            "the keeper of sandboxes ended immediately",
                             self.last_words().await,
                         ));
                     }
@@ -186,7 +184,7 @@ impl Machine {
             }
             if tokio::time::Instant::now() >= deadline {
                 let waited = START_MAX.as_secs();
-                let text = format!("the keeper of sandboxes was not there in {waited} s");
+                let text = format!("the keeper of sandboxes was not ready after {waited} s");
                 return Err(SandboxError::unavailable(text, self.last_words().await));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -221,7 +219,7 @@ impl Machine {
     async fn last_words(&self) -> String {
         let log = tokio::fs::read_to_string(self.shared.config.folder.join("keeper.log")).await;
         let log = log.unwrap_or_default();
-        let words = log.lines().last().unwrap_or("it said nothing");
+        let words = log.lines().last().unwrap_or("it printed nothing");
         words.to_owned()
     }
 
@@ -235,7 +233,7 @@ impl Machine {
             Ok(Ok(Greeted::Other { version, pid })) => Err(SandboxError::Refused {
                 requirement: format!(
                     "use the keeper of sandboxes that runs (process {pid}): it speaks version {version}, this engine version {VERSION}; \
-                     it ends after its last sandbox and engine, or by `kill {pid}`: sandboxes go on, and the next keeper takes them over"
+                     it ends after its last sandbox and engine, or with `kill {pid}`: sandboxes keep running, and the next keeper takes them over"
                 ),
             }),
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::Other => unheard(error),
@@ -419,5 +417,5 @@ fn refused(refusal: Refusal) -> SandboxError {
 }
 
 fn strange() -> SandboxError {
-    SandboxError::Unavailable("the keeper of sandboxes answered another question".into())
+    SandboxError::Unavailable("unexpected response of the keeper of sandboxes".into())
 }

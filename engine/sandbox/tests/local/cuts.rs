@@ -122,7 +122,7 @@ async fn a_creation_that_arrives_after_its_deletion_makes_nothing() {
     let place = Place::new();
     place.local.delete("late").await.unwrap();
     let error = place.local.create(&order(&place.folder, "late"), &[]).await.unwrap_err().to_string();
-    assert_eq!(error, "sandbox late was deleted before it was made");
+    assert_eq!(error, "sandbox late was deleted before it was created");
     assert!(place.local.delete_checkpoint("late").await.is_err());
     place.host("origin").await;
     let error = place.local.checkpoint("origin", "late").await.unwrap_err().to_string();
@@ -240,7 +240,7 @@ async fn warm(place: &Place) -> Vec<(String, String)> {
     warm
 }
 
-/// Waits until these are kept ready and no others are on their way out.
+/// Waits until these are kept ready and no others are being deleted.
 async fn kinds_are_ready(place: &Place, service: &Sandboxes, kinds: &[String]) {
     let mut last = Vec::new();
     for _ in 0..800 {

@@ -69,7 +69,7 @@ async fn a_command_that_is_stopped_before_it_began_is_told_as_such() {
         }
     }
     let message = unstarted.expect("none of them was stopped before it began");
-    let text = "its process was stopped from inside the sandbox before it began";
+    let text = "its process was stopped from inside the sandbox before it started";
     assert!(message.ends_with(text), "{message}");
     sandbox.agent.signal(&sandbox.agent.allot(), &id, 9, true).await.unwrap();
     assert_eq!(sandbox.run("echo alive").await, ("alive\n".to_owned(), 0));
@@ -260,7 +260,7 @@ async fn whoever_fills_the_disk_below_is_ended_and_the_others_go_on() {
     };
     let first = told(&mut ended).await;
     assert_eq!(first.sandbox, "greedy");
-    let said = "the disk below sandboxes is full and this one had written the most, ";
+    let said = "the disk of the sandboxes is full, and this one had written the most: ";
     assert!(first.how.starts_with(said) && first.how.ends_with(" GiB"), "{}", first.how);
     // There is room again, and nobody else had to go.
     let next = made_in_the_end(&local, &order(&folder, "next")).await;
@@ -312,7 +312,7 @@ async fn others_are_not_ended_for_what_a_checkpoint_holds() {
     let told = tokio::time::timeout(Duration::from_secs(60), ended.recv()).await.unwrap().unwrap();
     assert_eq!(told.sandbox, "greedy");
     let log = || std::fs::read_to_string(folder.join("keeper.log")).unwrap();
-    wait_until("it is said", || log().contains("checkpoints hold it")).await;
+    wait_until("it is said", || log().contains("checkpoints or other files fill it")).await;
     assert_eq!(some.run("stat -c %s /root/x").await.0, "52428800\n");
     local.delete_checkpoint("kept").await.unwrap();
     made_in_the_end(&local, &order(&folder, "next")).await;
@@ -331,7 +331,7 @@ async fn a_disk_larger_than_the_file_system_below_is_refused() {
     let refused = local.create(&of("whole", (1200 << 20) + 1), &[]).await.unwrap_err();
     let place = std::fs::canonicalize(&folder).unwrap();
     let expect = format!(
-        "this machine cannot give a sandbox a `disk` of 1258291201: the whole file system below {} has 1.2 GiB; ask for less, or use a larger one",
+        "this machine cannot give a sandbox a `disk` of 1258291201: the whole file system of {} has 1.2 GiB; use a smaller disk or a larger file system",
         place.display()
     );
     assert_eq!(refused.to_string(), expect);

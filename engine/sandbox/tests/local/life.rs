@@ -109,7 +109,10 @@ async fn silence_longer_than_the_lease_ends_a_sandbox() {
     let order = espalier_keeper::wire::Order { lease_ms: 1000, ..order(&place.folder, "silent") };
     place.local.create(&order, &[]).await.unwrap();
     let told = tokio::time::timeout(Duration::from_secs(20), ended.recv()).await.unwrap().unwrap();
-    assert_eq!((&*told.sandbox, &*told.how), ("silent", "its lease ran out: no engine spoke to it"));
+    assert_eq!(
+        (&*told.sandbox, &*told.how),
+        ("silent", "its lease expired: it received no request from an engine")
+    );
     wait_until("nothing is left", || Leftovers::of(&place) == before).await;
 }
 
@@ -155,7 +158,7 @@ async fn a_sandbox_that_cannot_be_made_says_why_and_leaves_nothing() {
     id.id = "../escape".to_owned();
     let required = ["gold".to_owned()];
     for (order, require, expect) in [
-        (relative, &[][..], "no/such/folder below a sandbox: such paths begin at the root"),
+        (relative, &[][..], "no/such/folder below a sandbox: the path must be absolute"),
         (missing, &[], "/no/such/folder: No such file or directory (os error 2)"),
         (
             nowhere,
@@ -164,7 +167,7 @@ async fn a_sandbox_that_cannot_be_made_says_why_and_leaves_nothing() {
         ),
         (forked, &[], "there is no checkpoint \"gone\""),
         (id, &[], "sandbox id \"../escape\": 1 to 40 letters, digits and dashes"),
-        (plain(), &required, "promise `gold`: known are"),
+        (plain(), &required, "promise `gold`: expected one of"),
     ] {
         let error = place.local.create(&order, require).await.unwrap_err().to_string();
         assert!(error.contains(expect), "{error}");

@@ -1,4 +1,4 @@
-//! Who carries a sandbox's way out, where several engines and commands work on it.
+//! Who carries the egress of a sandbox, where several engines and commands work on it.
 
 use crate::support::{Place, found_by_the_next, keeper_pid, kill, open, order};
 use espalier_core::sandbox::{Network, SandboxSpec};

@@ -47,8 +47,8 @@ async fn what_no_sandbox_can_have_is_bad_input() {
         (small.clone(), Duration::from_secs(1000 * 3600), "wanted is 1s to 24h"),
         (of(image(&place, "nul", &[("A", "x\0y")], |_| ())), minute, variable),
         (of(image(&place, "long", &[("A", &long)], |_| ())), minute, variable),
-        (of(image(&place, "dev", &[], device)), minute, "its /dev is no folder"),
-        (of(image(&place, "proc", &[], process)), minute, "its /proc is no folder"),
+        (of(image(&place, "dev", &[], device)), minute, "its /dev is not a directory"),
+        (of(image(&place, "proc", &[], process)), minute, "its /proc is not a directory"),
         (
             SandboxSpec { env: BTreeMap::from([("A".to_owned(), long.clone())]), ..small.clone() },
             minute,
@@ -88,5 +88,5 @@ async fn nobody_runs_as_the_agent() {
         Ok(answer) => format!("{:?}", answer.ended),
         Err(error) => error.to_string(),
     };
-    assert!(said.contains("it is the agent's own"), "{said}");
+    assert!(said.contains("this user is reserved for the agent"), "{said}");
 }

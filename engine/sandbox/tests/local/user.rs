@@ -25,12 +25,12 @@ async fn an_ordinary_user_gets_what_the_kernel_gives_one() {
     for (promise, expect) in [
         (
             "memory-limit",
-            "this machine cannot promise `memory-limit`: only root can make control groups here; limits of each process stand in for it",
+            "this machine cannot guarantee `memory-limit`: only root can create control groups; limits per process are used instead",
         ),
-        ("cpu-limit", "this machine cannot promise `cpu-limit`: only root can make control groups here"),
+        ("cpu-limit", "this machine cannot guarantee `cpu-limit`: only root can create control groups"),
         (
             "other-users",
-            "this machine cannot promise `other-users`: only root can give a sandbox more than one user",
+            "this machine cannot guarantee `other-users`: only root can give a sandbox more than one user",
         ),
     ] {
         let required = order(&place.folder, "wish");
@@ -60,7 +60,7 @@ async fn an_ordinary_user_gets_what_the_kernel_gives_one() {
     assert!(text.contains("Resource temporarily unavailable"), "{text}");
     assert_eq!(sandbox.run("echo alive").await.0, "alive\n");
     let error = place.local.checkpoint("plain", "no").await.unwrap_err().to_string();
-    assert_eq!(error, "this machine cannot keep checkpoints: an ordinary user's disks are memory");
+    assert_eq!(error, "this machine cannot keep checkpoints: disks of an ordinary user are in memory");
     place.local.delete("plain").await.unwrap();
     wait_until("nothing is left", || Leftovers::of(&place) == before).await;
 }

@@ -45,7 +45,7 @@ async fn a_keeper_of_another_version_is_refused_with_what_to_do() {
             error,
             format!(
                 "this machine cannot use the keeper of sandboxes that runs (process 4711): it speaks version {version}, \
-                 this engine version 3; it ends after its last sandbox and engine, or by `kill 4711`: sandboxes go on, and the \
+                 this engine version 3; it ends after its last sandbox and engine, or with `kill 4711`: sandboxes keep running, and the \
                  next keeper takes them over"
             )
         );

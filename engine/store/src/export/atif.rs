@@ -218,7 +218,7 @@ fn said(message: &Message, conversation: u32) -> Step {
         tool_calls: Vec::new(),
         observation: None,
         metrics: None,
-        // An answer that the harness wrote, say as an example, is no answer of a model.
+        // An answer that the harness wrote, say as an example, is not an answer of a model.
         llm_call_count: (source == "agent").then_some(0),
         extra: extra(message, conversation),
     }

@@ -206,7 +206,7 @@ fn text_with_calls(message: &Message) -> String {
     text
 }
 
-/// The arguments as an object; text that is none stands under `text`.
+/// The arguments as an object; other text is put under `text`.
 pub(super) fn arguments(text: &str) -> Value {
     match serde_json::from_str(text) {
         Ok(value @ Value::Object(_)) => value,

@@ -456,7 +456,7 @@ async fn attempt_scored(
         return refuse("its group is not open");
     }
     if row.try_get::<&str, _>("state")? != "final" || i64_of(&row, "rewarded")? != 0 {
-        return refuse("it is no result without a reward");
+        return refuse("it is not a result without a reward");
     }
     write_end(connection, ended).await?;
     sqlx::query("DELETE FROM exclusions WHERE traj_id = $1")

@@ -55,7 +55,7 @@ on_both! {
         let error = claim(spec("TextCraft easy", 2), Start::Resume, 1).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("run {} has the name `TextCraft easy` and another meaning:\n  seed: 1 -> 2", first.run_id())
+            format!("run {} has the name `TextCraft easy` but a different meaning:\n  seed: 1 -> 2", first.run_id())
         );
         assert!(error.hint().unwrap().contains("--new"));
         let other = claim(spec("TextCraft easy", 2), Start::New, 2).await.unwrap().run;
@@ -98,7 +98,7 @@ on_both! {
         .unwrap();
         sqlx::Connection::close(connection).await.unwrap();
         let error = Store::open(&backend.url).await.unwrap_err();
-        let expect = format!("store {} has version 999, this engine knows up to 7", backend.url);
+        let expect = format!("store {} has version 999, but this engine supports only up to 7", backend.url);
         assert_eq!(error.to_string(), expect);
         assert!(error.hint().is_some());
     }
@@ -284,7 +284,7 @@ async fn a_store_that_lost_its_database_is_refused_and_not_made_anew() {
         ),
         ("cut", half, false, "malformed"),
         ("overwritten", noise, false, "file is not a database"),
-        ("another's", anew, false, "its database holds no tables"),
+        ("another's", anew, false, "its database has no tables"),
     ] {
         let backend = Backend::sqlite();
         let store = backend.open().await;
@@ -339,7 +339,7 @@ async fn a_store_of_an_earlier_engine_gets_its_marker_and_an_interrupted_making_
     std::fs::create_dir_all(folder).unwrap();
     std::fs::write(folder.join("store.sqlite"), "").unwrap();
     backend.open().await.close().await;
-    // A marker of a later engine, and one that is none.
+    // A marker of a later engine, and an invalid one.
     let marker = folder.join(espalier_store::MARKER_FILE);
     std::fs::write(&marker, r#"{"kind":"espalier-store","format":9,"database":"sqlite"}"#).unwrap();
     assert!(matches!(Store::open(&backend.url).await, Err(StoreError::Newer { found: 9, known: 1, .. })));
@@ -360,7 +360,7 @@ async fn a_postgres_database_without_tables_is_refused_where_the_blobs_know_bett
     assert_eq!(
         error.to_string(),
         format!(
-            "store {} is damaged: its database holds no tables, and {} says that it did",
+            "store {} is damaged: its database has no tables, although {} says that it had",
             backend.url,
             marker.display()
         )

@@ -81,7 +81,7 @@ on_both! {
         }
         let error = store.resolve_attempt(&format!("{id}.g1.r1")).await.unwrap_err();
         let listed: Vec<String> = (10..15).map(|index| format!("{id}.g1.r{index}")).collect();
-        assert_eq!(error.to_string(), format!("`{id}.g1.r1` could be {} and 2 more", listed.join(", ")));
+        assert_eq!(error.to_string(), format!("`{id}.g1.r1` is ambiguous: it could be {} and 2 more", listed.join(", ")));
         let error = store.resolve_run("b").await.unwrap_err();
         assert_eq!(error.to_string(), format!("no run `b` in {}", backend.url));
         assert!(matches!(store.resolve_attempt("").await, Err(StoreError::NotFound { .. })));

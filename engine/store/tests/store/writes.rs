@@ -139,7 +139,7 @@ on_both! {
         }
         let mut other = scored(0);
         other.record.trajectory.reward = Some(0.25);
-        refused(run.attempt_scored(other).await, "no result without a reward");
+        refused(run.attempt_scored(other).await, "not a result without a reward");
         refused(run.attempt_scored(scored(7)).await, "it never started in this run");
         run.abandon_result(0, 2).await.unwrap();
         let after = store.run(run.run_id()).await.unwrap();

@@ -133,6 +133,6 @@ pub(super) fn parser(key: &str, name: &str) -> Result<&'static str, String> {
     let found = PARSERS.iter().find(|(known, _)| *known == name).map(|(_, ours)| *ours);
     found.ok_or_else(|| {
         let known: Vec<&str> = PARSERS.iter().map(|(known, _)| *known).collect();
-        format!("`{key}` is {name:?}, known are {}", known.join(", "))
+        format!("invalid `{key}` {name:?}: expected one of {}", known.join(", "))
     })
 }

@@ -168,7 +168,7 @@ impl<'a> Section<'a> {
 
     fn wrong(&self, key: &str, value: &toml::Value, wanted: &str) -> String {
         let value = serde_json::to_value(value).unwrap_or_default();
-        format!("`{}` is {}, wanted is {wanted}", self.path(key), shown(&value))
+        format!("invalid `{}` {}: expected {wanted}", self.path(key), shown(&value))
     }
 
     fn path(&self, key: &str) -> String {

@@ -16,7 +16,7 @@ pub(super) fn rows(text: &str) -> Box<dyn Iterator<Item = (usize, Result<Row, St
             Ok(items) => {
                 Box::new(items.into_iter().enumerate().map(|(at, item)| (at + 1, Row::read(item.get()))))
             }
-            Err(error) => Box::new(std::iter::once((1, Err(format!("no JSON array: {error}"))))),
+            Err(error) => Box::new(std::iter::once((1, Err(format!("not a JSON array: {error}"))))),
         };
     }
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -27,8 +27,8 @@ impl Row {
     fn read(text: &str) -> Result<Row, String> {
         match serde_json::from_str(text) {
             Ok(Value::Object(map)) => Ok(Row(map)),
-            Ok(other) => Err(format!("{} is no object", shown(&other))),
-            Err(error) => Err(format!("no JSON: {error}")),
+            Ok(other) => Err(format!("expected an object, found {}", shown(&other))),
+            Err(error) => Err(format!("not valid JSON: {error}")),
         }
     }
 
@@ -51,7 +51,7 @@ impl Row {
             None => Ok(None),
             Some(Value::String(text)) if text.trim().is_empty() => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(format!("`{key}` is {}, wanted is a text", shown(other))),
+            Some(other) => Err(format!("invalid `{key}` {}: expected a text", shown(other))),
         }
     }
 
@@ -59,7 +59,10 @@ impl Row {
     pub(super) fn names(&self, key: &str) -> Result<Vec<String>, String> {
         let value = self.get(key).ok_or_else(|| format!("`{key}` is missing"))?;
         let wrong = || {
-            format!("`{key}` is {}, wanted is a list of test names, or the JSON text of one", shown(value))
+            format!(
+                "invalid `{key}` {}: expected a list of test names, or the JSON text of one",
+                shown(value)
+            )
         };
         let parsed = match value {
             Value::String(text) => serde_json::from_str(text).map_err(|_| wrong())?,
@@ -76,14 +79,14 @@ impl Row {
             value.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_else(|| value.clone());
         match parsed {
             Value::Object(map) => Ok(Some(Row(map))),
-            _ => Err(format!("`{key}` is {}, wanted is an object", shown(value))),
+            _ => Err(format!("invalid `{key}` {}: expected an object", shown(value))),
         }
     }
 
     /// Commands: a text, or a list of them, one line each.
     pub(super) fn commands(&self, key: &str) -> Result<Option<String>, String> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        let wrong = || format!("`{key}` is {}, wanted is a command or a list of them", shown(value));
+        let wrong = || format!("invalid `{key}` {}: expected a command or a list of them", shown(value));
         let text = match value {
             Value::Array(items) => {
                 let lines: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();

@@ -18,11 +18,11 @@ pub(super) fn task(format: Format, row: &Row, options: &RowOptions) -> Result<Va
     let id = row.text("instance_id")?;
     let repository = row.text("repo")?;
     if repository.split('/').filter(|part| !part.is_empty()).count() != 2 {
-        return Err(format!("`repo` is {repository:?}, wanted is OWNER/NAME"));
+        return Err(format!("invalid `repo` {repository:?}: expected OWNER/NAME"));
     }
     let commit = row.text("base_commit")?;
     if commit.len() < 7 || !commit.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(format!("`base_commit` is {commit:?}, wanted is the hash of a commit"));
+        return Err(format!("invalid `base_commit` {commit:?}: expected the hash of a commit"));
     }
     let (patch, test_patch) = (diff(row, "patch")?, diff(row, "test_patch")?);
     let instruction = row.text("problem_statement")?;
@@ -71,7 +71,7 @@ fn diff<'a>(row: &'a Row, key: &str) -> Result<&'a str, String> {
     if is_diff {
         Ok(text)
     } else {
-        Err(format!("`{key}` is {}, wanted is a diff", super::shown(&json!(text))))
+        Err(format!("invalid `{key}` {}: expected a diff", super::shown(&json!(text))))
     }
 }
 
@@ -124,7 +124,7 @@ fn run(
     if let Some(command) = &options.command {
         let given = options.parser.clone().or_else(|| known.map(|way| way.parser.to_owned()));
         let parser = given.ok_or_else(|| {
-            format!("no reader of {repository}'s tests is known: name a parser beside the command")
+            format!("no known parser for the tests of {repository}: give a parser with the command")
         })?;
         return Ok(Run {
             command: command.replace("{files}", &files.join(" ")),
@@ -139,10 +139,13 @@ fn run(
     // SWE-bench's newer rows bring the whole script.
     if let Some(script) = row.optional_text("eval_script")? {
         if !script.contains(">>>>> Start Test Output") {
-            return Err("`eval_script` does not mark where the tests' output starts".to_owned());
+            return Err("`eval_script` does not mark the start of the test output".to_owned());
         }
         if row.optional_text("eval_type")?.is_some_and(|kind| kind != "pass_and_fail") {
-            return Err(format!("`eval_type` is {:?}, known is \"pass_and_fail\"", row.text("eval_type")?));
+            return Err(format!(
+                "invalid `eval_type` {:?}: expected \"pass_and_fail\"",
+                row.text("eval_type")?
+            ));
         }
         // Its marks are printed by the trace of the shell.
         let command = format!("set -uxo pipefail\n{}", script.trim_start_matches("#!/bin/bash\n"));
@@ -168,7 +171,7 @@ fn run(
         return Ok(Run { command, parser, brings_patch: false });
     }
     let way = known.ok_or_else(|| {
-        format!("`repo` is {repository:?}, whose tests' command is not known: the row needs `eval_script` and `log_parser`, or name a command and a parser")
+        format!("no known test command for `repo` {repository:?}: the row needs `eval_script` and `log_parser`, or give a command and a parser")
     })?;
     let named = match way.files {
         Files::Paths => files.join(" "),

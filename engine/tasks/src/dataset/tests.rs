@@ -146,36 +146,39 @@ fn broken_rows_name_record_key_and_value() {
     check(
         "FAIL_TO_PASS",
         json!("tests/a"),
-        "`FAIL_TO_PASS` is \"tests/a\", wanted is a list of test names, or the JSON text of one",
+        "invalid `FAIL_TO_PASS` \"tests/a\": expected a list of test names, or the JSON text of one",
     );
     check(
         "FAIL_TO_PASS",
         json!([1]),
-        "`FAIL_TO_PASS` is [1], wanted is a list of test names, or the JSON text of one",
+        "invalid `FAIL_TO_PASS` [1]: expected a list of test names, or the JSON text of one",
     );
     check("FAIL_TO_PASS", json!("[]"), "`FAIL_TO_PASS` and `PASS_TO_PASS` are both empty");
     check("PASS_TO_PASS", Value::Null, "`PASS_TO_PASS` is missing");
-    check("patch", json!("no diff"), "`patch` is \"no diff\", wanted is a diff");
+    check("patch", json!("no diff"), "invalid `patch` \"no diff\": expected a diff");
     check("patch", json!(""), "`patch` is missing");
-    check("base_commit", json!("main"), "`base_commit` is \"main\", wanted is the hash of a commit");
-    check("repo", json!("requests"), "`repo` is \"requests\", wanted is OWNER/NAME");
-    check("problem_statement", json!(7), "`problem_statement` is 7, wanted is a text");
-    check("eval_script", json!("pytest"), "`eval_script` does not mark where the tests' output starts");
+    check("base_commit", json!("main"), "invalid `base_commit` \"main\": expected the hash of a commit");
+    check("repo", json!("requests"), "invalid `repo` \"requests\": expected OWNER/NAME");
+    check("problem_statement", json!(7), "invalid `problem_statement` 7: expected a text");
+    check("eval_script", json!("pytest"), "`eval_script` does not mark the start of the test output");
     let unknown = one(Format::SweBench, &with(&[("repo", json!("a/b"))])).unwrap_err();
-    assert!(unknown.contains("`repo` is \"a/b\", whose tests' command is not known"), "{unknown}");
+    assert!(unknown.contains("no known test command for `repo` \"a/b\""), "{unknown}");
     let config = with(&[("install_config", json!({ "test_cmd": 3, "log_parser": "x" }))]);
     let error = one(Format::SweRebench, &config).unwrap_err();
     assert!(
-        error.ends_with("`install_config`: `test_cmd` is 3, wanted is a command or a list of them"),
+        error.ends_with("`install_config`: invalid `test_cmd` 3: expected a command or a list of them"),
         "{error}"
     );
     let config = with(&[("install_config", json!({ "test_cmd": "x", "log_parser": "parse_log_new" }))]);
     let error = one(Format::SweRebench, &config).unwrap_err();
-    assert!(error.contains("`log_parser` is \"parse_log_new\", known are parse_log_pytest, "), "{error}");
+    assert!(
+        error.contains("invalid `log_parser` \"parse_log_new\": expected one of parse_log_pytest, "),
+        "{error}"
+    );
     let error = one(Format::SweRebenchV2, &row()).unwrap_err();
     assert!(error.ends_with("`image_name` is missing"), "{error}");
     let control = with(&[("instance_id", json!("a\u{7}"))]);
-    assert!(one(Format::SweBench, &control).unwrap_err().contains("it makes no task: id"));
+    assert!(one(Format::SweBench, &control).unwrap_err().contains("it is not a valid task: id"));
 }
 
 #[test]
@@ -187,11 +190,11 @@ fn lines_and_arrays_reject_single_records() {
     let lines = read(&format!("\u{feff}{good}\n\n{{\"instance_id\": \"x\"\n3\n{good}\n"));
     assert_eq!(lines.len(), 4);
     assert_eq!((&lines[0], &lines[3]), (&None, &None));
-    assert!(lines[1].as_ref().unwrap().starts_with("record 3: no JSON: "), "{lines:?}");
-    assert_eq!(lines[2].as_deref(), Some("record 4: 3 is no object"));
+    assert!(lines[1].as_ref().unwrap().starts_with("record 3: not valid JSON: "), "{lines:?}");
+    assert_eq!(lines[2].as_deref(), Some("record 4: expected an object, found 3"));
     let array = read(&format!(" [{good}, {{\"instance_id\": \"x\"}}, {good}]"));
     assert_eq!(array, [None, Some("record 2 (x): `repo` is missing".to_owned()), None]);
-    assert!(read("[{").remove(0).unwrap().starts_with("record 1: no JSON array: "));
+    assert!(read("[{").remove(0).unwrap().starts_with("record 1: not a JSON array: "));
 }
 
 #[test]
@@ -279,17 +282,23 @@ fn broken_folders_name_file_key_and_value() {
     let image = "[environment]\ndocker_image = \"a\"\n";
     let config =
         |more: &str, expect: &str| check(&[("task.toml", Some(format!("{image}{more}").as_bytes()))], expect);
-    config("cpus = -1\n", "`task.toml`: `environment.cpus` is -1, wanted is a number above 0");
+    config("cpus = -1\n", "`task.toml`: invalid `environment.cpus` -1: expected a number above 0");
     config(
         "memory = \"much\"\n",
-        "`task.toml`: `environment.memory` is \"much\", wanted is a size such as \"4G\"",
+        "`task.toml`: invalid `environment.memory` \"much\": expected a size such as \"4G\"",
     );
     config(
         "[verifier]\ntimeout_sec = \"2m\"\n",
-        "`task.toml`: `verifier.timeout_sec` is \"2m\", wanted is a number above 0",
+        "`task.toml`: invalid `verifier.timeout_sec` \"2m\": expected a number above 0",
     );
-    config("[metadata]\ntags = \"a\"\n", "`task.toml`: `metadata.tags` is \"a\", wanted is a list of texts");
-    check(&[("task.toml", Some(b"environment = 3"))], "`task.toml`: `environment` is 3, wanted is a table");
+    config(
+        "[metadata]\ntags = \"a\"\n",
+        "`task.toml`: invalid `metadata.tags` \"a\": expected a list of texts",
+    );
+    check(
+        &[("task.toml", Some(b"environment = 3"))],
+        "`task.toml`: invalid `environment` 3: expected a table",
+    );
     let options = HarborOptions { image: Some("built-{id}".to_owned()) };
     let made =
         harbor_task("hello", &folder(&[("task.toml", Some(b"")), ("solution/solve.sh", None)]), &options)

@@ -59,7 +59,7 @@ pub(super) fn read(file: &Path) -> Result<(Tree, Option<String>), SdistError> {
         tree.insert(name, SourceFile { bytes, executable });
     }
     let said = tree.get("PKG-INFO").and_then(|file| version_of(&file.bytes));
-    if tree.is_empty() { Err(bad("it holds no file")) } else { Ok((tree, said)) }
+    if tree.is_empty() { Err(bad("it contains no files")) } else { Ok((tree, said)) }
 }
 
 /// A name below the archive's one folder; empty: above it. Or why it is none.
@@ -67,9 +67,9 @@ fn inner(path: &Path) -> Result<String, &'static str> {
     let mut names = Vec::new();
     for part in path.components() {
         match part {
-            Component::Normal(name) => names.push(name.to_str().ok_or("has a name that is no UTF-8")?),
+            Component::Normal(name) => names.push(name.to_str().ok_or("has a name that is not UTF-8")?),
             Component::CurDir => {}
-            _ => return Err("would lie outside"),
+            _ => return Err("would be outside of the archive"),
         }
     }
     Ok(names.get(1..).unwrap_or_default().join("/"))
@@ -130,11 +130,11 @@ mod tests {
             let error = read(&file).unwrap_err().to_string();
             assert!(error.contains(expect), "{error}");
         };
-        check(&packed(&[("x/../../etc/passwd", "")]), "would lie outside");
-        check(&packed(&[("/etc/passwd", "")]), "would lie outside");
-        check(&packed(&[(b"x/\xff.py", "")]), "has a name that is no UTF-8");
+        check(&packed(&[("x/../../etc/passwd", "")]), "would be outside of the archive");
+        check(&packed(&[("/etc/passwd", "")]), "would be outside of the archive");
+        check(&packed(&[(b"x/\xff.py", "")]), "has a name that is not UTF-8");
         check(b"no archive", "cannot be read as .tar.gz");
-        check(&packed::<&str>(&[]), "it holds no file");
+        check(&packed::<&str>(&[]), "it contains no files");
         assert!(read(&folder.path().join("none")).unwrap_err().to_string().contains("No such file"));
     }
 }

@@ -85,7 +85,7 @@ pub enum Refusal {
         looked_at: String,
     },
     /// The instruction holds names of the solution.
-    #[error("the instruction gives away names that only the patch has: {}", .0.join(", "))]
+    #[error("the instruction reveals names that occur only in the patch: {}", .0.join(", "))]
     GivenAway(Vec<String>),
     /// The new release has no tests in its archive.
     #[error("{0} has no tests in its archive")]
@@ -97,13 +97,13 @@ pub enum Refusal {
     #[error("no source file differs between the two")]
     SameSource,
     /// A difference that no patch in text can say.
-    #[error("{0} differs and is no text")]
+    #[error("{0} differs and is not text")]
     Binary(String),
     /// A name that no patch can hold.
-    #[error("{0:?} is a name that no patch can hold")]
+    #[error("{0:?} is a name that a patch cannot contain")]
     Name(String),
     /// Too much.
-    #[error("{what} of {bytes} bytes, at most {most} are taken")]
+    #[error("{what} of {bytes} bytes, at most {most} are accepted")]
     TooLarge {
         /// Of what.
         what: &'static str,
@@ -116,7 +116,7 @@ pub enum Refusal {
     #[error("the tests do not start: {0}")]
     NoStart(String),
     /// No test tells the releases apart.
-    #[error("no test fails before and passes after ({passing} pass in both, {flaky} now and then)")]
+    #[error("no test fails before and passes after the change ({passing} pass in both, {flaky} are flaky)")]
     NothingFixed {
         /// Tests that pass in both.
         passing: usize,
@@ -130,7 +130,7 @@ pub enum Refusal {
     #[error("pytest itself needs {0}: the library would run its own tests")]
     RunnerNeeds(String),
     /// More tests than a task names.
-    #[error("{tests} tests, at most {most} are named")]
+    #[error("{tests} tests, at most {most} are listed")]
     TooMany {
         /// How many.
         tests: usize,

@@ -57,16 +57,16 @@ impl Manifest {
             }
             for [old, new] in &library.pairs {
                 if let Some(bad) = [old, new].into_iter().find(|text| Version::parse(text).is_none()) {
-                    return wrong(format!("{bad:?} is no version"));
+                    return wrong(format!("invalid version {bad:?}"));
                 }
                 if !seen.insert((&library.name, new)) {
-                    return wrong(format!("two tasks lead to {new}"));
+                    return wrong(format!("two tasks have the new version {new}"));
                 }
             }
             let unused =
                 library.instructions.keys().find(|key| !library.pairs.iter().any(|[_, new]| new == *key));
             if let Some(version) = unused {
-                return wrong(format!("an instruction for {version}, to which no pair leads"));
+                return wrong(format!("an instruction for {version}, which is in no pair"));
             }
         }
         if seen.is_empty() {
@@ -116,9 +116,9 @@ mod tests {
             let error = Manifest::parse(&text.replace(from, to)).unwrap_err().to_string();
             assert!(error.contains(expect), "{error}");
         };
-        check("\"0.5.1\"]", "\"latest\"]", "library sqlparse: \"latest\" is no version");
-        check("\"0.5.1\"]", "\"0.5.2\"]", "library sqlparse: two tasks lead to 0.5.2");
-        check("\"0.5.2\" =", "\"0.6\" =", "an instruction for 0.6, to which no pair leads");
+        check("\"0.5.1\"]", "\"latest\"]", "library sqlparse: invalid version \"latest\"");
+        check("\"0.5.1\"]", "\"0.5.2\"]", "library sqlparse: two tasks have the new version 0.5.2");
+        check("\"0.5.2\" =", "\"0.6\" =", "an instruction for 0.6, which is in no pair");
         check("\"sqlparse\"", "\"../x\"", "a name has letters");
         check("pairs = ", "pair = ", "unknown field `pair`");
         assert_eq!(

@@ -154,9 +154,13 @@ mod tests {
             "the tests do not start: no test was reported",
         );
         let same = vec![run(&[("a", "PASSED"), ("b", "FAILED")]); 2];
-        check(same.clone(), same, "no test fails before and passes after (1 pass in both, 0 now and then)");
+        check(
+            same.clone(),
+            same,
+            "no test fails before and passes after the change (1 pass in both, 0 are flaky)",
+        );
         let many: TestRun = (0..=TESTS_MAX).map(|number| (number.to_string(), "PASSED".to_owned())).collect();
-        check(vec![run(&[])], vec![Ok(many)], "20001 tests, at most 20000 are named");
+        check(vec![run(&[])], vec![Ok(many)], "20001 tests, at most 20000 are listed");
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Whether it is written as code is: a word of a language is no name of the solution because the solution has it too.
+/// Whether it is written as code is: an ordinary word is not a name of the solution just because the solution contains it.
 fn is_name(text: &str, at: usize, word: &str) -> bool {
     let (before, after) = (&text[..at], &text[at + word.len()..]);
     let quoted = before.ends_with('`') || after.starts_with('`');

@@ -135,7 +135,7 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        assert_eq!(refused("x.bin"), "x.bin differs and is no text");
-        assert_eq!(refused("a b"), "\"a b\" is a name that no patch can hold");
+        assert_eq!(refused("x.bin"), "x.bin differs and is not text");
+        assert_eq!(refused("a b"), "\"a b\" is a name that a patch cannot contain");
     }
 }

@@ -61,7 +61,7 @@ fn too_large(failure: &Failure) -> Option<String> {
         Failure::Budget(BudgetKind::BlobBytes) => "more than `limits.blob_bytes`",
         _ => return None,
     };
-    Some(format!("the work is too large to be taken: {why}"))
+    Some(format!("the changes are too large: {why}"))
 }
 
 /// The sandbox to run the tests in.

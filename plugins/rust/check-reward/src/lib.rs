@@ -150,7 +150,7 @@ mod tests_of_it {
         assert!(tests(None).unwrap_err().starts_with("the task has no `private.tests`"));
         for bad in ["0", "\"soon\"", "-1", "\"1d\"", "\"s\""] {
             let error = read(&format!(r#"{{"tests":{{"script":"","timeout":{bad}}}}}"#)).unwrap_err();
-            assert!(error.contains("is no time"), "{bad}: {error}");
+            assert!(error.contains("invalid timeout"), "{bad}: {error}");
         }
         assert!(read(r#"{"tests":{"scrip":"x"}}"#).unwrap_err().contains("unknown field `scrip`"));
     }

@@ -81,7 +81,7 @@ pub fn end(settings: &Settings, ended: &Ended, status: Option<&str>) -> End {
     }
 }
 
-/// The text at a place of a file's content; none where there is none. What is no text there, is told as JSON.
+/// The text at a place of a file's content; none where there is none. Other values are given as JSON.
 pub fn text_at(content: &[u8], pointer: Option<&str>) -> Option<String> {
     let Some(pointer) = pointer else { return Some(String::from_utf8_lossy(content).into_owned()) };
     let value: Value = serde_json::from_slice(content).ok()?;

@@ -72,7 +72,7 @@ impl Guest for Plugin {
             End::LimitFormat => Outcome::Limit(Limit::Format),
             End::LimitMemory => Outcome::Limit(Limit::Other("memory of the sandbox".to_owned())),
             End::Failed => {
-                return Err(invalid(format_args!("the agent broke: {}", Value::Object(data))));
+                return Err(invalid(format_args!("the agent failed: {}", Value::Object(data))));
             }
         };
         Ok(Report { outcome, answer, data: Value::Object(data).to_string(), extra: None })

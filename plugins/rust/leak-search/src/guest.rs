@@ -84,7 +84,7 @@ fn in_files(sandbox: &Sandbox, settings: &Settings, marks: &[Mark]) -> Result<(u
     }
     if suspects.len() > FILES_MAX {
         return Err(invalid(format_args!(
-            "{} files hold a line of a mark, too many to tell",
+            "{} files contain a line of a mark, too many to check",
             suspects.len()
         )));
     }
@@ -99,7 +99,7 @@ fn looked(sandbox: &Sandbox, settings: &Settings, grep: &str, lines: String) -> 
         return Err(invalid(format_args!("grep ended with {code}: {stderr}")));
     }
     match blind(&stderr) {
-        Some(line) => Err(invalid(format_args!("the search could not look everywhere: {line}"))),
+        Some(line) => Err(invalid(format_args!("the search could not read everything: {line}"))),
         None => Ok(stdout),
     }
 }
@@ -138,7 +138,7 @@ fn carried_out(
         }
     };
     let Ending::ExitCode(code) = outcome.ending else {
-        return Err(invalid(format_args!("looking ended with {:?}", outcome.ending)));
+        return Err(invalid(format_args!("the search ended with {:?}", outcome.ending)));
     };
     Ok(Ran { code, stdout: all_of(&outcome.stdout)?, stderr: all_of(&outcome.stderr)? })
 }

@@ -32,9 +32,7 @@ impl TryFrom<serde_json::Value> for Timeout {
         };
         let ms = value.as_u64().and_then(|seconds| seconds.checked_mul(1_000)).or_else(with_unit);
         ms.filter(|ms| *ms > 0).map(Timeout).ok_or_else(|| {
-            format!(
-                "timeout {value} is no time: wanted is a number of seconds, or a text like \"90s\" or \"10m\""
-            )
+            format!("invalid timeout {value}: expected a number of seconds, or text like \"90s\" or \"10m\"")
         })
     }
 }

@@ -36,8 +36,8 @@ pub enum Invalid {
 impl std::fmt::Display for Invalid {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Invalid::Marked(mark) => write!(f, "the log says `{mark}`"),
-            Invalid::NoMarks => write!(f, "the log does not mark where the tests' output starts and ends"),
+            Invalid::Marked(mark) => write!(f, "the log contains `{mark}`"),
+            Invalid::NoMarks => write!(f, "the log does not mark the start and end of the test output"),
             Invalid::NoTests => write!(f, "no test was reported"),
             Invalid::ExitCode(code) => write!(f, "exit code {code}, and no test that failed was reported"),
         }

@@ -94,16 +94,16 @@ impl Guard {
         });
         let wrong = checks.iter().flatten().any(|status| !status.is_failure());
         if wrong {
-            return Some("the process of the tests was changed: a check that has to fail did not".to_owned());
+            return Some("the test process was tampered with: a check that must fail did not".to_owned());
         }
         let missing = checks.iter().filter(|status| status.is_none()).count();
         if missing > 0 {
-            return Some(format!("{missing} of {CHECKS} checks that have to fail were not reported"));
+            return Some(format!("{missing} of {CHECKS} checks that must fail were not reported"));
         }
         match exit_code {
             // With tests that failed, as the checks did, pytest ends with 1.
             Some(1) => None,
-            code => Some(format!("exit code {} in spite of checks that failed", code.unwrap_or(-1))),
+            code => Some(format!("exit code {} although checks failed", code.unwrap_or(-1))),
         }
     }
 }

@@ -71,7 +71,7 @@ fn blame(failure: Failure, cause: &str, what: &str) -> Stop {
 
 /// The same, of whatever is done where the agent's work lies.
 fn wrecked(failure: Failure) -> Stop {
-    blame(failure, "wrecked", "the tests cannot be run over what the agent left")
+    blame(failure, "wrecked", "the tests cannot run on what the agent left")
 }
 
 fn scored(job: &Job, settings: &Settings) -> Result<Verdict, Stop> {
@@ -160,7 +160,7 @@ fn from_their_roots(ground: &Sandbox, asked: &Asked, launch: &Guard) -> Result<(
     origins.retain(|_, origin| !asked.installs(origin));
     let Some((name, origin)) = asked.rules.stray(&origins) else { return Ok(()) };
     Err(Stop::Failed(invalid(format!(
-        "the tests import `{name}` from {origin}, which no change in {} reaches",
+        "the tests import `{name}` from {origin}, which changes in {} do not affect",
         asked.rules.side().workdir
     ))))
 }

@@ -138,7 +138,7 @@ impl Job {
         }
         for path in tests.files.keys().chain(&tests.reset) {
             if path.is_empty() || path.contains('\0') || path.split('/').any(|part| part == "..") {
-                return Err(format!("`private.tests`: path {path:?} is none below the working folder"));
+                return Err(format!("`private.tests`: path {path:?} is not below the working folder"));
             }
         }
         let is_name = |name: &str| {
@@ -151,7 +151,7 @@ impl Job {
         };
         if let Some(name) = tests.modules.iter().find(|name| !is_name(name)) {
             return Err(format!(
-                "`private.tests.modules`: {name:?} is no module's name, as \"package.module\""
+                "`private.tests.modules`: {name:?} is not a module name such as \"package.module\""
             ));
         }
         let timeout_ms = tests
@@ -173,7 +173,7 @@ impl Job {
 fn kind(key: &str, name: &str) -> Result<Kind, String> {
     Kind::from_name(name).ok_or_else(|| {
         let known: Vec<String> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-        format!("`private.tests.{key}` is {name:?}, known are {}", known.join(", "))
+        format!("invalid `private.tests.{key}` {name:?}: expected one of {}", known.join(", "))
     })
 }
 
@@ -251,14 +251,14 @@ mod tests {
         check("null", "the task has no `private.tests`");
         check("{}", "`private.tests.command` is missing");
         check(r#"{"command":"x"}"#, "`private.tests.parser` is missing");
-        check(r#"{"command":"x","parser":"nose"}"#, "\"nose\", known are pytest, unittest");
+        check(r#"{"command":"x","parser":"nose"}"#, "\"nose\": expected one of pytest, unittest");
         check(r#"{"command":"x","parser":"pytest"}"#, "expects nothing");
         check(r#"{"command":"x","parser":"pytest","fail_to_pas":[]}"#, "unknown field `fail_to_pas`");
         check(
             r#"{"command":"x","parser":"pytest","fail_to_pass":["a"],"files":{"../a":"x"}}"#,
             "path \"../a\"",
         );
-        check(r#"{"command":"x","parser":"pytest","fail_to_pass":["a"],"timeout":"1d"}"#, "is no time");
+        check(r#"{"command":"x","parser":"pytest","fail_to_pass":["a"],"timeout":"1d"}"#, "invalid timeout");
         check(
             r#"{"command":"x","parser":"pytest","fail_to_pass":["a"],"modules":["a/b"]}"#,
             "`private.tests.modules`: \"a/b\"",

@@ -164,7 +164,7 @@ pub fn own_verdict(run: &Run, written: Option<&str>) -> Verdict {
             reason: "as the tests scored it".to_owned(),
             extra: json!({ "cause": "own-score" }),
         },
-        None => Verdict::zero("no-report", format!("the score written is none: {}", end_of(written))),
+        None => Verdict::zero("no-report", format!("the written score is not a number: {}", end_of(written))),
     }
 }
 

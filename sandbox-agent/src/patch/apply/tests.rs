@@ -62,17 +62,17 @@ fn what_cannot_be_read_is_named() {
         ),
         (
             format!("{HEAD}@@ -1,1 +1,1 @@\n-a\n-b\n+c\n"),
-            "patch line 5: hunk 1 of `x`: more lines than its head says (1 old, 1 new)",
+            "patch line 5: hunk 1 of `x`: more lines than its header declares (1 old, 1 new)",
         ),
         (format!("{HEAD}@@ nonsense\n"), "patch line 2: a file without a hunk"),
         ("@@ -1 +1 @@\n-a\n+b\n".to_owned(), "patch line 1: a hunk without a file"),
         (
             "--- a/../x\n+++ b/../x\n@@ -1 +1 @@\n-a\n+b\n".to_owned(),
-            "patch line 3: name `a/../x`: outside of the folder",
+            "patch line 3: name `a/../x`: outside of the directory",
         ),
         (
             "--- /etc/passwd\n+++ /etc/passwd\n@@ -1 +1 @@\n-a\n+b\n".to_owned(),
-            "patch line 3: name `/etc/passwd`: outside of the folder",
+            "patch line 3: name `/etc/passwd`: outside of the directory",
         ),
         (
             "diff --git a/i.png b/i.png\nindex 1..2 100644\nGIT binary patch\nliteral 3\nabc\n".to_owned(),

@@ -85,7 +85,7 @@ def _read_lines(file: BinaryIO) -> Iterator[Tuple[str, Raw]]:
 
 
 def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _with_arrays(place: str, group: Any) -> Raw:

@@ -31,7 +31,7 @@ class Record:
     def read(cls: Type[_T], raw: Any) -> _T:
         """From an answer. `ProtocolError` names a field that is missing."""
         if not isinstance(raw, dict):
-            raise ProtocolError(f"{cls.__name__}: {str(raw)[:100]!r} is no object")
+            raise ProtocolError(f"{cls.__name__}: {str(raw)[:100]!r} is not an object")
         known = {each.name for each in fields(cls)}  # type: ignore[arg-type]
         values = {key: value for key, value in cls._prepare(raw).items() if key in known and value is not None}
         if "raw" in known:

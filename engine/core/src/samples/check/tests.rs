@@ -65,7 +65,7 @@ fn each_invariant_is_missed_when_it_is_broken() {
             g.trajectories[0].other_calls[0].model = "policy".into();
         }),
         ("a status of another row", Rule::Ending, |g| g.trajectories[0].status = Status::Truncated),
-        ("a reward that is no number", Rule::Reward, |g| g.trajectories[0].reward = Some(f64::NAN)),
+        ("a reward that is not a number", Rule::Reward, |g| g.trajectories[0].reward = Some(f64::NAN)),
         ("trainable without a reward", Rule::Trainable, |g| g.trajectories[0].reward = None),
         ("trainable, but failed", Rule::Trainable, |g| {
             g.replaced[0].trainable = true;
@@ -90,7 +90,9 @@ fn each_invariant_is_missed_when_it_is_broken() {
         ("an infinite logprob", Rule::Mask, |g| {
             g.trajectories[0].segments[0].logprobs[3] = f32::NEG_INFINITY;
         }),
-        ("a logprob that is no number", Rule::Logprobs, |g| g.replaced[0].segments[0].logprobs[3] = f32::NAN),
+        ("a logprob that is not a number", Rule::Logprobs, |g| {
+            g.replaced[0].segments[0].logprobs[3] = f32::NAN;
+        }),
         ("a logprob of the prompt", Rule::Logprobs, |g| g.trajectories[0].segments[0].logprobs[0] = -0.1),
         ("a span past the row", Rule::Spans, |g| g.trajectories[0].segments[0].spans[1].start = 10),
         ("spans that overlap", Rule::Spans, |g| g.trajectories[0].segments[0].spans[1].start = 6),

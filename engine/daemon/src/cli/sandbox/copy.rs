@@ -36,7 +36,7 @@ impl LeftOut {
             eprintln!("{}", harmless(&line).replace('\n', "\\n"));
         }
         if self.0.len() > NAMED_MAX {
-            eprintln!("and {} more were left out", self.0.len() - NAMED_MAX);
+            eprintln!("and {} more left out", self.0.len() - NAMED_MAX);
         }
         if self.0.is_empty() { Exit::Done } else { Exit::Negative }
     }
@@ -81,10 +81,10 @@ pub(super) async fn copy(service: &Sandboxes, args: &CopyArgs) -> Result<Exit, P
             Ok(out::get(&sandbox, &from, &to).await?.tell())
         }
         (End::Here(_), End::Here(_)) => {
-            Err(Problem::new(Exit::Input, "neither end is in a sandbox").hint("write one as ID:PATH"))
+            Err(Problem::new(Exit::Input, "neither path is in a sandbox").hint("write one as ID:PATH"))
         }
         (End::There(..), End::There(..)) => {
-            Err(Problem::new(Exit::Input, "both ends are in a sandbox").hint("copy through a folder here"))
+            Err(Problem::new(Exit::Input, "both paths are in a sandbox").hint("copy through a local folder"))
         }
     }
 }

@@ -134,12 +134,12 @@ async fn carry_out(
                     return Ok(code);
                 }
                 eprintln!(
-                    "espalier: {lost} bytes of output are lost: the sandbox had no room to keep them until they were read \
-                     (the command itself: {code})"
+                    "espalier: {lost} bytes of output are lost: the sandbox had no space to buffer them \
+                     (exit code of the command: {code})"
                 );
                 return Ok(OWN_FAILURE);
             }
-            None => return Err(Problem::new(Exit::Unavailable, "the command's end is not known")),
+            None => return Err(Problem::new(Exit::Unavailable, "the outcome of the command is unknown")),
         }
     }
 }
@@ -191,7 +191,7 @@ impl Asked<'_> {
                 }
                 () = passed(self.deadline) => {
                     if self.killed {
-                        eprintln!("espalier: the command was killed, and its end is not known");
+                        eprintln!("espalier: the command was killed; its outcome is unknown");
                         return OWN_FAILURE;
                     }
                     self.kill();
@@ -370,8 +370,8 @@ pub(super) async fn shell(
     args: ShellArgs,
 ) -> Result<Exit, Problem> {
     let Some(terminal) = size() else {
-        return Err(Problem::new(Exit::Input, "standard input is no terminal")
-            .hint("for programs there is `espalier sandbox exec`"));
+        return Err(Problem::new(Exit::Input, "standard input is not a terminal")
+            .hint("in scripts, use `espalier sandbox exec`"));
     };
     let sandbox = attach(service, &args.id).await?;
     let term = std::env::var("TERM").unwrap_or_else(|_| "xterm".to_owned());

@@ -35,7 +35,7 @@ pub(super) fn align(ids: &[u32], entries: Vec<Entry>, content: &str) -> Result<V
     let mut tokens: Vec<Token> = ids.iter().map(|id| Token { id: *id, ..Token::default() }).collect();
     let wanted: Vec<u32> = entries.iter().map(|entry| entry.id).collect();
     let (Some(left), Some(right)) = (leftmost(ids, &wanted), rightmost(ids, &wanted)) else {
-        let reason = format!("{} logprob entries are not in the order of {} ids", wanted.len(), ids.len());
+        let reason = format!("{} logprob entries do not match the order of {} ids", wanted.len(), ids.len());
         return Err(Fault::inconsistent(reason));
     };
     let mut behind = 0;
@@ -72,7 +72,7 @@ pub(super) fn align(ids: &[u32], entries: Vec<Entry>, content: &str) -> Result<V
         }
         None if rest.is_empty() || std::str::from_utf8(&text).is_err() => {}
         None => {
-            return Err(Fault::inconsistent(format!("no token stands for the end of the text, {rest:?}")));
+            return Err(Fault::inconsistent(format!("no token covers the end of the text, {rest:?}")));
         }
     }
     Ok(tokens)

@@ -133,8 +133,8 @@ pub(super) fn read_chat(body: &[u8], version: &str) -> Result<ChatGenerated, Fau
                 let id = call.id.unwrap_or_else(|| format!("call-{at}"));
                 tool_calls.push(ToolCall { id, name, arguments });
             }
-            Ok(_) => malformed = Some(format!("the arguments of `{name}` are no JSON object")),
-            Err(error) => malformed = Some(format!("the arguments of `{name}` are no JSON: {error}")),
+            Ok(_) => malformed = Some(format!("the arguments of `{name}` are not a JSON object")),
+            Err(error) => malformed = Some(format!("the arguments of `{name}` are not valid JSON: {error}")),
         }
     }
     let finish = match choice.finish_reason.as_deref() {

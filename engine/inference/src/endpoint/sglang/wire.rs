@@ -105,7 +105,7 @@ pub(super) fn read_generate(
         "length" => Finish::Length,
         "abort" => {
             let reason =
-                meta.finish_reason.message.unwrap_or_else(|| "the server gave the request up".to_owned());
+                meta.finish_reason.message.unwrap_or_else(|| "the server aborted the request".to_owned());
             return Err(Fault::Cut { source: reason.into() });
         }
         other => Finish::Other(other.to_owned()),

@@ -116,14 +116,14 @@ impl Models {
         let list = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
         let problem = match named {
             Some(named) => format!("= \"{named}\" is not served; the server has: {list}"),
-            None => format!("is missing, and the server has not exactly one: {list}"),
+            None => format!("is missing, but the server does not have exactly one: {list}"),
         };
         let found = match named {
             Some(named) => self.data.into_iter().find(|model| model.id == named),
             None if self.data.len() == 1 => self.data.into_iter().next(),
             None => None,
         };
-        let hint = "name one that the server lists".to_owned();
+        let hint = "use one that the server lists".to_owned();
         found.ok_or(EndpointError::Config(ConfigError { key: "model", problem, hint }))
     }
 }
@@ -293,7 +293,7 @@ fn version_runs(spans: &[WeightSpan], tokens: usize, unnamed: &str) -> Result<Ve
     for span in spans {
         if span.start != at || span.end < span.start {
             let reason = format!(
-                "weight version {:?} covers {}..{} behind token {at}",
+                "weight version {:?} covers {}..{} after token {at}",
                 span.version, span.start, span.end
             );
             return Err(Fault::inconsistent(reason));
@@ -320,8 +320,8 @@ fn finish(reason: Option<&str>) -> Result<Finish, Fault> {
     match reason {
         Some("stop") => Ok(Finish::Stop),
         Some("length") => Ok(Finish::Length),
-        // The server gave the request up (a pause that aborts, a restart): what it sampled so far is no answer.
-        Some("abort" | "error") => Err(Fault::Cut { source: "the server gave the request up".into() }),
+        // The server gave the request up (a pause that aborts, a restart): what it sampled so far is not an answer.
+        Some("abort" | "error") => Err(Fault::Cut { source: "the server aborted the request".into() }),
         Some(other) => Ok(Finish::Other(other.to_owned())),
         None => Err(Fault::malformed("`choices[0].finish_reason` is missing")),
     }

@@ -22,13 +22,13 @@ impl SandboxTable {
         if !home::is_id(checkpoint) || self.checkpoints.contains_key(checkpoint) {
             return Err(Refusal::new(
                 RefusalKind::Invalid,
-                format!("checkpoint id {checkpoint:?} is in use or no id"),
+                format!("checkpoint id {checkpoint:?} is invalid or already in use"),
             ));
         }
         if self.gone.contains(&checkpoint_name(checkpoint)) {
             return Err(Refusal::new(
                 RefusalKind::Failed,
-                format!("checkpoint {checkpoint} was deleted before it was made"),
+                format!("checkpoint {checkpoint} was deleted before it was created"),
             ));
         }
         let Some(pool) = &self.pool else {
@@ -45,7 +45,7 @@ impl SandboxTable {
         copied.map_err(|error| self.refuse_errno("its copy", error))?;
         if let Err(error) = thawed {
             self.forget_checkpoint(checkpoint);
-            return Err(self.refuse("letting it go on", &error));
+            return Err(self.refuse("resuming it", &error));
         }
         let order = &sandbox.record.order;
         let bytes = pool.disk_id(id).ok().and_then(|disk| pool.written(disk));
@@ -80,7 +80,7 @@ impl SandboxTable {
         if suspended {
             stop(&groups, id)?;
         } else {
-            groups.freeze(false).map_err(|error| self.refuse("letting it go on", &error))?;
+            groups.freeze(false).map_err(|error| self.refuse("resuming it", &error))?;
         }
         let record = SandboxRecord { suspended, ..sandbox.record.clone() };
         if let Err(error) = self.home.write_record(&record) {
@@ -98,7 +98,7 @@ impl SandboxTable {
     pub(in super::super) fn delete_checkpoint(&mut self, id: &str) -> Result<(), Refusal> {
         if self.checkpoints.remove(id).is_none() {
             self.gone.add(&checkpoint_name(id));
-            return Err(Refusal::new(RefusalKind::Unknown, format!("there is no checkpoint {id:?}")));
+            return Err(Refusal::new(RefusalKind::Unknown, format!("no checkpoint {id:?}")));
         }
         self.checkpoint_holds.remove(id);
         self.forget_checkpoint(id);

@@ -32,7 +32,7 @@ pub(super) fn wait(process: &OwnedFd) -> String {
     match waited.ok().flatten().map(|status| (status.exit_status(), status.terminating_signal())) {
         // The agent's own codes.
         Some((Some(0), _)) => "its agent was told to end".to_owned(),
-        Some((Some(3), _)) => "its lease ran out: no engine spoke to it".to_owned(),
+        Some((Some(3), _)) => "its lease expired: it received no request from an engine".to_owned(),
         Some((Some(code), _)) => format!("its agent exited with code {code}"),
         Some((_, Some(signal))) => format!("its agent was killed by signal {signal}"),
         _ => "its agent has ended".to_owned(),

@@ -207,20 +207,20 @@ impl SandboxTable {
             if !self.reclaim.said {
                 self.reclaim.said = true;
                 eprintln!(
-                    "the disk below {place} is full, and ending sandboxes frees nothing: checkpoints hold it, or something else fills it"
+                    "the disk of {place} is full, and ending sandboxes frees nothing: checkpoints or other files fill it"
                 );
             }
             return;
         };
         let most = match largest.written {
-            Some(bytes) => format!("had written the most, {}", size(bytes)),
-            None => format!("may write the most, {}", size(largest.allowed)),
+            Some(bytes) => format!("had written the most: {}", size(bytes)),
+            None => format!("has the largest limit: {}", size(largest.allowed)),
         };
-        eprintln!("the disk below {place} is full: sandbox {} is ended, which {most}", largest.id);
+        eprintln!("the disk of {place} is full: ending sandbox {}, which {most}", largest.id);
         let (id, disk) = (largest.id.to_owned(), pool.disk_id(largest.id).ok());
         self.reclaim.awaited = Some(Awaited { disk, since: Instant::now(), rounds: 0 });
         if let Some(sandbox) = self.sandboxes.get_mut(&id) {
-            sandbox.kill_reason = Some(format!("the disk below sandboxes is full and this one {most}"));
+            sandbox.kill_reason = Some(format!("the disk of the sandboxes is full, and this one {most}"));
             let _ = rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL);
         }
     }

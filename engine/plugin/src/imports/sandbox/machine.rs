@@ -182,7 +182,7 @@ impl wit::HostSandbox for Guest {
         let note = path_text(&path);
         let asked = match depth {
             1..=DEPTH_MAX => path_in(path),
-            _ => Err(Failure::Invalid(format!("depth {depth} is not within 1 and {DEPTH_MAX}"))),
+            _ => Err(Failure::Invalid(format!("depth {depth} is not between 1 and {DEPTH_MAX}"))),
         };
         let entries = self
             .in_sandbox(

@@ -91,7 +91,7 @@ impl wit::HostProcess for Guest {
         let process = self.process(&this)?;
         let asked = match number {
             1..=64 => Ok(number),
-            _ => Err(Failure::Invalid(format!("signal {number} is not within 1 and 64"))),
+            _ => Err(Failure::Invalid(format!("signal {number} is not between 1 and 64"))),
         };
         let reached = self
             .in_sandbox(

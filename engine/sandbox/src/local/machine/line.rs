@@ -28,7 +28,7 @@ pub(super) type Answered = Result<Answer, Refusal>;
 /// `None`: the keeper has gone.
 type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answered>>>>>;
 
-/// Why there is no answer.
+/// Why the call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LineError {
     /// The request is longer than the keeper takes; nothing was sent.
@@ -157,10 +157,10 @@ pub(super) fn read_hello(text: &[u8]) -> io::Result<Version> {
     match (of("version"), of("pid")) {
         (Some(version), _) if version == u64::from(VERSION) => match serde_json::from_value(value)? {
             KeeperMessage::Answer { answer: Ok(Answer::Hello(hello)), .. } => Ok(Version::Same(hello)),
-            _ => Err(io::Error::other("it did not say who it is")),
+            _ => Err(io::Error::other("it did not identify itself")),
         },
         (Some(version), Some(pid)) => Ok(Version::Other { version, pid }),
-        _ => Err(io::Error::other("it did not say who it is")),
+        _ => Err(io::Error::other("it did not identify itself")),
     }
 }
 
@@ -186,7 +186,7 @@ async fn hear(
                 Ok(Some(text)) => take(text, &waiting, &ended),
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "the keeper of sandboxes sent a text that is too long");
+                    tracing::warn!(%error, "the keeper of sandboxes sent a message that is too long");
                     break 'open;
                 }
             }
@@ -209,9 +209,9 @@ fn take(text: &[u8], waiting: &Waiting, ended: &broadcast::Sender<Ended>) {
             return;
         }
         Err(error) => {
-            tracing::warn!(%error, "the keeper of sandboxes said something strange");
+            tracing::warn!(%error, "unexpected message of the keeper of sandboxes");
             let Ok(Numbered { answer: Number { number } }) = serde_json::from_slice(text) else { return };
-            let text = format!("the answer of the keeper of sandboxes cannot be read: {error}");
+            let text = format!("cannot read the response of the keeper of sandboxes: {error}");
             (number, Err(Refusal::new(RefusalKind::Failed, text)))
         }
     };

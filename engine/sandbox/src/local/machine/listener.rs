@@ -116,7 +116,7 @@ impl Asked {
                 Ok(EgressListener { listener: listener.into(), held: Box::new(self.stream) })
             }
             (Err(refusal), _) => Err(refused(refusal)),
-            _ => Err(unavailable(id, "the keeper answered another question")),
+            _ => Err(unavailable(id, "unexpected response of the keeper")),
         }
     }
 }

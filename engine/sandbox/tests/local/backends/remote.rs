@@ -270,7 +270,7 @@ impl Backend for Remote {
             return is_same.then(|| node.placed.clone()).ok_or_else(other);
         }
         if state.gone.contains(&order.id) {
-            return Err(failed("it was deleted before it was made"));
+            return Err(failed("it was deleted before it was created"));
         }
         match order.spec.image.strip_prefix("checkpoint:") {
             Some(id) if !state.checkpoints.contains_key(id) => {

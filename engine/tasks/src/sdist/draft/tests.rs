@@ -101,7 +101,7 @@ fn pairs_that_make_no_task_say_why() {
         &old,
         &release("1.1", &solved),
         Some("Make it call _really_add."),
-        "the instruction gives away names that only the patch has: _really_add",
+        "the instruction reveals names that occur only in the patch: _really_add",
     );
 }
 

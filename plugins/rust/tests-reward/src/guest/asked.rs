@@ -75,7 +75,7 @@ impl Asked {
         let rules = PythonRules::new(job, side);
         if let Some(name) = rules.runner_needs() {
             return Err(Stop::Failed(invalid(format!(
-                "the library under test is `{name}`, which pytest itself needs: it would decide about its own tests"
+                "the library under test is `{name}`, which pytest itself needs: it would decide the results of its own tests"
             ))));
         }
         let whole: Vec<&str> = rules.folders().whole.iter().map(String::as_str).collect();
@@ -163,7 +163,7 @@ fn installed(sandbox: &Sandbox, rules: &PythonRules) -> Result<Vec<Installed>, S
                 let place = Installed { path, base: (*base).to_owned() };
                 entries(sandbox, &place).map_err(|failure| match failure {
                     Failure::Other(other) => Stop::Failed(invalid(format!(
-                        "what `prepare` installs at {} cannot be looked through: {}",
+                        "cannot read what `prepare` installs at {}: {}",
                         place.path, other.text
                     ))),
                     failure => Stop::Failed(failure),
@@ -197,7 +197,9 @@ pub(super) fn workdir(sandbox: &Sandbox, settings: &Settings) -> Result<String, 
     if workdir.starts_with('/') {
         return Ok(workdir);
     }
-    Err(Stop::Failed(invalid(format!("the sandbox's working folder cannot be told: `pwd` says {workdir:?}"))))
+    Err(Stop::Failed(invalid(format!(
+        "cannot determine the working folder of the sandbox: `pwd` prints {workdir:?}"
+    ))))
 }
 
 /// What the processes of the tests' command report, and what it printed; where none does, an interpreter alone.

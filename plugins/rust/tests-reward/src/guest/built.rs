@@ -93,11 +93,9 @@ fn build(left: &Sandbox, job: &Job, settings: &Settings, asked: &mut Asked) -> R
     if let Some(how) = prepare(&sandbox, job, settings, true).map_err(wrecked)? {
         return Err(Stop::Scored(Verdict::zero("prepare", how)));
     }
-    const TOO_MUCH: &str = "what `prepare` made of the agent's work is too much to look through";
+    const TOO_MUCH: &str = "`prepare` made too many files of the agent's work";
     let Some(prepared) = &asked.prepared else {
-        return Err(Stop::Failed(invalid(
-            "what `prepare` makes without the agent's work is too much to look through",
-        )));
+        return Err(Stop::Failed(invalid("`prepare` makes too many files without the agent's work")));
     };
     let changes = sandbox.changes(None).map_err(|failure| blame(failure, "prepare", TOO_MUCH))?.blob;
     let mut changed: BTreeSet<Vec<u8>> = BTreeSet::new();

@@ -26,11 +26,11 @@ pub(super) fn fresh(
     settings: &Settings,
     asked: Option<&Asked>,
 ) -> Result<Sandbox, Stop> {
-    const WRECKED: &str = "no changes can be taken from the sandbox that the agent left";
+    const WRECKED: &str = "cannot take the changes from the sandbox that the agent left";
     let work = left.changes(None).map_err(|failure| blame(failure, "wrecked", WRECKED))?;
     if work.content_bytes > settings.changes_bytes_max {
         let reason = format!(
-            "the agent's work is {} bytes, at most {} count",
+            "the agent's work has {} bytes, at most {} are accepted",
             work.content_bytes, settings.changes_bytes_max
         );
         return Err(Stop::Scored(Verdict::zero("too-large", reason)));
@@ -171,7 +171,7 @@ fn filtered(
     kept: &mut dyn FnMut(&[u8]),
 ) -> Result<(), Stop> {
     let malformed =
-        |_| Stop::Failed(invalid("the sandbox's changes are not in the form that this plugin knows"));
+        |_| Stop::Failed(invalid("the changes of the sandbox are in a form unknown to this plugin"));
     let mut filter = Filter::default();
     let mut offset = 0;
     while offset < length {
@@ -190,7 +190,7 @@ pub(super) fn put_hidden(ground: &Sandbox, job: &Job) -> Result<(), Stop> {
     for (path, content) in &job.tests.files {
         let put = ground.write_file(&text(path), content.bytes(), &write_options());
         put.map_err(|failure| {
-            blame(failure, "not-applied", &format!("hidden file {path} has no place left"))
+            blame(failure, "not-applied", &format!("no space left for hidden file {path}"))
         })?;
     }
     let Some(patch) = job.tests.patch.as_ref().filter(|patch| !patch.trim().is_empty()) else {
@@ -204,6 +204,6 @@ pub(super) fn put_hidden(ground: &Sandbox, job: &Job) -> Result<(), Stop> {
         }
         other => other
             .map(drop)
-            .map_err(|failure| blame(failure, "not-applied", "the hidden tests have no place left")),
+            .map_err(|failure| blame(failure, "not-applied", "no space left for the hidden tests")),
     }
 }

@@ -175,7 +175,7 @@ const SHAPES: [Shape; 10] = [
         ],
     },
     Shape {
-        name: "tests in a package's folder that is none itself",
+        name: "tests in a package's folder that is not itself a package",
         files: &["calc/__init__.py", "calc/plug/one.py", "calc/plug/test_one.py"],
         roots: &[""],
         private: r#""tests":{"files":{"calc/plug/test_one.py":""}}"#,
@@ -363,7 +363,7 @@ fn links_and_folders_in_the_place_of_files_are_told_apart() {
     assert_eq!(action(&beside, "calc/test_core.py", folder), ChangeAction::LeftOut);
     assert_eq!(action(&of("src layout"), "src", folder), ChangeAction::Kept);
     // A link to a folder is a package of the name.
-    let plug = of("tests in a package's folder that is none itself");
+    let plug = of("tests in a package's folder that is not itself a package");
     assert_eq!(action(&plug, "calc/plug/bz2", link), ChangeAction::LeftOut);
     assert_eq!(action(&plug, "calc/bz2", link), ChangeAction::Kept);
     let named = of("a reference that touches what is no module");

@@ -70,12 +70,12 @@ class Response:
         try:
             return json.loads(self.body)
         except ValueError as error:
-            raise ProtocolError(f"status {self.status} with {self.body[:100]!r}, which is no JSON") from error
+            raise ProtocolError(f"status {self.status} with {self.body[:100]!r}, which is not valid JSON") from error
 
     def object(self) -> Dict[str, Any]:
         value = self.json()
         if not isinstance(value, dict):
-            raise ProtocolError(f"{self.body[:100]!r} is no object")
+            raise ProtocolError(f"{self.body[:100]!r} is not an object")
         return value
 
 

@@ -80,7 +80,7 @@ class Dialogue:
         try:
             data = json.loads(message)
         except ValueError as error:
-            raise ProtocolError(f"a message that is no JSON: {message[:100]!r}") from error
+            raise ProtocolError(f"a message that is not valid JSON: {message[:100]!r}") from error
         kind = data.get("event")
         if kind == "started":
             self.pid = data.get("pid", self.pid)

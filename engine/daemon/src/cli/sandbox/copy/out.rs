@@ -57,7 +57,10 @@ async fn get_folder(
         for entry in entries {
             let below = PathBuf::from(OsStr::from_bytes(&entry.path));
             if below.components().any(|part| !matches!(part, Component::Normal(_))) {
-                return Err(Problem::new(Exit::Negative, format!("{}: no plain name", below.display())));
+                return Err(Problem::new(
+                    Exit::Negative,
+                    format!("{}: not a plain file name", below.display()),
+                ));
             }
             let path = folder.join(&below);
             let source = join_path(from, &path);
@@ -96,7 +99,7 @@ fn words(kind: wire::FileKind) -> &'static str {
         wire::FileKind::Fifo => "it is a fifo",
         wire::FileKind::Socket => "it is a socket",
         wire::FileKind::CharacterDevice | wire::FileKind::BlockDevice => "it is a device",
-        _ => "it is no file, folder or link",
+        _ => "it is not a file, folder or link",
     }
 }
 
@@ -119,7 +122,7 @@ async fn get_file(
     };
     let (mut size, mode) = (reader.stat().size, reader.stat().mode);
     let too_long = |size: u64| {
-        let message = format!("it is {size} bytes long, at most {FILE_BYTES_MAX} are copied");
+        let message = format!("it has {size} bytes, at most {FILE_BYTES_MAX} are copied");
         Ok(Err(AgentError::refused(wire::Reason::Bound, message)))
     };
     if size > FILE_BYTES_MAX {

@@ -106,7 +106,7 @@ impl Target {
             _ => (self.root.try_clone()?, folder),
         };
         for part in rest.components() {
-            let Component::Normal(part) = part else { return Err(io::Error::other("no plain name")) };
+            let Component::Normal(part) = part else { return Err(io::Error::other("not a plain file name")) };
             opened = match open(&opened, part) {
                 Ok(opened) => opened,
                 Err(error) => {
