@@ -1,7 +1,7 @@
 //! `bench [NAME ...]`, started in the project's folder: runs its benches and keeps what they found in `benches/runs/`.
 //!
 //! Each bench is another binary of this package, found beside this one; each runs in a process of its own, one after the
-//! other, with a bound on its time. The table names the promises that were missed; missing one is no failure here.
+//! other, with a bound on its time. The table names the promises that were missed; missing one is not a failure here.
 
 use espalier_benches::{Finding, Machine};
 use serde::Serialize;
@@ -77,7 +77,7 @@ fn findings(name: &str) -> Result<Vec<Finding>, String> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines()
         .filter(|line| line.starts_with('{'))
-        .map(|line| serde_json::from_str(line).map_err(|error| format!("`{line}` is no finding: {error}")))
+        .map(|line| serde_json::from_str(line).map_err(|error| format!("`{line}` is not a finding: {error}")))
         .collect()
 }
 

@@ -110,7 +110,7 @@ def difference(ours, theirs):
         ours_only = {k: v for k, v in ours["tests"].items() if known.get(k) != v}
         # The other status of a name that a line like `ERROR: name` took over there.
         if not theirs_only and all(name in tests for name in ours_only):
-            return "a word that is no status took a test over", True
+            return "a word that is not a status took a test over", True
         return f"tests {list(theirs_only.items())[:3]} / {list(ours_only.items())[:3]}", False
     if ours["resolution"] != resolution:
         return f"resolution {resolution}, ours {ours['resolution']}", False

@@ -51,7 +51,7 @@ fn read_programs() {
     let _ = find.stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
-/// The task file; what was made before is not made again. A pair that makes none is named, and is no error as long as enough do.
+/// The task file; what was made before is not made again. A pair that makes none is reported, and is not an error as long as enough do.
 fn tasks() -> Result<(), String> {
     say("making software tasks (the first time about 15 minutes, mostly their tests; then seconds)");
     let file = root().join(TASKS);

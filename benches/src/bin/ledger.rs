@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         black_box(ledger.finish(Trainability::Trainable));
         finish_us.push(start.elapsed().as_nanos() as f64 / 1e3);
     }
-    // Single turns take fractions of a microsecond: neighbours are taken together, so that a page fault is no trend.
+    // Single turns take fractions of a microsecond: neighbours are taken together, so that a page fault is not a trend.
     let mut around = |turn: usize| {
         let (from, to) = (turn.saturating_sub(5).max(1), (turn + 5).min(TURNS as usize - 1));
         let mut medians: Vec<f64> = times[from..to].iter_mut().map(|values| median(values)).collect();

@@ -164,7 +164,7 @@ async fn turns(host: &PluginHost, dist: &Path) -> Result<(), Box<dyn std::error:
             times[turn].push(pair[1].duration_since(pair[0]).as_secs_f64() * 1e6);
         }
     }
-    // Neighbours are taken together, so that a page fault is no trend.
+    // Neighbours are taken together, so that a page fault is not a trend.
     let mut around = |turn: usize| {
         let from = turn.saturating_sub(5).max(1);
         let mut medians: Vec<f64> =

@@ -50,7 +50,7 @@ class Command:
 
 
 def printed(size: int, seed: int, stream: str) -> bytes:
-    """Text of one to four bytes a character, with lines and some bytes that are no text."""
+    """Text of one to four bytes a character, with lines and some bytes that are not text."""
     chance = random.Random(f"{seed} {stream}")
     out = bytearray()
     while len(out) < size:

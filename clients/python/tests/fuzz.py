@@ -24,7 +24,7 @@ from schemathesis.core.failures import Failure, FailureGroup
 
 #: Seconds that one request may take.
 REQUEST_SECONDS = 30
-#: Operations whose answers are not of this service, or that are no requests of their own.
+#: Operations whose answers are not of this service, or that are not requests of their own.
 LEFT_OUT = ("/ports/", "/tunnels/", "/stream", "/exec/pty")
 
 

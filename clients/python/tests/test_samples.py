@@ -227,7 +227,7 @@ def test_damage_of_the_form_names_its_place(tmp_path: Path) -> None:
         return str(found)
 
     assert finding("{]\n").startswith("line 2: is not JSON")
-    assert finding("[]\n") == "line 2: is no map but list (form)"
+    assert finding("[]\n") == "line 2: is a list, expected a map (form)"
     group = json.loads(lines[1])
     group["trajectories"][0]["segments"][1]["tokens"][2] = -1
     assert finding(json.dumps(group) + "\n") == (

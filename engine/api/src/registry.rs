@@ -376,7 +376,7 @@ impl Registry {
         let (sandboxes, entry) = (self.shared.sandboxes.clone(), Arc::clone(entry));
         // Whatever becomes of the request. Owned by `tasks`; the backend bounds it.
         let ended = self.shared.tasks.spawn(async move {
-            // One that is gone already is no error there.
+            // One that is gone already is not an error there.
             sandboxes.delete(&id).await.map(|()| *lock(&entry.left) = None)
         });
         Ok(ended.await.map_err(|error| Problem::new(Code::Internal, format!("ending it: {error}")))??)

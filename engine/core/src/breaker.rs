@@ -268,7 +268,7 @@ mod tests {
                 &[(0, Panic), (0, Panic), (0, Nothing), (0, Panic), (0, Panic)],
                 Some(4),
             ),
-            ("work, then a panic, is no success", MAX, 1, &[(0, WorksThenPanics); 4], Some(3)),
+            ("work, then a panic, is not a success", MAX, 1, &[(0, WorksThenPanics); 4], Some(3)),
             ("twice in one attempt is once", MAX, 1, &[(0, Twice), (0, Twice), (0, Twice)], None),
             ("behind a limit", MAX, 1, &[(0, Excused); 9], None),
             (
@@ -279,7 +279,7 @@ mod tests {
                 None,
             ),
             (
-                "another way in between is no success",
+                "another way in between is not a success",
                 MAX,
                 1,
                 &[

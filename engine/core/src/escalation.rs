@@ -1,6 +1,6 @@
 //! More of the machine for who ran out of memory: what a level adds, and how many there are.
 //!
-//! Memory that was too small is the machine's doing while more of it can be had: the attempt is repeated, and is no score. At the
+//! Memory that was too small is the machine's doing while more of it can be had: the attempt is repeated, and is not a score. At the
 //! highest level it is what the policy asked of the largest sandbox there is, and an outcome like any other: if it were not,
 //! a policy could have its bad rollouts left out by using up memory.
 
@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Escalation {
-    /// Levels above what experiment and task ask for; 0 to 16, default 2. 0: a command that is killed for memory is an outcome.
+    /// Number of levels above the limits of experiment and task; 0 to 16, default 2. 0: a command killed for memory is an
+    /// outcome.
     pub levels: u32,
-    /// Cores that a level adds; default 2.
+    /// CPU cores added per level; default 2.
     pub cpu: f64,
-    /// Memory that a level adds; default 8GiB.
+    /// Memory added per level; default 8GiB.
     pub memory: SizeText,
 }
 

@@ -60,8 +60,7 @@ impl Default for Limits {
     }
 }
 
-/// The limits as a file writes them: each key optional, unknown ones refused. Durations as `"90s"`, `"10m"`; sizes in
-/// bytes or as `"256MiB"`.
+/// Limits of one rollout; every key is optional. Durations are written `"90s"`, `"10m"`; sizes in bytes or `"256MiB"`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsFile {
@@ -212,7 +211,7 @@ impl Limits {
     }
 }
 
-/// A duration as users write it: `250ms`, `90s`, `10m`, `2h`, `7d`.
+/// A duration, such as `250ms`, `90s`, `10m`, `2h` or `7d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
 #[schemars(with = "String")]
 pub struct DurationText(pub Duration);
@@ -253,7 +252,7 @@ impl std::str::FromStr for DurationText {
     }
 }
 
-/// A number of bytes as users write it: `65536`, `64KiB`, `256MiB`, `1GiB`.
+/// A size in bytes, such as `65536`, `64KiB`, `256MiB` or `1GiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
 #[schemars(with = "String")]
 pub struct SizeText(pub u64);

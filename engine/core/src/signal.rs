@@ -18,16 +18,16 @@ pub const REWARD: &str = "reward";
 pub struct RewardConfig {
     /// The plugin: a name, a path relative to the experiment file, or a digest.
     pub plugin: String,
-    /// Weight of the score named `reward`; 0 where the plugin gives none. Default 1.
+    /// Weight of the score named `reward`; 0 if the plugin has no such score. Default 1.
     #[serde(default = "one")]
     pub weight: f64,
-    /// Weights of further scores by name; a score named nowhere is only recorded.
+    /// Weights of further scores by name; a score without a weight is only recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scores: BTreeMap<String, f64>,
     /// Settings of the plugin, checked against its schema.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub settings: serde_json::Map<String, serde_json::Value>,
-    /// Tries before the reward is null. 1..=100, default 3.
+    /// Attempts before the reward is null. 1..=100, default 3.
     #[serde(default = "three")]
     pub attempts: u32,
 }

@@ -61,7 +61,7 @@ impl std::fmt::Display for TaskId {
 pub struct Task {
     /// Unique in the set.
     pub id: TaskId,
-    /// What the agent is asked to do.
+    /// The instruction for the agent.
     pub instruction: String,
     /// A name for the environment, for samples and tables; the experiment says which plugin it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub struct Task {
     /// The task's own seed, below 2^53.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Words for filters and tables.
+    /// Tags for filters and tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// What the task lowers, or raises where the experiment is silent.
@@ -319,7 +319,7 @@ fn write_canonical(value: &serde_json::Value, out: &mut String) {
 pub struct TaskView {
     /// The task's id.
     pub id: String,
-    /// What the agent is asked to do.
+    /// The instruction for the agent.
     pub instruction: String,
     /// Name of the environment.
     pub environment: Option<String>,

@@ -450,7 +450,7 @@ pub fn main() -> ExitCode {
     let result = result.and_then(|exit| context.out.flush().map(|()| exit).map_err(Problem::from));
     match result {
         Ok(exit) => exit.into(),
-        // A reader that has seen enough is no error.
+        // A reader that has seen enough is not an error.
         Err(problem) if problem.is_closed_pipe() => Exit::Done.into(),
         Err(problem) => {
             // What was printed before the problem stands before it.

@@ -200,7 +200,7 @@ pub async fn run(
 }
 
 /// Takes the run's lock. A run in which no rollout ended means nothing yet: a typing error fixed after the first try starts
-/// the run that was meant, and is no change of one.
+/// the run that was meant, and is not a change of one.
 async fn claim(store: &Store, spec: &RunSpec, start: Start) -> Result<Claim, StoreError> {
     let here = Holder::this_process();
     match store.claim_run(spec, &here, start, now_ms()).await {
@@ -251,7 +251,7 @@ impl Session {
         let no_bound = |groups: Option<u64>| groups.unwrap_or(u64::MAX);
         let (planned, wanted) =
             (no_bound(self.tasks.planned()), no_bound(wanted(&self.tasks, &self.options)));
-        // What `--limit` leaves for later is no reserve: only the whole run replenishes.
+        // What `--limit` leaves for later is not a reserve: only the whole run replenishes.
         let mut groups = self.experiment.file.groups.clone();
         groups.replenish &= wanted >= planned;
         let filtered = resume.counts.groups_closed.get(&GroupStatus::Filtered).copied().unwrap_or(0);

@@ -49,59 +49,60 @@ const RECORD: &str = "# espalier run ";
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentFile {
-    /// Names the run in tables and in the store: 1 to 64 of letters, digits, `-`, `_` and `.`.
+    /// Name of the run in tables and in the store: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// Every draw of the run is a function of this. Below 2^53.
+    /// Seed of every random draw of the run. Below 2^53.
     #[serde(default)]
     pub seed: u64,
-    /// What is to be solved.
+    /// The tasks.
     pub tasks: TasksConfig,
     /// How rollouts are grouped and scheduled.
     #[serde(default)]
     pub groups: GroupsConfig,
-    /// By name: `policy` is the model under training; a harness may open others by their names here.
+    /// Models by name: `policy` is the model under training; a harness can open other models by their names.
     #[serde(default)]
     pub models: BTreeMap<String, ModelConfig>,
-    /// What drives the turns.
+    /// The plugin that drives the turns.
     pub harness: HarnessConfig,
-    /// The simulated world, where the tasks have one.
+    /// The simulated world, if the tasks have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<EnvironmentConfig>,
-    /// What every sandbox of the tasks is made of and bounded by; gives each task a sandbox `main`.
+    /// Defaults and limits of the sandboxes of tasks; gives each task a sandbox `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxConfig>,
-    /// What scores a finished rollout. Without any, rollouts stay unscored.
+    /// The plugins that score a finished rollout. Without any, rollouts stay unscored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewards: Vec<RewardConfig>,
-    /// Bounds of one rollout.
+    /// Limits of one rollout.
     #[serde(default)]
     pub limits: LimitsFile,
-    /// Whether what each call of the harness to the host passed and returned is kept with its rollout, up to 64 KiB of each and
-    /// 16 MiB in all. Default false.
+    /// Whether to keep arguments and results of each host call of the harness, up to 64 KiB each and 16 MiB per rollout. Default
+    /// false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub record_calls: bool,
-    /// What `espalier task check` expects.
+    /// The scores that `espalier task check` expects.
     #[serde(default)]
     pub check: CheckConfig,
 }
 
-/// `[tasks]`: where tasks come from, and how often each is taken.
+/// `[tasks]`: the source of tasks, and how often each is used.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TasksConfig {
-    /// Task file (JSON Lines), relative to the experiment file. `-` is standard input; that, and a named pipe, is read as it comes.
+    /// Task file (JSON Lines), relative to the experiment file. `-` is standard input. Standard input and named pipes are read as
+    /// lines arrive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<PathBuf>,
     /// Reserved for task generators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
-    /// Take only the first so many, after ordering. At least 1.
+    /// Maximum number of tasks, after ordering. At least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// In which order.
+    /// The order of tasks.
     #[serde(default)]
     pub order: TaskOrder,
-    /// Passes over the set; each gives a group of its own. 1 to 10,000.
+    /// Passes over the set; each pass opens a new group per task. 1 to 10,000.
     #[serde(default = "one")]
     pub repeat: u32,
 }
@@ -110,10 +111,10 @@ pub struct TasksConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskOrder {
-    /// As they stand in the file.
+    /// The order of the file.
     #[default]
     File,
-    /// Shuffled by the experiment's seed, anew for each pass.
+    /// Shuffled by the seed of the experiment, differently in each pass.
     Shuffled,
 }
 
@@ -121,12 +122,12 @@ pub enum TaskOrder {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HarnessConfig {
-    /// An alias, a path relative to the experiment file, or a digest.
+    /// The plugin: a name, an alias, a path relative to the experiment file, or a digest.
     pub plugin: String,
-    /// What it may see or do beyond its world.
+    /// Additional permissions of the harness.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
-    /// Checked against the plugin's own schema before the first rollout.
+    /// Settings of the plugin, checked against its schema before the first rollout.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub settings: Settings,
 }
@@ -138,7 +139,7 @@ pub type Settings = serde_json::Map<String, serde_json::Value>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grant {
-    /// To see the private part of the task (reference, hidden tests). The trajectory says so.
+    /// Access to the private part of the task (reference, hidden tests), which the trajectory records.
     PrivateTask,
 }
 
@@ -146,18 +147,18 @@ pub enum Grant {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnvironmentConfig {
-    /// What holds the world.
+    /// The kind of environment.
     #[serde(default)]
     pub kind: EnvironmentKind,
-    /// An alias, a path relative to the experiment file, or a digest.
+    /// The plugin: a name, an alias, a path relative to the experiment file, or a digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
-    /// Checked against the plugin's own schema before the first rollout.
+    /// Settings of the plugin, checked against its schema before the first rollout.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub settings: Settings,
 }
 
-/// What holds the world.
+/// The kind of environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EnvironmentKind {
@@ -174,9 +175,9 @@ pub enum EnvironmentKind {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckConfig {
-    /// Of the reference solution.
+    /// The score of the reference solution.
     pub full: f64,
-    /// Of doing nothing.
+    /// The score of doing nothing.
     pub idle: f64,
 }
 

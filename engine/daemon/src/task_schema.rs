@@ -14,40 +14,40 @@ use std::collections::BTreeMap;
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Task")]
 pub struct TaskLine {
-    /// Unique in the file.
+    /// Id of the task, unique in the file.
     #[schemars(length(min = 1, max = 200))]
     pub id: String,
-    /// What the agent is asked to do.
+    /// The instruction for the agent.
     #[schemars(length(min = 1))]
     pub instruction: String,
-    /// A name for the environment in samples and tables; the experiment says which plugin it is.
+    /// Name of the environment in samples and tables; the experiment sets the plugin.
     #[serde(default)]
     pub environment: Option<String>,
-    /// The task's own seed.
+    /// The seed of the task.
     #[serde(default)]
     #[schemars(range(max = 9_007_199_254_740_991_u64))]
     pub seed: Option<u64>,
-    /// Words for filters and tables.
+    /// Tags for filters and tables.
     #[serde(default)]
     pub tags: Vec<String>,
-    /// Lowers a limit of the experiment, or raises one where the experiment is silent.
+    /// Limits of this task: may lower a limit of the experiment, and raise one that the experiment does not set.
     #[serde(default)]
     pub limits: LimitsFile,
-    /// For environment and harness; any form.
+    /// Data for environment and harness, of any form.
     #[serde(default)]
     pub data: Value,
-    /// The sandbox `main`; short for `sandboxes.main`. Bounded by what the experiment gives.
+    /// The sandbox `main`, short for `sandboxes.main`, within the limits of the experiment.
     #[serde(default)]
     pub sandbox: Option<SandboxFile>,
-    /// Its sandboxes by name: 1 to 40 of a to z, 0 to 9 and `-`.
+    /// Sandboxes by name: 1 to 40 of a to z, 0 to 9 and `-`.
     #[serde(default)]
     pub sandboxes: BTreeMap<String, SandboxFile>,
-    /// For environment and rewards alone; a harness sees it only with the grant `private-task`.
+    /// Data for environment and rewards only; a harness sees it with the grant `private-task`.
     #[serde(default)]
     pub private: Option<PrivatePart>,
 }
 
-/// What the harness is not shown. Further keys are for the environment and the rewards.
+/// Data that the harness does not see. Further keys are for the environment and the rewards.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PrivatePart {
     /// A solution that scores full.

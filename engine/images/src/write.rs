@@ -66,7 +66,7 @@ pub fn write_archive(file: &Path, draft: &Draft<'_>, stop: &Stop) -> Result<Writ
     Ok(written)
 }
 
-/// Whether a path is no regular file, or means what a process has open, which is not to be replaced under it.
+/// Whether a path is not a regular file, or means what a process has open, which is not to be replaced under it.
 fn is_stream(path: &Path) -> bool {
     let open = ["/dev", "/proc"].iter().any(|place| path.starts_with(place));
     std::fs::metadata(path).is_ok_and(|there| open || !(there.is_file() || there.is_dir()))

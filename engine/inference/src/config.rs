@@ -19,58 +19,58 @@ pub struct ModelConfig {
     /// Address of the server, without a route: `http://127.0.0.1:8080`. Exactly one of `url` and `embedded`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Starts a small model on this machine and stops it at the end. Only with `kind = "llama-cpp"`.
+    /// Whether to start a small model on this machine for the run. Only with `kind = "llama-cpp"`.
     #[serde(default)]
     pub embedded: bool,
-    /// Name under which the server has the model; default: the only one it lists.
+    /// Name of the model on the server; default: the only one it lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Name of the environment variable that holds the server's key; default: no key is sent.
+    /// Name of the environment variable with the API key of the server; default: no key is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
-    /// Label of the weights, until the server or a trainer says another.
+    /// Label of the weights, unless the server or a trainer reports one.
     #[serde(default = "default_version")]
     pub version: String,
-    /// `chat`: the model's own template; `plain`: contents in order, no roles (base models; give a stop); else the path
-    /// of a Jinja file, relative to the experiment file.
+    /// `chat`: the template of the model; `plain`: contents in order, without roles (for base models; needs a stop string);
+    /// otherwise the path of a Jinja file, relative to the experiment file.
     #[serde(default = "default_template")]
     pub template: String,
-    /// Variables given to the template, such as `enable_thinking = false`.
+    /// Variables for the template, such as `enable_thinking = false`.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub template_options: serde_json::Map<String, serde_json::Value>,
-    /// A `tokenizer.json`, relative to the experiment file; default: the server's own tokenize route.
+    /// Path of a `tokenizer.json`, relative to the experiment file; default: the tokenize route of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<PathBuf>,
-    /// Whether the model sees what it sampled, or what its template makes of it.
+    /// Whether the model sees its past answers as sampled, or as rendered by its template.
     #[serde(default)]
     pub history: History,
-    /// Format in which the model writes tool calls; default: by the template.
+    /// Format of the tool calls of the model; default: as for its template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_parser: Option<ToolParserName>,
-    /// Who brings tool results to the model.
+    /// How tool results are sent to the model.
     #[serde(default)]
     pub tool_results: ToolResults,
-    /// Where the system prompt goes.
+    /// How the system message is sent to the model.
     #[serde(default)]
     pub system: SystemPrompt,
-    /// Sampled tokens that may be lost where the history of a text agent differs from what was sampled; beyond it a
-    /// new segment opens.
+    /// Maximum number of sampled tokens lost when the history of a text agent differs from what was sampled; beyond it a new
+    /// segment opens.
     #[serde(default = "default_heal_max")]
     pub heal_max: u32,
-    /// Samplers. All are neutral unless named.
+    /// Sampling parameters; neutral by default.
     #[serde(default)]
     pub sampling: SamplingConfig,
-    /// Tokens of one conversation. Default: what the server says; an embedded model: 4096.
+    /// Maximum tokens of one conversation. Default: as reported by the server; for an embedded model 4096.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_tokens: Option<u32>,
-    /// Requests in flight at once, 1..=65536. More wait in the engine, in order of arrival. Default: 64, an embedded
-    /// model: its slots.
+    /// Maximum number of requests at the same time, 1..=65536. Others wait in the engine, in order of arrival. Default: 64; for
+    /// an embedded model its slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
-    /// How long to wait for the server.
+    /// Time limits of requests.
     #[serde(default)]
     pub deadlines: Deadlines,
-    /// How often to ask again.
+    /// Retries of requests.
     #[serde(default)]
     pub retries: Retries,
 }
@@ -81,7 +81,7 @@ pub struct ModelConfig {
 pub enum ModelKind {
     /// llama.cpp's server: `/completion` with token ids.
     LlamaCpp,
-    /// vLLM: `/inference/v1/generate`, else `/v1/completions` with token ids.
+    /// vLLM: `/inference/v1/generate`, otherwise `/v1/completions` with token ids.
     Vllm,
     /// SGLang: `/generate` with token ids.
     Sglang,
@@ -107,14 +107,14 @@ impl ModelKind {
     }
 }
 
-/// What the model sees of its own past.
+/// How the model sees its past answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum History {
-    /// What it sampled, always.
+    /// Exactly as sampled.
     #[default]
     Append,
-    /// What its template renders, as a chat route does; where that changes an earlier turn a new segment opens.
+    /// As rendered by its template, like a chat route; if this changes an earlier turn, a new segment opens.
     Template,
 }
 
@@ -130,33 +130,33 @@ pub enum ToolParserName {
     Llama3,
     /// A fenced block of JSON.
     Fenced,
-    /// No calls are looked for.
+    /// No tool calls.
     None,
 }
 
-/// Who brings tool results.
+/// How tool results are sent to the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToolResults {
-    /// The template's own form.
+    /// As the template does.
     #[default]
     Template,
-    /// A user message, for templates that drop or refuse tool results.
+    /// As a user message, for templates that drop or refuse tool results.
     User,
 }
 
-/// Where the system prompt goes.
+/// How the system message is sent to the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SystemPrompt {
-    /// The template's own form.
+    /// As the template does.
     #[default]
     Template,
-    /// In front of the first user message, for templates that refuse a system role.
+    /// In front of the first user message, for templates that refuse a system message.
     FirstUser,
 }
 
-/// Samplers. The defaults are neutral: the model's own distribution.
+/// Sampling parameters. The defaults are neutral: the distribution of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingConfig {
@@ -170,9 +170,9 @@ pub struct SamplingConfig {
     pub min_p: f64,
     /// 1 is neutral; above 0, at most 10.
     pub repeat_penalty: f64,
-    /// Most tokens of one answer; also bounded by the context.
+    /// Maximum tokens of one answer, also limited by the context.
     pub max_tokens: u32,
-    /// Texts at which the engine cuts the answer; at most 16, none empty.
+    /// Stop strings at which the answer ends; at most 16, none empty.
     pub stop: Vec<String>,
 }
 
@@ -205,16 +205,16 @@ impl SamplingConfig {
     }
 }
 
-/// How long to wait for the server, each attempt anew.
+/// Time limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Deadlines {
-    /// For a connection.
+    /// Time to connect.
     pub connect: DurationText,
-    /// From the request to the first byte of its answer. Servers that do not stream send it with the last one, so it is
-    /// no shorter than an answer takes.
+    /// Time from the request to the first byte of the response. Servers that do not stream send the first byte with the last, so
+    /// it must cover the whole answer.
     pub first_byte: DurationText,
-    /// For the whole answer.
+    /// Time for the whole response.
     pub total: DurationText,
 }
 
@@ -233,13 +233,13 @@ impl Default for Deadlines {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retries {
-    /// Requests for one answer, the first included; 1..=100.
+    /// Number of requests for one answer, including the first; 1..=100.
     pub attempts: u32,
-    /// First bound of the wait.
+    /// First upper bound of the delay.
     pub base: DurationText,
-    /// Last bound of the wait.
+    /// Last upper bound of the delay.
     pub cap: DurationText,
-    /// Most that a `Retry-After` is honoured; a longer one gives up at once.
+    /// Longest `Retry-After` to wait for; with a longer one the request fails immediately.
     pub retry_after_max: DurationText,
 }
 

@@ -46,7 +46,7 @@ pub trait Endpoint: Send + Sync {
     /// tokens written as text become control tokens; else they are text.
     async fn tokenize(&self, text: &str, parse_special: bool) -> Result<Encoded, EndpointError>;
 
-    /// Text of token ids, control tokens included. Bytes that are no UTF-8 come as U+FFFD.
+    /// Text of token ids, control tokens included. Bytes that are not UTF-8 come as U+FFFD.
     async fn detokenize(&self, ids: &[u32]) -> Result<String, EndpointError>;
 
     /// Tokens in the vocabulary, where the server tells: ids beyond it make some servers fail.

@@ -38,7 +38,7 @@ pub(crate) fn world_of(wasm: &[u8], packages: Packages) -> Result<World, String>
     }
 }
 
-/// What a component imports and exports; an error says why it is no component.
+/// What a component imports and exports; an error says why it is not a component.
 pub fn names_of(wasm: &[u8]) -> Result<Names, String> {
     if !wasm.starts_with(b"\0asm") {
         let what = if wasm.is_empty() { "is empty" } else { "is not WebAssembly" };

@@ -191,7 +191,7 @@ impl Package {
                 "{verb} {full} without a version; this engine provides {provided}; rebuild the plugin against its wit/"
             ));
         };
-        // A pre-release (`0.1.0-rc.1`) is no patch of a track.
+        // A pre-release (`0.1.0-rc.1`) is not a patch of a track.
         let patch = version.rsplit_once('.').filter(|(track, _)| *track == self.track);
         match patch.and_then(|(_, patch)| patch.parse::<u64>().ok()) {
             Some(patch) if patch <= self.patch => Ok(()),

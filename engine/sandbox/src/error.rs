@@ -6,7 +6,7 @@ use espalier_core::sandbox::SpecError;
 /// Why there is no sandbox. The variant says what the caller can do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
-    /// What was asked for is no good: an unknown name, an image that is not there, a value that no sandbox can have. Asking
+    /// What was asked for is invalid: an unknown name, an image that is not there, a value that no sandbox can have. Asking
     /// again changes nothing; the task or the experiment has to be changed.
     #[error("{what} is {value:?}, wanted is {wanted}")]
     Invalid {

@@ -1,7 +1,7 @@
 //! What leaves the store: groups for trainers, conversations for fine-tuning, trajectories for other tools.
 //!
 //! Groups are read, checked and written one at a time, so memory is bounded by the largest group. A file appears under
-//! its name when it is whole: until then it lies beside it. What is no regular file is written into as it is. Nothing here changes the store.
+//! its name when it is whole: until then it lies beside it. What is not a regular file is written into as it is. Nothing here changes the store.
 
 mod atif;
 mod chat;
@@ -156,7 +156,7 @@ fn violations_text(violations: &[Violation]) -> String {
 }
 
 impl Store {
-    /// Writes the groups of a run to `path`; `-` is standard output. Whatever is at the path and is no regular file is
+    /// Writes the groups of a run to `path`; `-` is standard output. Whatever is at the path and is not a regular file is
     /// written straight into; a regular file is replaced when the export is whole. Dropping the future, like an error,
     /// removes what was written so far.
     pub async fn export(&self, options: &ExportOptions, path: &Path) -> Result<ExportSummary, ExportError> {

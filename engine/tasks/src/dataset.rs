@@ -51,7 +51,7 @@ pub struct RowOptions {
     pub guard: bool,
 }
 
-/// A record that is no task.
+/// A record that is not a task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {record}{}: {problem}", .id.as_ref().map(|id| format!(" ({id})")).unwrap_or_default())]
 pub struct DatasetError {

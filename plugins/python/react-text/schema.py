@@ -24,13 +24,13 @@ SCHEMA = {
     "additionalProperties": False,
     "properties": {
         "model": _text("Name of the model in the experiment.", "policy"),
-        "system": _optional("string", "System message; left out: none."),
+        "system": _optional("string", "System message; default: none."),
         "prompt": _text(
-            "What the model is told first.",
+            "Text before the examples.",
             "You act in a text world, one action at a time. Think first, then end your answer with one line of the "
             "form `Action: <action>`.",
         ),
-        "examples": _texts("Worked examples, shown one after the other."),
+        "examples": _texts("Worked examples, in order."),
         "opening": _text(
             "First message, with `{prompt}`, `{examples}`, `{instruction}` and `{observation}`.",
             "{prompt}\n\n{examples}\n\n{instruction}\n\n{observation}",
@@ -38,20 +38,20 @@ SCHEMA = {
         "reply": _text("Message after an action, with `{observation}`.", "{observation}"),
         "form": {
             "enum": ["action", "prompt", "line"],
-            "description": "How an action stands in an answer: behind `Action:`, behind `>`, or as its first line.",
+            "description": "The form of an action in an answer: after `Action:`, after `>`, or as its first line.",
             "default": "action",
         },
         "format_error": _text(
             "Observation for an answer without an action.",
             "There was no action in your answer. End it with one line of the form `Action: <action>`.",
         ),
-        "format_errors_max": _count("So many answers without an action in a row end the rollout.", 3, 1000),
-        "max_turns": _count("So many answers end the rollout.", 20, 10000),
-        "give_up": _optional("string", "An action with which the model gives up; left out: none."),
-        "stop": _texts("Texts that end an answer; empty: the experiment's."),
-        "max_tokens": _optional("integer", "Most tokens of one answer; left out: the experiment's.", minimum=1),
+        "format_errors_max": _count("Number of consecutive answers without an action that end the rollout.", 3, 1000),
+        "max_turns": _count("Number of answers that end the rollout.", 20, 10000),
+        "give_up": _optional("string", "Action with which the model gives up; default: none."),
+        "stop": _texts("Stop strings that end an answer; empty: those of the experiment."),
+        "max_tokens": _optional("integer", "Maximum tokens of one answer; default: that of the experiment.", minimum=1),
         "temperature": _optional(
-            "number", "Temperature of the answers; left out: the experiment's.", minimum=0, maximum=100
+            "number", "Temperature of the answers; default: that of the experiment.", minimum=0, maximum=100
         ),
     },
 }

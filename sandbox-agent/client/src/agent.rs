@@ -140,7 +140,7 @@ impl Agent {
         self.changing(id, request, |mut client, request| async move { client.run(request).await }).await
     }
 
-    /// The same with a call as it was made before, for instance by an engine that is no more.
+    /// The same with a call as it was made before, for instance by an engine that no longer exists.
     pub async fn run_as(&self, call: Call, spec: CommandSpec) -> Result<wire::RunAnswer, AgentError> {
         let request =
             wire::RunRequest { call: Some(call), spec: Some(spec), head_bytes: None, tail_bytes: None };

@@ -120,7 +120,7 @@ impl<'a> Walk<'a> {
                     }
                 }
                 FileType::RegularFile | FileType::Symlink => {}
-                // Sockets, pipes and devices are no work to take along.
+                // Sockets, pipes and devices are not work to take along.
                 _ => continue,
             }
             return Ok(Some((path, stat)));

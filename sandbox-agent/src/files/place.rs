@@ -39,7 +39,7 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl Place {
-    /// Finds the folder of a path; its last part need not exist. `.` and `..` are no names.
+    /// Finds the folder of a path; its last part need not exist. `.` and `..` are not names.
     pub fn of(path: &CStr) -> Result<Place, Status> {
         Place::find(path, None)
     }

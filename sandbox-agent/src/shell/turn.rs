@@ -153,7 +153,7 @@ async fn hear(shell: &Shell, progress: &mut Progress, token: &str) -> i32 {
                 return status;
             }
         }
-        // What is no line of ours is no use.
+        // What is not a line of ours is ignored.
         if progress.said.len() > 4096 {
             progress.said.clear();
         }

@@ -211,7 +211,7 @@ async fn tasks_are_taken_as_they_come_and_a_later_session_goes_on() {
     groups(&setting, 5).await;
     first.kill().await.unwrap();
 
-    // Fed from the beginning again, with one line that is no task and one that says something else of a known id.
+    // Fed from the beginning again, with one line that is not a task and one that says something else of a known id.
     let mut second = fed(&setting);
     let other = "{\"id\":\"t0\",\"instruction\":\"another\"}\n";
     feed(&mut second, &format!("{}nonsense\n{other}{}", tasks(0..20), tasks(20..40))).await;

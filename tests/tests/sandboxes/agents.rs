@@ -1,4 +1,4 @@
-//! Agents that are no plugins: mini-swe-agent of PyPI, in sandboxes, against a scripted model behind the one port that they
+//! Agents that are not plugins: mini-swe-agent of PyPI, in sandboxes, against a scripted model behind the one port that they
 //! may reach.
 
 use crate::whole::{Store, json, run, text};

@@ -406,7 +406,7 @@ async fn hidden_tests_are_scored_in_place_where_the_task_asks_for_it() {
     let rollout = Rollout::new(own("echo broken"), &[("s.txt", "1"), ("s.json", "{\"reward\":1}")]);
     assert_eq!(scored(&rollout, json!({})).await, (0.0, "no score was written: broken".to_owned()));
 
-    // A broken task, and a lost sandbox, are no scores.
+    // A broken task, and a lost sandbox, are not scores.
     let rollout = Rollout::new(tests(json!({ "parser": "nose" })), &[]);
     let error = rollout.score_by("tests-reward", json!({})).await.result.unwrap_err();
     assert!(matches!(error, ScoreError::Failed { failure: Failure::Invalid(_), .. }), "{error}");

@@ -38,7 +38,7 @@ pub(crate) const WAIT_MAX_S: f64 = 600.0;
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a number of bytes, or a string such as `512MiB`")]
 pub(crate) enum Size {
-    /// A number of bytes.
+    /// A size in bytes.
     Bytes(u64),
     /// A size such as `512MiB`, `2GiB` or `65536`.
     Text(String),

@@ -88,7 +88,7 @@ pub(crate) async fn begin(agent: &Agent, call: &Id, spec: CommandSpec) -> Result
 
 /// Goes on with a command that is recorded.
 pub(crate) async fn resume(agent: &Agent, call: &Id, from: Offsets, follow: bool) -> Result<Follow, Problem> {
-    // An id that is not known is no stream.
+    // An id that is not known is not a stream.
     let look = PollRequest { id: Some(call.clone()), bytes_max: 1, ..PollRequest::default() };
     agent.poll(look).await.map_err(|error| unknown(call, error))?;
     Ok(agent.attach(call, from, follow))

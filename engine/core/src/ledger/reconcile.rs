@@ -33,7 +33,7 @@ impl Ledger {
     /// Brings a branch in line with a history that came back as text. `incoming` is all of it, tokenized, up to and with
     /// the prompt for the next answer; text of earlier answers comes with [`Origin::Prompt`].
     ///
-    /// A history that ends inside the branch is no drift but a second answer to an earlier question: a new row, nothing
+    /// A history that ends inside the branch is not drift but a second answer to an earlier question: a new row, nothing
     /// is lost. Where a new row opens, answers that stand unchanged behind the difference are carried as `reused`.
     pub fn reconcile(&mut self, branch: BranchId, incoming: &[Piece<'_>], heal_max: u32) -> Reconciled {
         let row = self.branch(branch).row;

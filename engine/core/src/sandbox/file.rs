@@ -17,23 +17,23 @@ macro_rules! sandbox_keys {
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct $name {
-            /// What its root file system starts as: `host`, a reference into a registry (`debian:12`, `ghcr.io/a/b@sha256:...`),
-            /// `oci:FOLDER[:TAG]`, `oci-archive:FILE[:TAG]`, or `checkpoint:ID`.
+            /// The image: `host`, an image in a registry (`debian:12`, `ghcr.io/a/b@sha256:...`), `oci:FOLDER[:TAG]`,
+            /// `oci-archive:FILE[:TAG]`, or `checkpoint:ID`.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub image: Option<String>,
-            /// Processor cores; 0.01 to 1024, default 1.
+            /// CPU cores; 0.01 to 1024, default 1.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub cpu: Option<f64>,
-            /// Memory of everything in it; default 2GiB.
+            /// Memory of the whole sandbox; default 2GiB.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub memory: Option<SizeText>,
-            /// Bytes it may write to its file system; default 4GiB.
+            /// Size of the disk; default 4GiB.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub disk: Option<SizeText>,
-            /// Files it may make, where its disk is memory; default 500,000.
+            /// Maximum number of files, if the disk is in memory; default 500,000.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub files_max: Option<u64>,
-            /// Processes and threads at once; default 512.
+            /// Maximum number of processes and threads; default 512.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub processes_max: Option<u32>,
             /// What it may reach: `none` (default), `loopback`, or `allow` with a list such as `["pypi.org:443"]`.
@@ -42,16 +42,16 @@ macro_rules! sandbox_keys {
             /// Environment variables of every command, added to the image's.
             #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
             pub env: BTreeMap<String, String>,
-            /// Who runs commands, as in the sandbox's `/etc/passwd`: default the image's user.
+            /// The user of `/etc/passwd` in the sandbox that runs commands; default: the user of the image.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub user: Option<String>,
-            /// Where commands start: default the image's folder.
+            /// The folder in which commands start; default: the working directory of the image.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub workdir: Option<String>,
-            /// Whether what the image starts by itself (`ENTRYPOINT` and `CMD`) is run in the background, before `setup`; default false.
+            /// Whether to run `ENTRYPOINT` and `CMD` of the image in the background, before `setup`; default false.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub entrypoint: Option<bool>,
-            /// Files to put into it, by absolute path, before `setup`.
+            /// Files to write before `setup`, by absolute path.
             #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
             pub files: BTreeMap<String, FileContent>,
             /// Shell text that is run once, as the sandbox's root in `workdir`, before anything else; it has to end with 0. An
@@ -64,7 +64,7 @@ macro_rules! sandbox_keys {
 }
 
 sandbox_keys! {
-    /// What a file says of a sandbox: each key optional, unknown ones refused.
+    /// A sandbox; every key is optional.
     #[derive(Default)]
     pub struct SandboxFile {}
 }
@@ -73,25 +73,25 @@ sandbox_keys! {
     /// What every sandbox of the tasks is made of and bounded by. What it says wins over a task; amounts and network are upper
     /// bounds where both speak. Relative paths of images start from this file's folder.
     pub struct SandboxConfig {
-        /// Promises that have to hold on this machine, like `memory-limit`; `espalier doctor` lists them.
+        /// Promises that this machine must make, such as `memory-limit`; `espalier doctor` lists them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub require: Vec<String>,
-        /// Sandboxes that are kept ready, of all kinds together; default 0. Tasks that share image, files and set-up share a kind; those
-        /// of the kind that was used least recently go first.
+        /// Number of sandboxes to keep ready, of all kinds together; default 0. Tasks with the same image, files and setup share
+        /// a kind; the least recently used kind is deleted first.
         #[serde(default)]
         pub warm: usize,
-        /// What the images of this machine may take, as `50GiB`: above it those that nothing uses go after a pull, least recently
-        /// used first. Without it all stay.
+        /// Maximum size of the images of this machine, such as `50GiB`: beyond it, unused images are removed after a pull, least
+        /// recently used first. Default: all stay.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub images_max: Option<SizeText>,
-        /// Whether the work in the sandbox `main` is kept as a patch, which `export --format swebench-predictions` writes; what it is
-        /// compared with is a fresh sandbox. Default false.
+        /// Whether to keep the changes in the sandbox `main`, compared with a fresh sandbox, as a patch for `export --format
+        /// swebench-predictions`. Default false.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         pub keep_patch: bool,
-        /// What the next try has more of, where a command of this one was killed for memory.
+        /// How much larger the sandboxes of the next attempt are, if a command was killed for memory.
         #[serde(default, skip_serializing_if = "is_default")]
         pub escalate: Escalation,
-        /// Silence of the engine that ends a sandbox; 1s to 24h, default 60s.
+        /// Time without the engine after which a sandbox ends; 1s to 24h, default 60s.
         #[serde(default = "default_lease")]
         pub lease: DurationText,
     }

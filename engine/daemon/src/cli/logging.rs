@@ -47,7 +47,7 @@ impl Screen {
     pub(super) fn show(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(line.to_owned()),
-            // A log that nobody can read any more is no reason to stop a run.
+            // A log that nobody can read any more is not a reason to stop a run.
             None => drop(writeln!(io::stderr(), "{line}")),
         }
     }

@@ -37,7 +37,7 @@ pub(super) async fn check(context: &mut Context, args: TaskCheckArgs) -> Result<
     check_form(context, &args)
 }
 
-/// One line that is no good.
+/// One line that is invalid.
 struct BadLine {
     line: u64,
     reason: String,

@@ -45,7 +45,7 @@ impl TaskSource for PlannedTasks {
 }
 
 impl Plan {
-    /// Reads a task file. A line that is no task rejects itself; without `skip_bad` one is enough to refuse the file.
+    /// Reads a task file. A line that is not a task rejects itself; without `skip_bad` one is enough to refuse the file.
     pub(crate) fn read(
         path: &Path,
         config: &TasksConfig,
@@ -129,7 +129,7 @@ fn parse(bytes: &[u8], limits: &LimitsFile) -> (Vec<Arc<Task>>, Vec<RejectedTask
     (tasks, rejected, lines)
 }
 
-/// The lines of a task file that are not empty, by their numbers from 1. A mark that says "UTF-8" is no part of the first;
+/// The lines of a task file that are not empty, by their numbers from 1. A mark that says "UTF-8" is not part of the first;
 /// a bad line affects only itself.
 pub(crate) fn task_lines(bytes: &[u8]) -> impl Iterator<Item = (u64, Result<&str, String>)> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);

@@ -1,6 +1,6 @@
 //! Tasks that are read as they come, a line at a time: standard input or a named pipe.
 //!
-//! A line that is no task rejects itself, and is told of. One whose task a group of the run has already, word for word, is
+//! A line that is not a task rejects itself, and is told of. One whose task a group of the run has already, word for word, is
 //! passed over: whoever feeds the run may begin at the beginning when it is resumed.
 
 use super::tasks::{BYTE_ORDER_MARK, RejectedTask, Slot, line_text, read_task};

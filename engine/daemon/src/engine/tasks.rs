@@ -23,7 +23,7 @@ pub(crate) struct Slot {
     pub(crate) text: Option<String>,
 }
 
-/// A line that is no task.
+/// A line that is not a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectedTask {
     /// From 1.
@@ -168,7 +168,7 @@ impl Tasks {
     }
 }
 
-/// Whether tasks are read as they come: standard input, and whatever is there and is no regular file.
+/// Whether tasks are read as they come: standard input, and whatever is there and is not a regular file.
 pub(crate) fn is_stream(path: &Path) -> bool {
     let is_other = |path: &Path| {
         let kind = std::fs::metadata(path).map(|metadata| metadata.file_type());

@@ -21,7 +21,7 @@ const SANDBOX_PACE: [&str; 5] = ["warm", "lease", "require", "images_max", "keep
 
 impl Experiment {
     /// The meaning as one object. `task_file_hash` is the hash of the task file's bytes; `None`: tasks are read as they come,
-    /// and which ones that are is no part of it. Files of templates and tokenizers count by their content, and as `null` where
+    /// and which ones that are is not part of it. Files of templates and tokenizers count by their content, and as `null` where
     /// they cannot be read.
     pub fn meaning(&self, task_file_hash: Option<&str>) -> Value {
         let mut value = serde_json::to_value(&self.file).expect("a file that was read can be written");

@@ -20,7 +20,7 @@ pub enum ExperimentError {
         /// What the system said.
         problem: String,
     },
-    /// A `--set` argument is no `key=value`.
+    /// A `--set` argument is not `key=value`.
     #[error("invalid `--set {argument}`: expected KEY=VALUE")]
     Set {
         /// The argument.

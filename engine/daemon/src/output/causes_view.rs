@@ -101,7 +101,7 @@ mod tests {
             export: "provider.reset".into(),
             class: PluginFailureClass::Returned,
             place: None,
-            message: "invalid: private.secret is no integer".into(),
+            message: "invalid: private.secret is not an integer".into(),
             ..panic.clone()
         };
         let mut list = vec![
@@ -118,6 +118,9 @@ mod tests {
         insta::assert_snapshot!("causes_on_a_terminal", terminal);
         insta::assert_snapshot!("causes_in_a_pipe", shown(false));
         assert_eq!(lines(&Causes::default(), &Look { colour: false, width: 80, terminal: true }), [""; 0]);
-        assert_eq!(json(&causes)["list"][1]["failure"]["message"], "invalid: private.secret is no integer");
+        assert_eq!(
+            json(&causes)["list"][1]["failure"]["message"],
+            "invalid: private.secret is not an integer"
+        );
     }
 }

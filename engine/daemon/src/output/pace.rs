@@ -60,7 +60,7 @@ impl Pace {
         if left == 0 {
             return Some(Duration::ZERO);
         }
-        // Slower than one in ten hours is no forecast.
+        // Slower than one in ten hours is not a forecast.
         (rate > 1.0 / 36_000.0).then(|| Duration::from_secs_f64(left as f64 / rate))
     }
 }

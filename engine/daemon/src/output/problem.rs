@@ -228,7 +228,7 @@ impl From<EngineError> for Problem {
 /// Bad task lines named beside the first.
 const TASKS_SHOWN: usize = 4;
 
-/// Where a line of a task file is no task.
+/// Where a line of a task file is not a task.
 fn task_place(path: &Path, rejected: &RejectedTask) -> Option<Box<Place>> {
     let line = usize::try_from(rejected.line).ok()?;
     let bytes = std::fs::read(path).ok()?;

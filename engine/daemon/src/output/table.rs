@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn in_a_pipe_nothing_is_cut() {
         let mut table = Table::new(&[("task", Align::Left), ("", Align::Left)]);
-        let why =
-            "environment guess failed in reset: invalid: private.secret is no integer; ".repeat(9) + "end";
+        let why = "environment guess failed in reset: invalid: private.secret is not an integer; ".repeat(9)
+            + "end";
         table.row(vec!["t".into(), why.as_str().into()]);
         let lines = table.lines(&Look::of(false, None));
         assert!(lines[1].ends_with(&why), "{lines:?}");

@@ -163,7 +163,7 @@ impl Sessions {
         Client::try_from(config)
     }
 
-    /// A client that cannot be made is no fault of the registry.
+    /// A client that cannot be made is not the fault of the registry.
     pub(super) fn check(&self) -> Result<(), ImageError> {
         self.client(None).map(drop).map_err(|error| ImageError::Credentials {
             registry: self.image.resolve_registry().to_owned(),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-/// How long the server asks to wait, seen from `now`; a date in the past is no wait. `None` where it is neither form.
+/// How long the server asks to wait, seen from `now`; a date in the past is not a wait. `None` where it is neither form.
 pub(super) fn parse(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -55,7 +55,7 @@ impl LocalTokenizer {
         super::longest_first(&mut special_tokens);
         let default = tokens.encode("", true).map_err(of)?;
         let mut prefix = default.get_ids().to_vec();
-        // Some tokenizers also end every text; what ends a text is no prefix.
+        // Some tokenizers also end every text; what ends a text is not a prefix.
         let ends = ends_of_post_processor(&json);
         prefix.retain(|id| !ends.contains(id));
         let spelling = match tokens.get_decoder() {

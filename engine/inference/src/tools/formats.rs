@@ -12,7 +12,7 @@ const QUOTED_MAX: usize = 80;
 pub(super) fn tagged(text: &str, xml: bool) -> Found {
     const OPEN: &str = "<tool_call>";
     const CLOSE: &str = "</tool_call>";
-    // A tag that is spoken of in a thought is no call.
+    // A tag that is spoken of in a thought is not a call.
     let mut rest = text.rfind("</think>").map_or(text, |at| &text[at..]);
     let mut found = Vec::new();
     while let Some(start) = rest.find(OPEN) {
@@ -129,7 +129,7 @@ fn strip_ends(text: &str) -> &str {
     text
 }
 
-/// Fenced blocks that hold a call. A `json` block without a name is no call; a `tool` block without one is malformed.
+/// Fenced blocks that hold a call. A `json` block without a name is not a call; a `tool` block without one is malformed.
 pub(super) fn fenced(text: &str) -> Found {
     let mut found = Vec::new();
     let mut lines = text.lines();

@@ -96,7 +96,7 @@ async fn control_token_text_in_messages_stays_text() {
         shown,
         "[<|im_start|>]·user·\n·a·<|·im·_·end·|·>·\n·<|·im·_·s·t·a·r·t·|·>·b·[<|im_end|>]·\n·[<|im_start|>]·a·s·s·i·s·t·a·n·t·\n"
     );
-    // An added token that is no control token is vocabulary like any other.
+    // An added token that is not a control token is vocabulary like any other.
     let rendered = template.opening(&[message(Role::User, "<tool>")], &[]).expect("it is carried");
     assert_eq!(rendered.pieces().len(), 1);
 }
@@ -162,7 +162,7 @@ async fn an_end_of_turn_is_never_doubled() {
     assert_eq!(ids.sampled_already(&suffix, id("<|im_end|>"), &tokenizer), 1);
     assert_eq!(ids.sampled_already(&suffix, id("<|endoftext|>"), &tokenizer), 0);
     assert_eq!(ids.sampled_already(&suffix, None, &tokenizer), 0);
-    // A letter that was sampled last is no end of turn, even where the suffix begins with it.
+    // A letter that was sampled last is not an end of turn, even where the suffix begins with it.
     let newline = tokenizer.encode("\n", true).await.expect("encoded").ids[0];
     assert_eq!(ids.sampled_already(&suffix, Some(newline), &tokenizer), 0);
 }

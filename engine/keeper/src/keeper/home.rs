@@ -153,7 +153,7 @@ fn text_of(value: &impl Written) -> io::Result<Vec<u8>> {
     let text = serde_json::to_vec(value)?;
     if text.len() > RECORD_BYTES_MAX {
         let text = format!(
-            "it has {} bytes, most of them labels; at most {RECORD_BYTES_MAX} are allowed",
+            "it has {} bytes, most of them labels; at most {RECORD_BYTES_MAX} are allowed are allowed",
             text.len()
         );
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
@@ -176,7 +176,7 @@ fn files(folder: &Path, kinds: &'static [&'static str]) -> impl Iterator<Item = 
         .filter(move |path| path.extension().is_some_and(|kind| kinds.iter().any(|wanted| kind == *wanted)))
 }
 
-/// What is no record of the id that its file is named by is put aside under another name, and said once: ids become names of
+/// What is not a record of the id that its file is named by is put aside under another name, and said once: ids become names of
 /// files, disks and groups that are removed. One that cannot be used keeps no other from being read.
 fn read_all<T: Written>(folder: &Path) -> Vec<T> {
     let read = |path: PathBuf| {

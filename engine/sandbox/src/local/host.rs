@@ -117,7 +117,7 @@ fn look_for_hidden(folder: &Path, device: u64, hidden: &mut Vec<PathBuf>) -> io:
     Ok(())
 }
 
-/// Folders of programs that are no links to others.
+/// Folders of programs that are not links to others.
 fn programs() -> impl Iterator<Item = PathBuf> {
     let names = ["usr"].into_iter().chain(PROGRAMS).map(|name| Path::new("/").join(name));
     names.filter(|path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()))

@@ -272,7 +272,7 @@ async fn whoever_fills_the_disk_below_is_ended_and_the_others_go_on() {
     }
     assert!(ended.try_recv().is_err());
 
-    // What others fill the disk with is no sandbox's: those that have written nothing worth it stay.
+    // What others fill the disk with belongs to no sandbox: those that have written nothing worth it stay.
     fill(&small, 2880 << 20).await;
     let second = told(&mut ended).await;
     assert_eq!((&*second.sandbox, &*second.how), ("some", &*format!("{said}50 MiB")));

@@ -1,4 +1,4 @@
-//! What is said on the keeper's socket by others than this engine: engines and keepers of other versions, and what is no engine.
+//! What is said on the keeper's socket by others than this engine: engines and keepers of other versions, and what is not an engine.
 
 use crate::support::{Place, keeper_pid, open};
 
@@ -81,7 +81,7 @@ async fn whoever_speaks_another_language_is_cut_off_alone() {
         |text: &str| [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text.as_bytes()].concat();
     let greeted = |rest: &[u8]| [HELLO.as_bytes(), rest].concat();
     for (what, bytes) in [
-        ("a line that is no hello", b"{\"number\":1,\"what\":\"list\"}\n".to_vec()),
+        ("a line that is not a hello", b"{\"number\":1,\"what\":\"list\"}\n".to_vec()),
         ("no JSON", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
         ("a line without an end", vec![b'x'; 100_000]),
         ("a length beyond all bounds", greeted(&[0xff; 8])),

@@ -56,7 +56,7 @@ async fn each_way_to_end_is_told_from_the_others() {
         let failure = sandbox.exec(command).await.unwrap_err();
         assert_eq!(code(&failure), "not-found", "{what}: {failure}");
     }
-    assert_eq!(rollout.sandboxes.lost(), None, "a refusal is no loss");
+    assert_eq!(rollout.sandboxes.lost(), None, "a refusal is not a loss");
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn an_output_is_shown_by_its_ends_and_kept_where_that_is_asked() {
     assert_eq!((&*out.head, out.left_out, &*out.tail, out.total), ("11223", 8, "78899", 18));
     assert_eq!(rollout.blobs.get(out.whole.as_ref().unwrap()), b"112233445566778899");
     assert_eq!((&*err.head, err.left_out), ("\u{FFFD}", 0));
-    assert_eq!(rollout.blobs.get(err.whole.as_ref().unwrap()), [0xFF], "what is no text is kept as it is");
+    assert_eq!(rollout.blobs.get(err.whole.as_ref().unwrap()), [0xFF], "what is not text is kept as it is");
     let text = "head -c 30000000 /dev/zero | tr '\\0' x; printf end";
     let ran = sandbox.exec(Command { show, ..shell(text) }).await.unwrap();
     assert_eq!((&*ran.stdout.head, &*ran.stdout.tail, ran.stdout.total), ("xxxxx", "xxend", 30_000_003));

@@ -19,7 +19,7 @@ pub(super) struct Output {
 }
 
 enum Target {
-    /// Takes bytes as they come: standard output, or something at the path that is no regular file.
+    /// Takes bytes as they come: standard output, or something at the path that is not a regular file.
     Stream(BufWriter<Box<dyn Write + Send>>),
     // Fields drop in order: the file is closed before its name goes.
     File {

@@ -15,7 +15,7 @@ async fn run(store: &Store) -> RunWriter {
 fn refused(result: Result<(), StoreError>, expect: &str) {
     match result {
         Err(StoreError::Invalid(text)) => assert!(text.ends_with(expect), "{text}"),
-        other => panic!("{other:?} is no refusal ending in {expect:?}"),
+        other => panic!("{other:?} is not a refusal ending in {expect:?}"),
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn read(file: &Path) -> Result<(Tree, Option<String>), SdistError> {
             continue;
         }
         let name = inner(&path).map_err(|why| bad(&format!("{} {why}", path.display())))?;
-        // What lies beside the folder is no part of the release.
+        // What lies beside the folder is not part of the release.
         if name.is_empty() {
             continue;
         }

@@ -103,10 +103,10 @@ pub(super) fn root(tree: &Tree) -> String {
     ["src", "lib"].into_iter().find(|folder| modules(folder)).unwrap_or_default().to_owned()
 }
 
-/// Files beside a library that are no modules of it.
+/// Files beside a library that are not modules of it.
 const NO_MODULES: [&str; 7] =
     ["setup.py", "__init__.py", "__main__.py", "conftest.py", "tasks.py", "noxfile.py", "build.py"];
-/// Folders beside a library that are no packages of it, unless it is called so.
+/// Folders beside a library that are not packages of it, unless it is called so.
 const NO_PACKAGES: [&str; 6] = ["tools", "utils", "examples", "scripts", "docs", "benchmarks"];
 
 /// What is imported from there: packages by their topmost folder with an `__init__.py` (`google/auth`, where `google` has none), and

@@ -157,7 +157,7 @@ impl Place {
         Ok(Place { sandbox: sandboxes::open(&settings.sandbox)?, shell: None })
     }
 
-    /// What came of a command. What the sandbox refuses the model is told; what is no matter of the sandbox ends the rollout.
+    /// What came of a command. What the sandbox refuses the model is told; what does not depend on the sandbox ends the rollout.
     fn run(&mut self, settings: &Settings, command: String) -> Result<Screen, Failure> {
         let outcome = match settings.shell {
             true => self.in_shell(settings, &command),
@@ -257,7 +257,7 @@ fn message(role: Role, text: String) -> Message {
     Message { role, parts: vec![Part::Text(text)], extra: None }
 }
 
-/// The text of an answer; other parts are no text.
+/// The text of an answer; other parts are not text.
 fn text_of(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Text(text) => Some(text.as_str()),

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The plugin's settings. Texts may hold the placeholders named with them; any other brace stays as it is.
+/// The settings of the plugin. Texts may contain the listed placeholders; other braces stay as they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -13,77 +13,77 @@ pub struct Settings {
     pub model: String,
     /// Name of the sandbox of the task.
     pub sandbox: String,
-    /// How a command stands in an answer.
+    /// The form of a command in an answer.
     pub mode: Mode,
-    /// With `fenced`: the word behind the opening fence of the one block that is a command.
+    /// With `fenced`: the word after the opening fence of a command.
     pub fence: String,
-    /// System message, with `{fence}`; an empty one is left out. Left out: one for the mode.
+    /// System message, with `{fence}`; empty: none. Default: a message for the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// First message, with `{instruction}` (the task's) and `{fence}`.
+    /// First message, with `{instruction}` (of the task) and `{fence}`.
     pub opening: String,
     /// Message after a command, with `{returncode}` and `{output}`.
     pub reply: String,
-    /// What stands for `{output}` where it is long, with `{head}`, `{left_out}` (bytes between) and `{tail}`.
+    /// Replacement for a long `{output}`, with `{head}`, `{left_out}` (number of bytes between) and `{tail}`.
     pub long_output: String,
     /// Message after a command that was killed by its timeout, with `{timeout}` (seconds) and `{output}`.
     pub timeout_reply: String,
-    /// Message for an answer without a command, with `{problem}` and `{fence}`. Left out: one for the mode.
+    /// Message for an answer without a command, with `{problem}` and `{fence}`. Default: a message for the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format_error: Option<String>,
-    /// So many answers without a command in a row end the rollout as `limit-format`.
+    /// Number of consecutive answers without a command that end the rollout as `limit-format`.
     #[schemars(range(min = 1, max = 1000))]
     pub format_errors_max: u32,
-    /// So many answers end the rollout as `limit-turns`.
+    /// Number of answers that end the rollout as `limit-turns`.
     #[schemars(range(min = 1, max = 10000))]
     pub max_turns: u32,
-    /// So many sampled tokens end the rollout as `limit-tokens`; left out: no bound of its own.
+    /// Number of sampled tokens that end the rollout as `limit-tokens`; default: no limit of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_sampled_tokens: Option<u64>,
-    /// So many seconds end the rollout as `limit-wall`; left out: no bound of its own.
+    /// Number of seconds that end the rollout as `limit-wall`; default: no limit of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_seconds: Option<u64>,
-    /// Seconds after which a command is killed; what it printed is shown.
+    /// Seconds after which a command is killed; its output is shown.
     #[schemars(range(min = 1, max = 3600))]
     pub timeout_s: u32,
-    /// An output of so many characters or more is shown as its first and last half of them.
+    /// Maximum characters of an output that are shown; of a longer one, the first and the last half of them.
     #[schemars(range(min = 2, max = 200_000))]
     pub output_max: u32,
-    /// The first line of an output, with exit code 0, that ends the rollout; what follows it is the answer.
+    /// First line of an output with exit code 0 that ends the rollout; the rest of the output is the answer.
     #[schemars(length(min = 1))]
     pub marker: String,
-    /// Whether commands share one shell, with its folder and variables, instead of one each.
+    /// Whether commands share one shell with its folder and variables, instead of a new shell each.
     pub shell: bool,
-    /// Folder in which commands start; left out: the sandbox's.
+    /// Folder in which commands start; default: that of the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// Variables of commands, over the sandbox's.
+    /// Variables of commands, in addition to those of the sandbox.
     pub env: BTreeMap<String, String>,
-    /// Who runs commands; left out: the sandbox's user.
+    /// User that runs commands; default: the user of the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Texts that end an answer; empty: the experiment's.
+    /// Stop strings that end an answer; empty: those of the experiment.
     pub stop: Vec<String>,
-    /// Most tokens of one answer; left out: the experiment's.
+    /// Maximum tokens of one answer; default: that of the experiment.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_tokens: Option<u32>,
-    /// Temperature of the answers; left out: the experiment's.
+    /// Temperature of the answers; default: that of the experiment.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: Option<f64>,
 }
 
-/// How a command stands in an answer.
+/// The form of a command in an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// As a call of the tool `bash`; several calls are carried out in order.
+    /// A call of the tool `bash`; several calls are run in order.
     #[default]
     Tool,
-    /// As the one fenced block of its kind.
+    /// The only fenced block with the word `fence`.
     Fenced,
 }
 

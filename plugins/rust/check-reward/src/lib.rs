@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 #[cfg(target_arch = "wasm32")]
 mod guest;
 
-/// The plugin's settings.
+/// The settings of the plugin.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Name of the sandbox of the task.
     pub sandbox: String,
-    /// Where the tests run unless the task says so itself.
+    /// Where the tests run, unless the task sets it.
     #[serde(rename = "in")]
     pub place: Place,
-    /// Seconds after which tests have failed, unless the task says so itself.
+    /// Time limit of the tests in seconds, unless the task sets it.
     #[schemars(range(min = 1, max = 86_400))]
     pub timeout_s: u64,
-    /// Whether a line `points: 3/4`, the last one printed, scores its share instead of the exit code.
+    /// Whether the last printed line `points: 3/4` gives the score instead of the exit code.
     pub points: bool,
-    /// Who runs the tests; left out: the sandbox's user.
+    /// User that runs the tests; default: the user of the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 }
@@ -31,10 +31,10 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
-    /// In the sandbox as the harness left it: where its state is the point.
+    /// In the sandbox as the harness left it, for tasks about its state.
     #[default]
     Place,
-    /// In a new one, with the harness's changes: what it left behind cannot score.
+    /// In a new sandbox with the changes of the harness: nothing else it left behind has an effect.
     Fresh,
 }
 

@@ -9,21 +9,21 @@ use serde_json::Value;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// The agent says it is done.
+    /// The agent reports that it is done.
     Submitted,
-    /// It says that it cannot.
+    /// The agent gave up.
     GaveUp,
-    /// It met its bound on turns.
+    /// The agent reached its limit of turns.
     LimitTurns,
-    /// On tokens.
+    /// The agent reached its limit of tokens.
     LimitTokens,
-    /// On time.
+    /// The agent reached its time limit.
     LimitWall,
-    /// On answers that do not parse.
+    /// The agent reached its limit of answers that do not parse.
     LimitFormat,
-    /// On memory: its sandbox's.
+    /// The agent exceeded the memory of its sandbox.
     LimitMemory,
-    /// It broke by itself: nothing can be said of the policy.
+    /// The agent crashed, which says nothing about the policy.
     Failed,
 }
 

@@ -6,64 +6,64 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The plugin's settings. Placeholders of texts are named with them; any other brace stays as it is.
+/// The settings of the plugin. Texts may contain the listed placeholders; other braces stay as they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// The agent: a list of program and arguments, with `{prompt_file}`, `{task_id}` and `{instruction}` (the prompt's text), or
-    /// a shell text, with the first two alone.
+    /// The agent: a list of program and arguments, with `{prompt_file}`, `{task_id}` and `{instruction}` (the text of the
+    /// prompt), or shell text, with only the first two.
     pub command: Program,
     /// Name of the sandbox of the task.
     #[serde(default = "main")]
     pub sandbox: String,
-    /// Where the agent starts; left out: the sandbox's folder.
+    /// Folder in which the agent starts; default: that of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
-    /// Who runs it; left out: the sandbox's user.
+    /// User that runs the agent; default: the user of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Its variables, over the sandbox's, with `{prompt_file}`, `{task_id}` and `{instruction}`. It also gets
-    /// `ESPALIER_PROMPT_FILE` and `ESPALIER_TASK_ID`.
+    /// Variables of the agent, in addition to those of the sandbox, with `{prompt_file}`, `{task_id}` and `{instruction}`. It
+    /// also gets `ESPALIER_PROMPT_FILE` and `ESPALIER_TASK_ID`.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// What stands in the prompt file, with `{instruction}` (the task's) and `{task_id}`.
+    /// Content of the prompt file, with `{instruction}` (of the task) and `{task_id}`.
     #[serde(default = "instruction")]
     pub prompt: String,
-    /// The prompt file, by absolute path: outside of the working folder, it is no part of the agent's work.
+    /// Absolute path of the prompt file, outside of the working folder so that it is not part of the changes.
     #[serde(default = "prompt_file")]
     #[schemars(regex(pattern = "^/"))]
     pub prompt_file: String,
-    /// Whether the prompt is its standard input, too.
+    /// Whether the prompt is also the standard input of the agent.
     #[serde(default)]
     pub prompt_on_stdin: bool,
-    /// Seconds after which it is killed with all that it started, and the rollout ends as `limit-wall`.
+    /// Seconds after which the agent and everything it started is killed, and the rollout ends as `limit-wall`.
     #[serde(default = "half_an_hour")]
     #[schemars(range(min = 1, max = 604_800))]
     pub timeout_s: u64,
-    /// Where its answer lies, once it has ended.
+    /// Where the agent writes its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Place>,
-    /// Where it says how it ended; left out: its exit code says it.
+    /// Where the agent writes how it ended; default: its exit code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Place>,
-    /// What a word of `status`, or an exit code, means; over what is known: "0" and "Submitted" mean `submitted`,
-    /// "LimitsExceeded" `limit-turns`, "TimeExceeded" `limit-wall`, "RepeatedFormatError" `limit-format`. Any other means
-    /// `failed`: the rollout is not scored.
+    /// Meaning of words of `status` or exit codes, in addition to: "0" and "Submitted" are `submitted`, "LimitsExceeded"
+    /// `limit-turns`, "TimeExceeded" `limit-wall`, "RepeatedFormatError" `limit-format`. Any other is `failed`: the rollout is
+    /// not scored.
     #[serde(default)]
     pub outcomes: BTreeMap<String, End>,
-    /// What it means where the agent was ended by a signal (or its exit code tells of one: 129 to 192), or left no word where
-    /// `status` names its place. Its sandbox is the policy's, too, which could end it to have a rollout thrown away: `failed` is
-    /// for agents that the policy cannot reach.
+    /// Ending if the agent was killed by a signal (or its exit code is 129 to 192), or wrote no word where `status` points. The
+    /// policy shares the sandbox and could kill the agent to drop a rollout: use `failed` only for agents that the policy cannot
+    /// reach.
     #[serde(default = "gave_up")]
     pub killed: End,
-    /// A file that is kept with the rollout, such as the agent's own trajectory; 64 MiB at most.
+    /// A file to keep with the rollout, such as the trajectory of the agent; at most 64 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trajectory: Option<String>,
-    /// Bytes of its output that stand in the report, half from its start and half up to its end.
+    /// Bytes of output in the report, half from the start and half from the end.
     #[serde(default = "output_max")]
     #[schemars(range(max = 1_048_576))]
     pub output_max: u32,
-    /// Whether a longer output is kept as a whole, up to 8 MiB.
+    /// Whether to keep a longer output completely, up to 8 MiB.
     #[serde(default)]
     pub keep_output: bool,
 }
@@ -82,9 +82,9 @@ pub enum Program {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// Path from the agent's folder, or absolute.
+    /// Path of the file, absolute or relative to the folder of the agent.
     pub file: String,
-    /// Where in it, as a JSON pointer (`/info/exit_status`); left out: the file is the text.
+    /// JSON pointer into the file (`/info/exit_status`); default: the whole file is the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^/"))]
     pub pointer: Option<String>,

@@ -6,11 +6,11 @@ use serde::Deserialize;
 #[cfg(target_arch = "wasm32")]
 mod guest;
 
-/// The plugin's settings.
+/// The settings of the plugin.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Which of the steps' rewards make the score; steps without a reward are passed over.
+    /// How the rewards of steps make the score; steps without a reward are ignored.
     #[serde(default)]
     pub take: Take,
 }
@@ -19,12 +19,12 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Take {
-    /// Their sum.
+    /// The sum of the rewards.
     #[default]
     Sum,
-    /// The last one.
+    /// The last reward.
     Last,
-    /// The largest.
+    /// The largest reward.
     Max,
 }
 

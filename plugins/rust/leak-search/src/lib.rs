@@ -12,15 +12,15 @@ use std::collections::BTreeSet;
 /// How far below a line of a mark its next one may lie: marks leave empty lines out.
 const BETWEEN_MAX: usize = 3;
 
-/// The plugin's settings.
+/// The settings of the plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Name of the sandbox of the task.
     pub sandbox: String,
-    /// Folders to look through.
+    /// Folders to search.
     pub folders: Vec<String>,
-    /// Seconds for one look through them.
+    /// Time limit of one search in seconds.
     #[schemars(range(min = 1, max = 3600))]
     pub timeout_s: u32,
 }

@@ -69,7 +69,7 @@ fn message(role: Role, text: String) -> Message {
     Message { role, parts: vec![Part::Text(text)], extra: None }
 }
 
-/// The text of an answer; other parts are no text.
+/// The text of an answer; other parts are not text.
 fn text_of(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Text(text) => Some(text.as_str()),

@@ -3,57 +3,57 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The plugin's settings. Texts may hold the placeholders named with them; any other brace stays as it is.
+/// The settings of the plugin. Texts may contain the listed placeholders; other braces stay as they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Name of the model in the experiment.
     pub model: String,
-    /// System message; left out: none.
+    /// System message; default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// What the model is told first.
+    /// Text before the examples.
     pub prompt: String,
-    /// Worked examples, shown one after the other.
+    /// Worked examples, in order.
     pub examples: Vec<String>,
-    /// First message, with `{prompt}`, `{examples}`, `{instruction}` (the task's) and `{observation}` (the world's first).
-    /// An empty prompt or no examples leave no blank line behind.
+    /// First message, with `{prompt}`, `{examples}`, `{instruction}` (of the task) and `{observation}` (the first of the world).
+    /// An empty prompt or empty examples leave no blank line.
     pub opening: String,
     /// Message after an action, with `{observation}`.
     pub reply: String,
-    /// How an action stands in an answer.
+    /// The form of an action in an answer.
     pub form: Form,
     /// Observation for an answer without an action.
     pub format_error: String,
-    /// So many answers without an action in a row end the rollout as `limit-format`; at least 1.
+    /// Number of consecutive answers without an action that end the rollout as `limit-format`; at least 1.
     #[schemars(range(min = 1, max = 1000))]
     pub format_errors_max: u32,
-    /// So many answers end the rollout as `limit-turns`; at least 1.
+    /// Number of answers that end the rollout as `limit-turns`; at least 1.
     #[schemars(range(min = 1, max = 10000))]
     pub max_turns: u32,
-    /// An action with which the model gives up; left out: none.
+    /// Action with which the model gives up; default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub give_up: Option<String>,
-    /// Texts that end an answer; empty: the experiment's.
+    /// Stop strings that end an answer; empty: those of the experiment.
     pub stop: Vec<String>,
-    /// Most tokens of one answer; left out: the experiment's.
+    /// Maximum tokens of one answer; default: that of the experiment.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_tokens: Option<u32>,
-    /// Temperature of the answers; left out: the experiment's.
+    /// Temperature of the answers; default: that of the experiment.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: Option<f64>,
 }
 
-/// How an action stands in an answer.
+/// The form of an action in an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
-    /// Behind `Action:` at the start of a line; thoughts stand before it. The last one counts.
+    /// After `Action:` at the start of a line, with thoughts before it. The last one counts.
     #[default]
     Action,
-    /// Behind `>` at the start of a line; thoughts stand before it. The last one counts.
+    /// After `>` at the start of a line, with thoughts before it. The last one counts.
     Prompt,
     /// The first line that is not empty is the action.
     Line,

@@ -9,7 +9,7 @@ pub use {schemars, serde, serde_json, wit_bindgen};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// The settings of a plugin that has none: an empty object, any key refused.
+/// The settings of a plugin without settings: an empty object.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}

@@ -49,7 +49,7 @@ pub struct TestFolders {
 pub struct Known {
     /// Files that hold tests, by their names or by the task; without `conftest.py`.
     pub tests: BTreeSet<String>,
-    /// Paths that the reference touches and that are no tests.
+    /// Paths that the reference touches and that are not tests.
     pub named: BTreeSet<String>,
     /// Modules that the task names, with dots.
     pub modules: Vec<String>,
@@ -110,7 +110,7 @@ struct Graph<'a> {
     uses: BTreeMap<&'a str, BTreeSet<&'a str>>,
     /// Code that uses a module which the task names, whether it is there or not.
     users: BTreeSet<&'a str>,
-    /// Code that is no test nor lies in a folder with tests, and files that it uses.
+    /// Code that is not a test nor lies in a folder with tests, and files that it uses.
     used: Vec<(&'a str, BTreeSet<&'a str>)>,
 }
 

@@ -18,30 +18,30 @@ pub mod verdict;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The plugin's settings.
+/// The settings of the plugin.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Name of the sandbox of the task.
     pub sandbox: String,
-    /// Command that runs the tests, unless the task says so itself.
+    /// Command that runs the tests, unless the task sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// How its output is read, unless the task says so itself: `pytest`, `junit-xml`, `go-test` ...
+    /// Parser of the output, unless the task sets it: `pytest`, `junit-xml`, `go-test` ...
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parser: Option<String>,
-    /// Seconds after which tests have failed, unless the task says so itself. `limits.scoring_wall` has to be longer: what it
-    /// cuts has no score.
+    /// Time limit of the tests in seconds, unless the task sets it. `limits.scoring_wall` must be longer: beyond it there is no
+    /// score.
     #[schemars(range(min = 1, max = 86_400))]
     pub timeout_s: u64,
-    /// Whether a part of the tests scores its share, where nothing that passed before is broken. Else it is all or nothing.
+    /// Whether a part of the tests scores its share, if no test that passed before is broken; otherwise all or nothing.
     pub partial: bool,
-    /// Whether the score's `extra` names every test with its status, so that whoever makes tasks can see which ones to expect.
+    /// Whether `extra` of the score lists every test with its status, for authors of tasks.
     pub list: bool,
-    /// Most bytes of an agent's work; more scores 0.
+    /// Maximum size of the changes of the agent in bytes; more scores 0.
     #[schemars(range(min = 1, max = 62_914_560))]
     pub changes_bytes_max: u64,
-    /// Who runs the tests; left out: the sandbox's user.
+    /// User that runs the tests; default: the user of the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 }

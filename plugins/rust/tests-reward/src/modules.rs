@@ -166,7 +166,7 @@ impl Modules {
     }
 
     /// Whether importing it cannot take the place of what another name stands for: in every folder from which modules are
-    /// imported, the name was there before, or what is new is no module.
+    /// imported, the name was there before, or what is new is not a module.
     pub fn keeps_names(&self, path: &str) -> bool {
         let known = |folder: &str| {
             let Some(names) = self.roots.get(folder) else { return true };

@@ -131,7 +131,7 @@ impl Rules {
             let is_workdir = change.folder && self.workdir.strip_suffix(b"/") == Some(change.path);
             return if is_workdir { ChangeAction::Kept } else { ChangeAction::LeftOut };
         };
-        // Names that are no text are none that a rule knows.
+        // Names that are not text are none that a rule knows.
         let path = String::from_utf8_lossy(inner);
         let parts: Vec<&str> = path.split('/').collect();
         let name = *parts.last().unwrap_or(&"");

@@ -42,7 +42,7 @@ pub struct Step {
 }
 
 impl Game {
-    /// The first state of a task. Errors name the command that is no recipe, or the tag that clashes.
+    /// The first state of a task. Errors name the command that is not a recipe, or the tag that clashes.
     pub fn new(task: &TaskData) -> Result<Game, String> {
         let id = |name: &str| name.replace(' ', "_");
         let tags: BTreeSet<String> = task.tags.keys().map(|tag| id(tag)).collect();

@@ -78,7 +78,7 @@ fn what_cannot_be_read_is_named() {
             "diff --git a/i.png b/i.png\nindex 1..2 100644\nGIT binary patch\nliteral 3\nabc\n".to_owned(),
             "patch line 3: `a/i.png b/i.png` is binary: send it as a file",
         ),
-        ("diff --git a/x b/x\nold mode 9\n".to_owned(), "patch line 2: `9` is no mode"),
+        ("diff --git a/x b/x\nold mode 9\n".to_owned(), "patch line 2: `9` is not a mode"),
     ];
     for (patch, expect) in cases {
         assert_eq!(error(&patch), expect);

@@ -187,7 +187,7 @@ pub(super) fn chatml(messages: &Value) -> String {
     text
 }
 
-/// One entry of `/tokenize` with pieces: a string, or bytes where it is no UTF-8.
+/// One entry of `/tokenize` with pieces: a string, or bytes where it is not UTF-8.
 pub(super) fn piece(id: u32) -> Value {
     let own = bytes(id, true);
     match String::from_utf8(own) {

@@ -90,7 +90,7 @@ def _refuse_constant(word: str) -> Any:
 
 def _with_arrays(place: str, group: Any) -> Raw:
     if not isinstance(group, dict):
-        raise FormatError(place, f"is no map but {type(group).__name__}")
+        raise FormatError(place, f"is a {type(group).__name__}, expected a map")
     for key in ("trajectories", "replaced"):
         for index, trajectory in enumerate(_maps(place, group, key)):
             below = f"{place}, {key}[{index}]"
@@ -111,7 +111,7 @@ def _maps(place: str, holder: Raw, key: str) -> List[Raw]:
 def _array(place: str, value: Any, dtype: "np.dtype[Any]") -> "np.ndarray[Any, Any]":
     if isinstance(value, bytes):
         if len(value) % dtype.itemsize:
-            raise FormatError(place, f"{len(value)} bytes are no whole number of {dtype.itemsize}-byte elements")
+            raise FormatError(place, f"{len(value)} bytes are not a whole number of {dtype.itemsize}-byte elements")
         return np.frombuffer(value, dtype=dtype).astype(dtype.newbyteorder("="), copy=False)
     if not isinstance(value, list):
         raise FormatError(place, f"is neither bytes nor a list but {type(value).__name__}")

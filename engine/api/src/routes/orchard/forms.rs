@@ -19,7 +19,7 @@ const CPU: f64 = 4.0;
 const MEMORY: u64 = 16 << 30;
 /// Exit code of a command whose time was over.
 const TIMED_OUT: i32 = 124;
-/// Exit code of a command whose program is not there. One that did not start for another reason has none: that is no outcome.
+/// Exit code of a command whose program is not there. One that did not start for another reason has none: that is not an outcome.
 const NOT_FOUND: i32 = 127;
 /// The signal of a command that was killed for its memory.
 const KILLED: i32 = 9;

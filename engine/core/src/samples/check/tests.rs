@@ -153,7 +153,7 @@ fn each_invariant_is_missed_when_it_is_broken() {
         }),
         ("masked without a reason", Rule::Account, |g| g.trajectories[0].segments[0].mask[3] = 0),
         ("a reason without words", Rule::Reason, |g| g.trajectories[0].excluded[0].reason.clear()),
-        ("not trainable is no reason where it trains", Rule::Reason, |g| {
+        ("not trainable is not a reason where it trains", Rule::Reason, |g| {
             g.trajectories[0].excluded[0].reason = "not-trainable".into();
         }),
         ("a token that trains where none may", Rule::Reason, |g| g.replaced[0].segments[0].mask[3] = 1),

@@ -108,7 +108,7 @@ async fn play(seed: u64, setup: &Setup) -> Vec<usize> {
             _ => {
                 let index = rng.below(6);
                 let on = rng.below(2) == 0;
-                // Most indices are no answers; that is refused and changes nothing.
+                // Most indices are not answers; that is refused and changes nothing.
                 let _ = conversations[pick].set_trainable(index, on);
             }
         }

@@ -29,7 +29,7 @@ pub(super) struct Token {
     pub(super) own_bytes: Option<Vec<u8>>,
 }
 
-/// Aligns; `content` is the text as the server gives it. Errors: `Inconsistent` where entries are no subsequence of
+/// Aligns; `content` is the text as the server gives it. Errors: `Inconsistent` where entries are not a subsequence of
 /// the ids, or the bytes are another text.
 pub(super) fn align(ids: &[u32], entries: Vec<Entry>, content: &str) -> Result<Vec<Token>, Fault> {
     let mut tokens: Vec<Token> = ids.iter().map(|id| Token { id: *id, ..Token::default() }).collect();

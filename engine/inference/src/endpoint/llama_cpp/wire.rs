@@ -122,7 +122,7 @@ struct PieceToken<'a> {
     piece: Piece<'a>,
 }
 
-/// A piece is a string, or a list of bytes where it is no UTF-8.
+/// A piece is a string, or a list of bytes where it is not UTF-8.
 struct Piece<'a>(Cow<'a, [u8]>);
 
 impl<'de> Deserialize<'de> for Pieces {

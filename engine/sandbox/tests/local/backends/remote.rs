@@ -266,7 +266,7 @@ impl Backend for Remote {
         let mut state = self.0.state.lock().await;
         if let Some(node) = state.nodes.get(&order.id) {
             let is_same = (&node.order.spec, node.order.purpose.lease) == (&order.spec, order.purpose.lease);
-            let other = || rejected(format!("sandbox id {} is in use by another order", order.id));
+            let other = || rejected(format!("sandbox id {} is in use by another request", order.id));
             return is_same.then(|| node.placed.clone()).ok_or_else(other);
         }
         if state.gone.contains(&order.id) {

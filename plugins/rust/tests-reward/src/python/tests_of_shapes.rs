@@ -191,7 +191,7 @@ const SHAPES: [Shape; 10] = [
         left_out: &["tox.ini", "conftest.py", "tests/setup.cfg/x", "ipaddress.py"],
     },
     Shape {
-        name: "a reference that touches what is no module",
+        name: "a reference that touches what is not a module",
         files: &["calc/__init__.py", "calc/testing/api.py", "tests/test_calc.py"],
         roots: &[""],
         private: r#""reference":{"patch":"--- a/calc/testing/api.py\n+++ b/calc/testing/api.py\n--- /dev/null\n+++ b/extra/new.py\n--- a/tox.ini\n+++ b/tox.ini\n--- a/tests/test_calc.py\n+++ b/tests/test_calc.py\n"},"tests":{"files":{"tests/test_calc.py":""}}"#,
@@ -366,7 +366,7 @@ fn links_and_folders_in_the_place_of_files_are_told_apart() {
     let plug = of("tests in a package's folder that is not itself a package");
     assert_eq!(action(&plug, "calc/plug/bz2", link), ChangeAction::LeftOut);
     assert_eq!(action(&plug, "calc/bz2", link), ChangeAction::Kept);
-    let named = of("a reference that touches what is no module");
+    let named = of("a reference that touches what is not a module");
     assert_eq!(action(&named, "extra", folder), ChangeAction::Kept);
 }
 

@@ -220,7 +220,7 @@ mod tests {
             Target::folder(&to.join("folder"), 0o777).is_err(),
             "the target itself is a link of an earlier copy"
         );
-        // What is no link is written, and written again.
+        // What is not a link is written, and written again.
         for _ in 0..2 {
             target.make_folder(Path::new("a"), 0o750).unwrap();
             target.make_folder(Path::new("a/b"), 0o750).unwrap();
