@@ -142,7 +142,7 @@ async fn arguments_that_make_no_sense_are_told() {
     assert_eq!(run(&["--what"]), error("unknown argument --what (see --help)"));
     assert_eq!(run(&["--secret-fd"]), error("--secret-fd: a value is missing"));
     assert_eq!(run(&["--secret-fd", "77"]), error("--secret-fd 77: Bad file descriptor (os error 9)"));
-    assert_eq!(run(&["--lease-ms", "x"]), error("--lease-ms x: no number"));
+    assert_eq!(run(&["--lease-ms", "x"]), error("--lease-ms x: not a number"));
     assert_eq!(run(&["--lease-ms", "5"]), error("--lease-ms 5: from 1000 to 86400000"));
 }
 

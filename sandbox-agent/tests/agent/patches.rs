@@ -178,7 +178,7 @@ async fn what_does_not_apply_changes_nothing_and_names_the_hunk() {
     for (bad, message) in [
         (format!("{file}{gone}"), kept),
         (format!("{into}{file}{gone}"), kept),
-        (format!("{file}{file}"), "`folder`: exists already"),
+        (format!("{file}{file}"), "`folder`: already exists"),
         (format!("{file}{within}"), "`folder/new`: `folder` is a file after the patch"),
     ] {
         assert_eq!(patch(&sandbox, &root, &bad).await.unwrap_err(), message);

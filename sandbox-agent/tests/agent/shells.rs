@@ -221,7 +221,7 @@ async fn a_shell_of_another_user_and_what_is_refused() {
     assert_eq!(unstarted.message, "in a shell a command is a script");
     let request = OpenShellRequest { shell: "fish".into(), ..OpenShellRequest::default() };
     let refused = agent.open_shell(&agent.allot(), request).await.unwrap_err();
-    assert_eq!(refused.to_string(), "shell `fish`: there are `bash` and `sh`");
+    assert_eq!(refused.to_string(), "shell `fish`: expected `bash` or `sh`");
     let no_shell =
         agent.run(&agent.allot(), command::in_shell(&agent.allot(), "true"), Excerpts::default()).await;
     assert_eq!(no_shell.unwrap_err().reason(), Some(Reason::NotFound));
