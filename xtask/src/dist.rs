@@ -5,6 +5,7 @@
 //! lib/espalier/espalier-agent              the static binary inside sandboxes
 //! lib/espalier/plugins/*.wasm              the standard plugins: those in Rust, without the tests' own
 //! lib/espalier/tasks/*.jsonl               what `espalier init` copies
+//! lib/espalier/wit                         the interfaces of plugins, for those who write one
 //! ```
 
 mod elf;
@@ -21,6 +22,8 @@ use std::process::Command;
 
 /// The largest `espalier` that is given away, bytes.
 const PROGRAM_BYTES_MAX: u64 = 60_000_000;
+/// The cargo profile of what is given away.
+const PROFILE: &str = "dist";
 /// Programs of an installation.
 const PROGRAMS: [&str; 2] = ["espalier", "espalier-keeper"];
 
@@ -28,7 +31,7 @@ const PROGRAMS: [&str; 2] = ["espalier", "espalier-keeper"];
 #[derive(Args)]
 pub struct Dist {
     /// The cargo profile of the programs.
-    #[arg(long, default_value = "release")]
+    #[arg(long, default_value = PROFILE)]
     profile: String,
     /// Only these.
     #[arg(long, value_enum)]
@@ -104,7 +107,7 @@ pub fn make(asked: &Dist) -> Result<(), String> {
     let programs = asked.programs.clone().unwrap_or_else(|| place::target().join(folder));
     let release = lay_out(&programs, out, scratch)?;
     let bytes = size(&release.tree.join("bin/espalier"))?;
-    if asked.profile == "release" && bytes > PROGRAM_BYTES_MAX {
+    if asked.profile == PROFILE && bytes > PROGRAM_BYTES_MAX {
         return Err(format!("espalier has {bytes} bytes, at most {PROGRAM_BYTES_MAX}"));
     }
     let wanted = |form: Form| asked.only.is_empty() || asked.only.contains(&form);
@@ -160,19 +163,23 @@ fn lay_out(programs: &Path, out: PathBuf, scratch: PathBuf) -> Result<Release, S
     for file in ["textcraft.jsonl", "shell.jsonl"] {
         tree::copy(&place::root().join("tasks").join(file), &tree.join("lib/espalier/tasks").join(file))?;
     }
+    let (wit, interfaces) = (place::root().join("wit"), tree.join("lib/espalier/wit"));
+    tree::copy(&wit.join("plugin.wit"), &interfaces.join("plugin.wit"))?;
+    tree::copy_all(&wit.join("deps"), &interfaces.join("deps"))?;
     let notices = scratch.join("THIRD-PARTY.txt");
     notices::write_notices(&notices)?;
     Ok(Release { version, tree, glibc, notices, scratch, out })
 }
 
-/// The tree below a folder of its name, with the Python package beside it.
+/// The tree below a folder of its name, with the Python package and the documentation beside it.
 fn tarball(release: &Release) -> Result<PathBuf, String> {
     let name = release.name();
     let folder = release.scratch.join("tarball").join(&name);
     tree::copy_all(&release.tree, &folder)?;
     tree::copy_all(&place::root().join("clients/python/src"), &folder.join("python"))?;
-    for file in ["LICENSE", "README.md", "docs/install.md"] {
-        tree::copy(&place::root().join(file), &folder.join(Path::new(file).file_name().unwrap_or_default()))?;
+    tree::copy_all(&place::root().join("docs"), &folder.join("docs"))?;
+    for file in ["LICENSE", "README.md"] {
+        tree::copy(&place::root().join(file), &folder.join(file))?;
     }
     tree::copy(&release.notices, &folder.join("THIRD-PARTY.txt"))?;
     let file = release.out.join(format!("{name}.tar.gz"));

@@ -5,6 +5,7 @@
 //! lib/espalier/espalier-agent              runs inside sandboxes
 //! lib/espalier/plugins/*.wasm              the standard plugins
 //! lib/espalier/tasks/*.jsonl               task files that `espalier init` copies
+//! lib/espalier/wit                         the interfaces of plugins, for those who write one
 //! ```
 //!
 //! One folder for all of it, with a file of its own: so pip leaves none behind, not even an empty one.
@@ -24,7 +25,9 @@ pub(crate) fn task_file(name: &str) -> Option<PathBuf> {
 }
 
 fn library(folder: &str) -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
+    // Where /proc is not mounted: the file that it was called by.
+    let called = || std::fs::canonicalize(std::env::args_os().next()?).ok();
+    let program = std::env::current_exe().ok().or_else(called)?;
     Some(library_of(&program)?.join(folder))
 }
 
