@@ -59,7 +59,7 @@ pub trait Conversation: Send {
     async fn rewrite(&mut self, messages: Vec<Message>) -> Result<(), Failure>;
     /// Replaces all but the last `keep` images by a fixed placeholder; returns how many were replaced.
     async fn elide_images(&mut self, keep: u32) -> Result<u32, Failure>;
-    /// Says whether the answer with this index in the conversation may train. Errors: `Invalid` where it is no answer.
+    /// Says whether the answer with this index in the conversation may train. Errors: `Invalid` if it is not an answer.
     fn set_trainable(&mut self, message: u32, trainable: bool) -> Result<(), Failure>;
     /// Counters as they stand.
     fn usage(&self) -> Usage;

@@ -64,7 +64,7 @@ impl FileContent {
             FileContent::Full { mode, .. } => u32::from_str_radix(mode, 8)
                 .ok()
                 .filter(|mode| *mode <= 0o7777)
-                .ok_or_else(|| SpecError::new("files.mode", mode, "an octal text from \"0\" to \"7777\"")),
+                .ok_or_else(|| SpecError::new("files.mode", mode, "octal digits from \"0\" to \"7777\"")),
         }
     }
 }
@@ -142,7 +142,7 @@ impl Default for SandboxSpec {
 
 /// A value that no sandbox can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("sandbox.{key} is {value:?}, wanted is {wanted}")]
+#[error("invalid sandbox.{key} {value:?}: expected {wanted}")]
 pub struct SpecError {
     /// Which key.
     pub key: &'static str,
@@ -322,62 +322,62 @@ mod tests {
             let error = SandboxSpec::resolve(&file(text), &SandboxFile::default()).unwrap_err();
             assert_eq!(error.to_string(), expect, "{text}");
         };
-        check(r#"{"cpu":0}"#, r#"sandbox.cpu is "0", wanted is 0.01 to 1024 cores"#);
-        check(r#"{"memory":"1MiB"}"#, r#"sandbox.memory is "1MiB", wanted is 16MiB to 16384GiB"#);
+        check(r#"{"cpu":0}"#, r#"invalid sandbox.cpu "0": expected 0.01 to 1024 cores"#);
+        check(r#"{"memory":"1MiB"}"#, r#"invalid sandbox.memory "1MiB": expected 16MiB to 16384GiB"#);
         let most = "18446744073709551615";
         check(
             &format!(r#"{{"memory":{most}}}"#),
-            &format!(r#"sandbox.memory is "{most}", wanted is 16MiB to 16384GiB"#),
+            &format!(r#"invalid sandbox.memory "{most}": expected 16MiB to 16384GiB"#),
         );
         check(
             &format!(r#"{{"disk":{most}}}"#),
-            &format!(r#"sandbox.disk is "{most}", wanted is 1MiB to 1048576GiB"#),
+            &format!(r#"invalid sandbox.disk "{most}": expected 1MiB to 1048576GiB"#),
         );
         check(
             &format!(r#"{{"files_max":{most}}}"#),
-            &format!(r#"sandbox.files_max is "{most}", wanted is 64 to 4294967296"#),
+            &format!(r#"invalid sandbox.files_max "{most}": expected 64 to 4294967296"#),
         );
         check(
             r#"{"cpu":1e308}"#,
-            &format!(r#"sandbox.cpu is "1{}...", wanted is 0.01 to 1024 cores"#, "0".repeat(199)),
+            &format!(r#"invalid sandbox.cpu "1{}...": expected 0.01 to 1024 cores"#, "0".repeat(199)),
         );
         // What is too long is not repeated whole.
         let long = "x".repeat(5_000);
         let shown = "x".repeat(200);
         check(
             &format!(r#"{{"image":"{long}"}}"#),
-            &format!(r#"sandbox.image is "{shown}...", wanted is at most 4096 bytes"#),
+            &format!(r#"invalid sandbox.image "{shown}...": expected at most 4096 bytes"#),
         );
         check(
             &format!(r#"{{"user":"{long}"}}"#),
-            &format!(r#"sandbox.user is "{shown}...", wanted is a name or a number, at most 256 bytes"#),
+            &format!(r#"invalid sandbox.user "{shown}...": expected a name or a number, at most 256 bytes"#),
         );
         for (key, text) in [
             ("workdir", format!(r#"{{"workdir":"/{long}"}}"#)),
             ("files", format!(r#"{{"files":{{"/{long}":""}}}}"#)),
         ] {
             let shown = &shown[1..];
-            check(&text, &format!(r#"sandbox.{key} is "/{shown}...", wanted is at most 4096 bytes"#));
+            check(&text, &format!(r#"invalid sandbox.{key} "/{shown}...": expected at most 4096 bytes"#));
         }
-        check(r#"{"workdir":"src"}"#, r#"sandbox.workdir is "src", wanted is an absolute path"#);
-        check(r#"{"env":{"a=b":""}}"#, r#"sandbox.env is "a=b", wanted is a name without `=`"#);
-        let long = "wanted is a variable without a NUL byte, of less than 128KiB with its name";
-        check(r#"{"env":{"A":"\u0000"}}"#, &format!(r#"sandbox.env is "A", {long}"#));
+        check(r#"{"workdir":"src"}"#, r#"invalid sandbox.workdir "src": expected an absolute path"#);
+        check(r#"{"env":{"a=b":""}}"#, r#"invalid sandbox.env "a=b": expected a name without `=`"#);
+        let long = "expected a variable without a NUL byte, of less than 128KiB with its name";
+        check(r#"{"env":{"A":"\u0000"}}"#, &format!(r#"invalid sandbox.env "A": {long}"#));
         check(
             &format!(r#"{{"env":{{"A":"{}"}}}}"#, "x".repeat(128 << 10)),
-            &format!(r#"sandbox.env is "A", {long}"#),
+            &format!(r#"invalid sandbox.env "A": {long}"#),
         );
         check(
             r#"{"files":{"/a/../b":""}}"#,
-            r#"sandbox.files is "/a/../b", wanted is an absolute path without `..`"#,
+            r#"invalid sandbox.files "/a/../b": expected an absolute path without `..`"#,
         );
         check(
             r#"{"files":{"/a":{"text":"","mode":"9"}}}"#,
-            r#"sandbox.files.mode is "9", wanted is an octal text from "0" to "7777""#,
+            r#"invalid sandbox.files.mode "9": expected octal digits from "0" to "7777""#,
         );
         for rule in ["a.org", "a.org:0", "a..org:80", "10.0.0.0/33:80", "a.org/8:80", "http://a.org:80"] {
             let expect = format!(
-                "sandbox.network.allow is {rule:?}, wanted is HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT"
+                "invalid sandbox.network.allow {rule:?}: expected HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT"
             );
             check(&format!(r#"{{"network":{{"allow":[{rule:?}]}}}}"#), &expect);
         }
@@ -387,7 +387,7 @@ mod tests {
     fn a_lease_has_bounds() {
         let said = |ms| check_lease(Duration::from_millis(ms)).map_err(|error| error.to_string());
         assert_eq!((said(1_000), said(86_400_000)), (Ok(()), Ok(())));
-        assert_eq!(said(0).unwrap_err(), r#"sandbox.lease is "0ms", wanted is 1s to 24h"#);
+        assert_eq!(said(0).unwrap_err(), r#"invalid sandbox.lease "0ms": expected 1s to 24h"#);
         assert!(said(999).is_err() && said(86_400_001).is_err());
     }
 

@@ -380,11 +380,11 @@ mod tests {
         );
         check(
             r#"{"id":"a","instruction":"x","sandbox":{"cpu":-1}}"#,
-            r#"sandbox.cpu is "-1", wanted is 0.01 to 1024 cores"#,
+            r#"invalid sandbox.cpu "-1": expected 0.01 to 1024 cores"#,
         );
         check(
             r#"{"id":"a","instruction":"x","sandboxes":{"b":{"workdir":"src"}}}"#,
-            r#"sandboxes.b: sandbox.workdir is "src", wanted is an absolute path"#,
+            r#"sandboxes.b: invalid sandbox.workdir "src": expected an absolute path"#,
         );
         check(
             r#"{"id":"a","instruction":"x","sandboxes":{"B":{}}}"#,

@@ -267,7 +267,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
         quiet && (self.phase.stops() || self.nothing_left())
     }
 
-    /// Whether every group that is wanted is closed.
+    /// Whether all requested groups are closed.
     fn nothing_left(&self) -> bool {
         self.groups.is_empty()
             && self.reopen.is_empty()

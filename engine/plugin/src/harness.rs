@@ -164,11 +164,11 @@ fn checked(report: Report) -> wasmtime::Result<Report> {
     Ok(report)
 }
 
-/// Errors: what is no JSON text stops the guest that returned it as `invalid data`.
+/// Errors: text that is not JSON stops the guest that returned it as `invalid data`.
 pub(crate) fn check_json(what: &str, json: &str) -> Result<(), Stop> {
     serde_json::from_str::<serde::de::IgnoredAny>(json).map(drop).map_err(|error| {
         let start: String = json.chars().take(60).collect();
-        Stop::InvalidData(format!("{what} is no JSON: {error} in {start:?}"))
+        Stop::InvalidData(format!("{what} is not valid JSON: {error} in {start:?}"))
     })
 }
 

@@ -36,7 +36,7 @@ async fn traps_name_their_class_and_place() {
         ("panic", "guest trap (panic): ", "faults.rs:"),
         ("index", "guest trap (panic): ", "index out of bounds: the len is 0 but the index is 7"),
         ("recurse", "guest trap (stack): call stack in linear memory exhausted", "faults.rs"),
-        ("invalid-json", "guest trap (invalid data): report.data is no JSON: ", "{\\\"cut"),
+        ("invalid-json", "guest trap (invalid data): report.data is not valid JSON: ", "{\\\"cut"),
     ] {
         let outcome = Case::fault(fault).run(&host(), &plugin).await;
         let text = trapped(&outcome.end);

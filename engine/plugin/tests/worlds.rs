@@ -102,7 +102,7 @@ async fn each_fault_of_an_environment_is_evidence() {
             "guest trap (budget-ignored): continued for 16 host calls or 5 s after `budget used up: host-calls`",
         ),
         ("nan", "step", "guest trap (invalid data): the step's reward is NaN; a reward is finite"),
-        ("invalid-json", "step", "guest trap (invalid data): the step's info is no JSON"),
+        ("invalid-json", "step", "guest trap (invalid data): the step's info is not valid JSON"),
         ("failure", "step", "environment world failed in step: invalid: a failure of my own"),
         ("failure", "reset", "environment world failed in reset: invalid: a failure of my own"),
     ] {

@@ -8,7 +8,7 @@ use espalier_core::sandbox::SpecError;
 pub enum SandboxError {
     /// What was asked for is invalid: an unknown name, an image that is not there, a value that no sandbox can have. Asking
     /// again changes nothing; the task or the experiment has to be changed.
-    #[error("{what} is {value:?}, wanted is {wanted}")]
+    #[error("invalid {what} {value:?}: expected {wanted}")]
     Invalid {
         /// Which key or argument.
         what: String,

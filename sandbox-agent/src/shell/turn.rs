@@ -74,10 +74,10 @@ async fn run(agent: &Arc<Agent>, job: &Arc<Job>, shell: &Arc<Shell>, turn: &Turn
     let length = line.len() as u64;
     let started = progress.written;
     let mut back = {
-        let talk = talk(shell, &mut progress, &line, &token);
+        let exchange = exchange(shell, &mut progress, &line, &token);
         match turn.times.timeout {
-            None => Some(talk.await),
-            Some(timeout) => agent.clock.timeout(timeout, talk).await,
+            None => Some(exchange.await),
+            Some(timeout) => agent.clock.timeout(timeout, exchange).await,
         }
     };
     let timed_out = back.is_none();
@@ -118,7 +118,7 @@ async fn run(agent: &Arc<Agent>, job: &Arc<Job>, shell: &Arc<Shell>, turn: &Turn
 }
 
 /// Says the line and hears the answer, unless the shell ends.
-async fn talk(shell: &Shell, progress: &mut Progress, line: &[u8], token: &str) -> ShellReturn {
+async fn exchange(shell: &Shell, progress: &mut Progress, line: &[u8], token: &str) -> ShellReturn {
     let mut said = 0;
     let exchange = async {
         // Bytes that were written stay counted when this is given up on.

@@ -290,5 +290,9 @@ async fn an_experiment_asks_for_a_lease_that_can_be() {
     std::fs::write(&experiment, said).unwrap();
     let refused = run(store.path(), &["run", &experiment.display().to_string()]).await;
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
-    assert!(text(&refused).contains("sandbox.lease is \"0ms\", wanted is 1s to 24h"), "{}", text(&refused));
+    assert!(
+        text(&refused).contains("invalid sandbox.lease \"0ms\": expected 1s to 24h"),
+        "{}",
+        text(&refused)
+    );
 }

@@ -202,7 +202,7 @@ async fn every_import_of_a_sandbox_comes_back_as_its_wit_says() {
         "unsupported",
         "port true",
         "invalid: port 0",
-        r#"invalid: sandbox nowhere: sandbox is "nowhere", wanted is main"#,
+        r#"invalid: sandbox nowhere: invalid sandbox "nowhere": expected main"#,
     ];
     for (line, expect) in told.iter().zip(expect) {
         assert_eq!(line, expect, "{told:#?}");

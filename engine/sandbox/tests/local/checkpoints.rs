@@ -97,7 +97,10 @@ async fn what_was_changed_on_one_machine_goes_over_the_programs_of_another() {
     let expect = "made\n33\nls: cannot access '/usr/bin/yes': No such file or directory\nnew\n/srv/a\n0\n/usr/bin/env\n";
     assert_eq!(text, expect);
     let error = ours.export("nothing", &archive, &Stop::default()).await.unwrap_err().to_string();
-    assert_eq!(error, "checkpoint is \"nothing\", wanted is one of `espalier sandbox list --checkpoints`");
+    assert_eq!(
+        error,
+        "invalid checkpoint \"nothing\": expected one of `espalier sandbox list --checkpoints`"
+    );
     ours.delete(&origin.placed.id).await.unwrap();
     ours.delete_checkpoint(&kept.id).await.unwrap();
     theirs.delete(&fork.placed.id).await.unwrap();

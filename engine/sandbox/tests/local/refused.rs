@@ -36,15 +36,14 @@ async fn what_no_sandbox_can_have_is_bad_input() {
     let service = place.service(None);
     let small = SandboxSpec { memory: 64 << 20, ..SandboxSpec::default() };
     let long = "x".repeat(300_000);
-    let variable =
-        "sandbox.env is \"A\", wanted is a variable without a NUL byte, of less than 128KiB with its name";
+    let variable = "invalid sandbox.env \"A\": expected a variable without a NUL byte, of less than 128KiB with its name";
     let of = |image: String| SandboxSpec { image, ..small.clone() };
     let device = |folder: &Path| std::os::unix::fs::symlink("/tmp", folder.join("dev")).unwrap();
     let process = |folder: &Path| std::fs::write(folder.join("proc"), "x").unwrap();
     let minute = Duration::from_secs(60);
     for (spec, lease, expect) in [
-        (small.clone(), Duration::ZERO, "sandbox.lease is \"0ms\", wanted is 1s to 24h"),
-        (small.clone(), Duration::from_secs(1000 * 3600), "wanted is 1s to 24h"),
+        (small.clone(), Duration::ZERO, "invalid sandbox.lease \"0ms\": expected 1s to 24h"),
+        (small.clone(), Duration::from_secs(1000 * 3600), "expected 1s to 24h"),
         (of(image(&place, "nul", &[("A", "x\0y")], |_| ())), minute, variable),
         (of(image(&place, "long", &[("A", &long)], |_| ())), minute, variable),
         (of(image(&place, "dev", &[], device)), minute, "its /dev is not a directory"),
@@ -57,7 +56,7 @@ async fn what_no_sandbox_can_have_is_bad_input() {
         (
             SandboxSpec { workdir: Some("/etc/passwd".to_owned()), ..small.clone() },
             minute,
-            "sandbox.workdir is \"/etc/passwd\", wanted is a folder",
+            "invalid sandbox.workdir \"/etc/passwd\": expected a folder",
         ),
         (
             SandboxSpec { user: Some("stranger".to_owned()), ..small.clone() },

@@ -139,7 +139,7 @@ async fn each_name_is_one_machine_and_a_fresh_one_is_another() {
     let failure = rollout.sandboxes.open("nowhere").await.err().unwrap();
     assert_eq!(
         failure.to_string(),
-        r#"invalid: sandbox nowhere: sandbox is "nowhere", wanted is main or other"#
+        r#"invalid: sandbox nowhere: invalid sandbox "nowhere": expected main or other"#
     );
     assert_eq!(code(&main.checkpoint().await.unwrap_err()), "unsupported");
     assert_eq!(code(&fresh.checkpoint().await.unwrap_err()), "unsupported");

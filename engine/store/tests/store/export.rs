@@ -174,7 +174,7 @@ on_both! {
         run.open_group(opened(0)).await.unwrap();
         run.attempt_started(started(0, 0, 0)).await.unwrap();
         let mut branched = record(run.run_id(), 0, 0, 0, Some(1.0));
-        let talk = &mut branched.transcript;
+        let transcript = &mut branched.transcript;
         // Forked behind the first answer's result; the parent goes on, and is rewritten; one fork is dropped.
         let log = |inherited, opening: &[(Role, &str)], discarded| ConversationLog {
             model: "policy".into(),
@@ -184,14 +184,14 @@ on_both! {
             inherited,
             discarded,
         };
-        talk.conversations.push(log(4, &[(Role::User, "think")], false));
-        talk.conversations.push(log(0, &[(Role::User, "in short"), (Role::Assistant, "an example")], false));
-        talk.conversations.push(log(4, &[], true));
+        transcript.conversations.push(log(4, &[(Role::User, "think")], false));
+        transcript.conversations.push(log(0, &[(Role::User, "in short"), (Role::Assistant, "an example")], false));
+        transcript.conversations.push(log(4, &[], true));
         for (conversation, text) in [(0, "more"), (1, "branch"), (2, "afresh"), (3, "dropped")] {
             let message = Message::text(Role::Assistant, text);
             let call_id = format!("else.{conversation}");
-            let turn = Turn { conversation, message, call_id, results: Vec::new(), ..talk.turns[0].clone() };
-            talk.turns.push(turn);
+            let turn = Turn { conversation, message, call_id, results: Vec::new(), ..transcript.turns[0].clone() };
+            transcript.turns.push(turn);
         }
         run.attempt_ended(ended(branched, Finality::Final)).await.unwrap();
         run.close_group(closed(0, GroupStatus::Short, 1, &[])).await.unwrap();

@@ -48,7 +48,7 @@ impl Entry {
     }
 }
 
-/// Appends what became of a path, from the folder of the diff; nothing where nothing did. Errors: what is no text.
+/// Appends what became of a path, from the folder of the diff; nothing where nothing did. Errors: content that is not text.
 pub(super) fn section(
     path: &[u8],
     before: &Entry,
