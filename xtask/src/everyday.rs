@@ -89,14 +89,15 @@ fn build_with(plugins: &[String]) -> Result<(), String> {
         || {
             say("building the engine");
             let programs = ["--bin", "espalier", "--bin", "espalier-keeper"];
-            openly(cargo().args(["build", "--workspace"]).args(programs))?;
-            agent()
+            openly(cargo().args(["build", "--workspace"]).args(programs))
         },
         || {
-            setup::run(&[Part::Data, Part::Model, Part::Sandboxes])?;
-            plugins::build(plugins)?;
-            tasks()?;
-            link_installed()
+            beside(agent, || {
+                setup::run(&[Part::Data, Part::Model, Part::Sandboxes])?;
+                plugins::build(plugins)?;
+                tasks()?;
+                link_installed()
+            })
         },
     )?;
     say(&format!("built {}", place::binary().display()));
@@ -128,7 +129,7 @@ fn link_installed() -> Result<(), String> {
     Ok(())
 }
 
-/// The agent inside sandboxes: one static binary, in a profile of its own.
+/// The agent inside sandboxes: one static binary, in a profile of its own, whose folder another build of cargo does not wait for.
 pub fn agent() -> Result<(), String> {
     say("building the sandbox agent");
     let mut command = cargo();
@@ -165,7 +166,6 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
     let mut programs = Vec::new();
     beside(
         || {
-            agent()?;
             programs = test_programs(&["--workspace"], &root())?;
             if arguments.is_empty() {
                 programs.extend(test_programs(
@@ -176,10 +176,12 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
             Ok(())
         },
         || {
-            setup::run(&setup::ALL)?;
-            client_python()?;
-            plugins::build(&[])?;
-            tasks()
+            beside(agent, || {
+                setup::run(&setup::ALL)?;
+                client_python()?;
+                plugins::build(&[])?;
+                tasks()
+            })
         },
     )?;
     let python = client_python()?;
