@@ -4,9 +4,10 @@
 //! A sandbox has one group of version 2 with `agent` and `box` in it: limits are on `box` alone, so that what runs in the sandbox
 //! cannot take memory or processes from its agent. Controllers of version 1 have a group each, which commands enter.
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, Uid, flock, fstat};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Length of the period that shares of processor time are counted in.
@@ -32,13 +33,18 @@ pub(super) struct Hierarchies {
     unified_controls: Vec<&'static str>,
     /// Version 1: controller and folder.
     split: Vec<(&'static str, PathBuf)>,
+    /// This store's own folders, open and locked: a keeper is at work in them.
+    _claims: Vec<OwnedFd>,
 }
 
+/// What the name of a store's folder begins with, before 16 hexadecimal digits.
+pub(super) const STORE_PREFIX: &str = "espalier-";
 /// The controllers that limits need.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 
 impl Hierarchies {
-    /// Looks at the machine and makes this store's own folders, named `name`.
+    /// Looks at the machine and makes this store's own folders, named `name`. Those that keepers of other stores left when they were
+    /// killed are removed where they are empty.
     pub(super) fn find(name: &str) -> Hierarchies {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -58,8 +64,13 @@ impl Hierarchies {
                 for controller in CONTROLLERS.iter().filter(has) {
                     let parent = at.join(own_path(&own, Some(controller)));
                     let folder = parent.join(name);
-                    if found.split.iter().all(|(known, _)| known != controller) && make(&folder).is_ok() {
+                    if found.split.iter().any(|(known, _)| known == controller) {
+                        continue;
+                    }
+                    if let Ok(claim) = claim(&folder) {
+                        remove_abandoned(&parent);
                         found.split.push((controller, folder));
+                        found._claims.push(claim);
                     }
                 }
             }
@@ -74,9 +85,9 @@ impl Hierarchies {
             [own.parent().filter(|parent| parent.starts_with(at)).map(Path::to_owned), Some(at.to_owned())];
         for parent in candidates.into_iter().flatten() {
             let folder = parent.join(name);
-            if make(&folder).is_err() {
-                continue;
-            }
+            let Ok(claim) = claim(&folder) else { continue };
+            remove_abandoned(&parent);
+            self._claims.push(claim);
             self.unified_controls =
                 CONTROLLERS.into_iter().filter(|control| hand_on(&parent, &folder, control)).collect();
             self.unified = Some(folder);
@@ -157,6 +168,38 @@ fn make(folder: &Path) -> io::Result<()> {
     match std::fs::create_dir(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
+    }
+}
+
+/// Makes a folder that no other keeper removes while what is returned is open.
+fn claim(folder: &Path) -> io::Result<OwnedFd> {
+    loop {
+        make(folder)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(CWD, folder, flags, Mode::empty())?;
+        flock(&opened, FlockOperation::LockShared)?;
+        // Another keeper may have removed it between.
+        if std::fs::metadata(folder)
+            .is_ok_and(|there| Some(there.ino()) == fstat(&opened).ok().map(|own| own.st_ino))
+        {
+            return Ok(opened);
+        }
+    }
+}
+
+/// Removes the folders of other stores whose keepers are gone; the kernel keeps those that still hold a sandbox.
+fn remove_abandoned(parent: &Path) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name().into_string().unwrap_or_default();
+        let hash = name.strip_prefix(STORE_PREFIX).unwrap_or_default();
+        if hash.len() != 16 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            continue;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(opened) = rustix::fs::openat(CWD, entry.path(), flags, Mode::empty()) else { continue };
+        if flock(&opened, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = std::fs::remove_dir(entry.path());
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Sandboxes come and go, and leave nothing.
 
-use crate::support::{Leftovers, Place, Sandbox, found_by_the_next, keeper_pid, kill, order, wait_until};
+use crate::support::{
+    Leftovers, Place, Sandbox, found_by_the_next, keeper_pid, keepers, kill, order, wait_until,
+};
 use espalier_agent_client::Agent;
 
 use std::time::Duration;
@@ -139,6 +141,22 @@ async fn sandboxes_outlive_their_keeper_and_the_next_one_finds_them() {
         place.local.delete(id).await.unwrap();
     }
     wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+}
+
+#[tokio::test]
+async fn control_groups_of_a_killed_keeper_are_removed_by_another_and_those_of_a_live_one_stay() {
+    let (gone, idle, next) = (Place::new(), Place::new(), Place::new());
+    for place in [&gone, &idle] {
+        place.host("first").await;
+        place.local.delete("first").await.unwrap();
+    }
+    kill(keeper_pid(&gone));
+    wait_until("its keeper is gone", || keepers(&gone.folder).is_empty()).await;
+    let kept = idle.store_groups();
+    assert!(!kept.is_empty(), "it keeps none");
+    next.host("first").await;
+    assert_eq!((gone.store_groups(), idle.store_groups()), (Vec::new(), kept));
+    idle.host("second").await;
 }
 
 #[tokio::test]

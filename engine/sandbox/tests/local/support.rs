@@ -207,6 +207,14 @@ fn collect_groups(folder: &Path, depth: u32, found: &mut Vec<PathBuf>) {
 }
 
 impl Place {
+    /// Folders of control groups that are its keeper's own.
+    pub(crate) fn store_groups(&self) -> Vec<PathBuf> {
+        let (mut groups, name) = (Vec::new(), self.group_name());
+        collect_groups(Path::new("/sys/fs/cgroup"), 3, &mut groups);
+        groups.retain(|path| path.ends_with(&*name));
+        groups
+    }
+
     /// The keeper's own way to name groups.
     fn group_name(&self) -> String {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;

@@ -1,5 +1,6 @@
 //! What a keeper asks of the machine around its sandboxes: locks, ends of processes, mounts, names.
 
+use crate::keeper::cgroups::STORE_PREFIX;
 use crate::keeper::home::Home;
 use crate::keeper::kernel;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
@@ -86,5 +87,5 @@ pub(super) fn group_name(home: &Home) -> String {
     for byte in home.folder.as_os_str().as_encoded_bytes() {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     }
-    format!("espalier-{hash:016x}")
+    format!("{STORE_PREFIX}{hash:016x}")
 }
