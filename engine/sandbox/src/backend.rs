@@ -77,7 +77,7 @@ pub struct Placed {
 /// Where an agent is.
 #[derive(Clone, Debug)]
 pub struct Address {
-    /// A socket of this machine, or an address of the network.
+    /// A socket of this machine, or an address of the network, plain or behind TLS.
     pub endpoint: Endpoint,
     /// The sandbox's secret.
     pub secret: Secret,

@@ -85,7 +85,7 @@ impl Drop for Shared {
 impl Agent {
     /// Connects, says Hello, begins the heartbeat. An agent that is still starting is waited for, `reconnect_within` at most.
     pub async fn connect(config: Config) -> Result<Agent, AgentError> {
-        let connection = Connection::new(config.endpoint, &config.secret, config.reconnect_within);
+        let connection = Connection::new(config.endpoint, &config.secret, config.reconnect_within)?;
         let connection = Arc::new(connection);
         let hello = connection.open().await?;
         let heartbeat = (!config.heartbeat_every.is_zero()).then(|| {
@@ -306,8 +306,8 @@ async fn repeat<Q, A, F>(
 where
     F: Future<Output = Result<Response<A>, Status>>,
 {
+    let (mut generation, mut client) = connection.client().await?;
     loop {
-        let (generation, client) = connection.client().await?;
         match send(client, connection.request(message())).await {
             Ok(answer) => return Ok(answer.into_inner()),
             Err(status) => match AgentError::of(&status) {
@@ -315,6 +315,7 @@ where
                 None => connection.broken(generation),
             },
         }
+        (generation, client) = connection.client().await.map_err(AgentError::after_sending)?;
     }
 }
 

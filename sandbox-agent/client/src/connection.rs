@@ -1,6 +1,7 @@
 //! One HTTP/2 connection to an agent, made anew after a cut.
 
 use crate::error::{AgentError, Loss};
+use crate::tls::{Connector, Tls, is_stranger};
 use bytes::Bytes;
 use espalier_agent_protocol::v1::agent_client::AgentClient;
 use espalier_agent_protocol::v1::{HelloAnswer, HelloRequest};
@@ -34,6 +35,16 @@ pub enum Endpoint {
     Unix(PathBuf),
     /// An address, as a Pod has.
     Tcp(SocketAddr),
+    /// An address behind which TLS is spoken.
+    Tls(Tls),
+}
+
+/// How to dial it.
+#[derive(Debug)]
+enum Dialer {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+    Tls(Connector),
 }
 
 /// A sandbox's secret; not shown by Debug.
@@ -78,7 +89,7 @@ pub(crate) type Client = AgentClient<Channel>;
 /// The current connection and how to make the next.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    endpoint: Endpoint,
+    dialer: Dialer,
     secret: MetadataValue<tonic::metadata::Binary>,
     reconnect_within: Duration,
     line: StdMutex<Line>,
@@ -97,14 +108,23 @@ struct Line {
 }
 
 impl Connection {
-    pub(crate) fn new(endpoint: Endpoint, secret: &Secret, reconnect_within: Duration) -> Connection {
-        Connection {
-            endpoint,
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        secret: &Secret,
+        reconnect_within: Duration,
+    ) -> Result<Connection, AgentError> {
+        let dialer = match endpoint {
+            Endpoint::Unix(path) => Dialer::Unix(path),
+            Endpoint::Tcp(address) => Dialer::Tcp(address),
+            Endpoint::Tls(tls) => Dialer::Tls(Connector::new(&tls)?),
+        };
+        Ok(Connection {
+            dialer,
             secret: MetadataValue::from_bytes(&secret.0),
             reconnect_within,
             line: StdMutex::default(),
             dialing: tokio::sync::Mutex::default(),
-        }
+        })
     }
 
     /// A request with what every call carries.
@@ -118,7 +138,7 @@ impl Connection {
     /// Connects for the first time; the agent may still be starting.
     pub(crate) async fn open(&self) -> Result<HelloAnswer, AgentError> {
         let _turn = self.dialing.lock().await;
-        let hello = self.dial_until(Instant::now() + self.reconnect_within, false).await?;
+        let hello = Box::pin(self.dial_until(Instant::now() + self.reconnect_within, false)).await?;
         Ok(hello)
     }
 
@@ -131,7 +151,8 @@ impl Connection {
         if let Some(ready) = self.current()? {
             return Ok(ready);
         }
-        self.dial_until(Instant::now() + self.reconnect_within, true).await?;
+        // Rare, and large with what TLS needs: calls are small without it.
+        Box::pin(self.dial_until(Instant::now() + self.reconnect_within, true)).await?;
         self.current()?.ok_or_else(|| AgentError::Lost("the connection was closed immediately".into()))
     }
 
@@ -170,6 +191,9 @@ impl Connection {
                     Ok(hello) => return Ok(hello),
                     Err(failure) => failure,
                 },
+                Ok(Err(error)) if is_stranger(&error) => {
+                    return Err(self.give_up(Loss::by("somebody else is where the agent was", error)));
+                }
                 Ok(Err(error)) if self.is_final(&error, again) => {
                     return Err(self.give_up(Loss::by("the agent is gone", error)));
                 }
@@ -187,11 +211,11 @@ impl Connection {
 
     /// A Unix socket without a listener, once it had one, has lost its agent for good.
     fn is_final(&self, error: &io::Error, again: bool) -> bool {
-        match self.endpoint {
-            Endpoint::Unix(_) => {
+        match self.dialer {
+            Dialer::Unix(_) => {
                 again && matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
             }
-            Endpoint::Tcp(_) => false,
+            Dialer::Tcp(_) | Dialer::Tls(_) => false,
         }
     }
 
@@ -222,13 +246,14 @@ impl Connection {
     }
 
     async fn dial(&self) -> io::Result<Client> {
-        match &self.endpoint {
-            Endpoint::Unix(path) => shake_hands(UnixStream::connect(path).await?).await,
-            Endpoint::Tcp(address) => {
+        match &self.dialer {
+            Dialer::Unix(path) => shake_hands(UnixStream::connect(path).await?).await,
+            Dialer::Tcp(address) => {
                 let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
                 shake_hands(stream).await
             }
+            Dialer::Tls(connector) => shake_hands(connector.connect().await?).await,
         }
     }
 }

@@ -41,18 +41,20 @@ pub enum AgentError {
 #[derive(Clone, Debug)]
 pub struct Loss {
     why: String,
+    /// Whether the call had been sent: it may have been carried out.
+    sent: bool,
     cause: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl Loss {
     pub(crate) fn by(why: impl Into<String>, cause: impl Error + Send + Sync + 'static) -> Loss {
-        Loss { why: why.into(), cause: Some(Arc::new(cause)) }
+        Loss { why: why.into(), sent: false, cause: Some(Arc::new(cause)) }
     }
 }
 
 impl From<&str> for Loss {
     fn from(why: &str) -> Loss {
-        Loss { why: why.to_owned(), cause: None }
+        Loss { why: why.to_owned(), sent: false, cause: None }
     }
 }
 
@@ -72,6 +74,20 @@ impl AgentError {
     /// A refusal of this side, in the agent's manner.
     pub fn refused(reason: Reason, message: impl Into<String>) -> AgentError {
         AgentError::Refused { reason, message: message.into(), field: None }
+    }
+
+    /// Whether the sandbox was lost under a call that had been sent: nobody knows whether it was carried out. One that was lost before was
+    /// not.
+    pub fn is_lost_under_way(&self) -> bool {
+        matches!(self, AgentError::Lost(Loss { sent: true, .. }))
+    }
+
+    /// The same error of a call that had been sent.
+    pub(crate) fn after_sending(mut self) -> AgentError {
+        if let AgentError::Lost(loss) = &mut self {
+            loss.sent = true;
+        }
+        self
     }
 
     /// The agent's refusal, where it is one.

@@ -22,6 +22,7 @@ pub mod files;
 pub mod forward;
 mod ids;
 mod output;
+mod tls;
 
 pub use agent::{Agent, Config, Excerpts};
 pub use connection::{Endpoint, Secret};
@@ -31,3 +32,4 @@ pub use espalier_agent_protocol::v1 as wire;
 pub use espalier_agent_protocol::v1::{Id, Reason};
 pub use ids::Identity;
 pub use output::{Event, Follow, Offsets};
+pub use tls::Tls;

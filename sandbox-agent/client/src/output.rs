@@ -61,6 +61,7 @@ pub struct Follow {
     stream: Option<(u64, tonic::Streaming<ExecEvent>)>,
     /// A gap that came before bytes of the same message.
     waiting: VecDeque<Event>,
+    ended: bool,
     done: bool,
 }
 
@@ -72,7 +73,22 @@ impl Follow {
         from: Offsets,
         follow: bool,
     ) -> Follow {
-        Follow { agent, id, spec, at: from, follow, stream: None, waiting: VecDeque::new(), done: false }
+        Follow {
+            agent,
+            id,
+            spec,
+            at: from,
+            follow,
+            stream: None,
+            waiting: VecDeque::new(),
+            ended: false,
+            done: false,
+        }
+    }
+
+    /// Whether the command's end has come.
+    pub fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// How far it was read: where to attach again.
@@ -123,7 +139,10 @@ impl Follow {
     }
 
     async fn reattach(&mut self) -> Result<(), AgentError> {
-        let (generation, mut client) = self.agent.connection().client().await?;
+        let reached = self.agent.connection().client().await;
+        // What is recorded was sent by somebody.
+        let (generation, mut client) =
+            reached.map_err(|error| if self.spec.is_none() { error.after_sending() } else { error })?;
         let connection = self.agent.connection();
         let (stdout_from, stderr_from) = (self.at.stdout, self.at.stderr);
         let streaming = match &self.spec {
@@ -180,7 +199,10 @@ impl Follow {
                 *at = gap.to;
                 self.waiting.push_back(Event::Gap { stream, from: gap.from, to: gap.to });
             }
-            Some(exec_event::Event::Ended(ended)) => self.waiting.push_back(Event::Ended(Box::new(ended))),
+            Some(exec_event::Event::Ended(ended)) => {
+                self.ended = true;
+                self.waiting.push_back(Event::Ended(Box::new(ended)));
+            }
             Some(exec_event::Event::Started(_)) => self.settle(),
             // What newer agents may say.
             None => {}

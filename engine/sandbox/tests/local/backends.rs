@@ -1,7 +1,8 @@
 //! What every backend has to do, as one list of checks, and two backends that pass it: `local`, and a remote one whose agents are
-//! reached by TCP in another network, without a disk that both could see.
+//! reached by TCP in another network, plain or behind TLS, without a disk that both could see.
 
 mod remote;
+mod tls;
 
 use crate::support::Place;
 use espalier_agent_client::{Excerpts, command, wire};
@@ -60,6 +61,12 @@ macro_rules! conformance {
                 super::within(super::$check(&super::Cluster::new())).await;
             })*
         }
+        mod over_tls {
+            $(#[tokio::test]
+            async fn $check() {
+                super::within(super::$check(&super::Cluster::over_tls())).await;
+            })*
+        }
     };
 }
 
@@ -71,6 +78,7 @@ conformance!(
     another_engine_goes_on_with_it,
     checkpoints_start_others,
     suspended_commands_stand_still_and_so_do_their_timeouts,
+    what_is_asked_again_over_a_stop_is_done_once,
     a_promise_that_does_not_hold_is_refused,
     what_ends_by_itself_is_told,
     silence_ends_it,
@@ -272,6 +280,39 @@ async fn suspended_commands_stand_still_and_so_do_their_timeouts(site: &impl Sit
     service.delete(id).await.unwrap();
     assert!(service.list().await.unwrap().is_empty());
     assert!(service.backend().suspend(id).await.is_err() && service.backend().resume(id).await.is_err());
+}
+
+/// An engine goes in the midst of it; the next one asks for the same again.
+async fn what_is_asked_again_over_a_stop_is_done_once(site: &impl Site) {
+    let wanted = order("stopped");
+    let service = Sandboxes::new(site.engine());
+    let placed = service.backend().create(&wanted).await.unwrap();
+    let sandbox = service.adopt(placed, "first", Duration::ZERO).await.unwrap();
+    let limit = Duration::from_millis(1500);
+    let slow = || command::within(command::script("echo run >> /root/runs; sleep 1".to_owned()), limit);
+    let call = sandbox.agent.allot();
+    sandbox.agent.start(&call, slow()).await.unwrap();
+    run(&sandbox, "until [ -e /root/runs ]; do sleep 0.01; done").await;
+    service.suspend(&sandbox).await.unwrap();
+    let next = Sandboxes::new(site.engine());
+    let again = next.backend().create(&wanted).await.unwrap();
+    assert!(again.suspended && again.address.endpoint == sandbox.placed.address.endpoint);
+    let adopted = next.adopt(again, "next", Duration::ZERO).await.unwrap();
+    let resumed = async {
+        // Longer than the command may take.
+        tokio::time::sleep(limit + Duration::from_millis(500)).await;
+        next.resume(&adopted).await.unwrap();
+    };
+    let (answer, ()) = futures::join!(sandbox.agent.run(&call, slow(), Excerpts::default()), resumed);
+    let outcome = answer.unwrap().ended.and_then(|ended| ended.outcome?.outcome);
+    assert_eq!(outcome, Some(Outcome::ExitCode(0)));
+    assert_eq!(run(&adopted, "cat /root/runs").await, "run\n");
+    // One that had only stopped the clock when it went: for the next one it goes on with the commands.
+    sandbox.agent.set_suspended(true).await.unwrap();
+    let adopted = next.attach("stopped", "later", Duration::ZERO).await.unwrap();
+    let (_, outcome) = run_for(&adopted, "sleep 1000", Duration::from_millis(100)).await;
+    assert!(matches!(outcome, Outcome::TimedOut(_)), "{outcome:?}");
+    next.delete("stopped").await.unwrap();
 }
 
 async fn a_promise_that_does_not_hold_is_refused(site: &impl Site) {

@@ -1,6 +1,7 @@
 //! A backend as a cluster is one: sandboxes in another network and with a root file system of their own, agents reached by TCP, and a
 //! control plane that knows which there are. What an engine has of a sandbox here is its address alone.
 
+use super::tls::Gate;
 use crate::support::{agent_binary, kill};
 use async_trait::async_trait;
 use espalier_agent_client::{Endpoint, Secret};
@@ -50,6 +51,8 @@ struct Control {
     network: Mutex<Child>,
     link: String,
     address: Ipv4Addr,
+    /// What its agents stand behind, where they do.
+    gate: Option<Gate>,
     state: tokio::sync::Mutex<State>,
     ended: broadcast::Sender<Ended>,
 }
@@ -86,6 +89,15 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
 
 impl Cluster {
     pub(super) fn new() -> Cluster {
+        Cluster::behind(None)
+    }
+
+    /// One whose agents are reached by TLS alone.
+    pub(super) fn over_tls() -> Cluster {
+        Cluster::behind(Some(Gate::new()))
+    }
+
+    fn behind(gate: Option<Gate>) -> Cluster {
         let folder = tempfile::Builder::new().prefix("espalier-").tempdir_in("/var/tmp").unwrap();
         let network =
             Command::new("unshare").args(["--net", "sleep", "1000000"]).stdin(Stdio::null()).spawn().unwrap();
@@ -105,7 +117,7 @@ impl Cluster {
         }
         let (ended, _) = broadcast::channel(64);
         let (network, state) = (Mutex::new(network), tokio::sync::Mutex::default());
-        Cluster(Arc::new(Control { folder, network, link, address: there, state, ended }))
+        Cluster(Arc::new(Control { folder, network, link, address: there, gate, state, ended }))
     }
 
     pub(super) fn backend(&self) -> Remote {
@@ -284,7 +296,11 @@ impl Backend for Remote {
         state.ports += 1;
         let port = 7000 + state.ports;
         let (agent, over) = self.0.start(order, port).await?;
-        let endpoint = Endpoint::Tcp(SocketAddr::new(self.0.address.into(), port));
+        let address = SocketAddr::new(self.0.address.into(), port);
+        let endpoint = match &self.0.gate {
+            Some(gate) => Endpoint::Tls(gate.open(address).await),
+            None => Endpoint::Tcp(address),
+        };
         let placed = Placed {
             id: order.id.clone(),
             address: Address { endpoint, secret: Secret::new(SECRET) },
