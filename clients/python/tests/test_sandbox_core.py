@@ -342,12 +342,14 @@ def test_values_keep_what_they_do_not_know_and_are_read_like_dictionaries() -> N
         ({"state": "ended", "outcome": "exit", "exit_code": 124}, "failed", "ended with exit code 124"),
         ({"state": "ended", "outcome": "timed-out"}, "failed", "ran into its time limit"),
         ({"state": "ended", "outcome": "signal", "signal": 9}, "failed", "was ended by signal 9"),
+        ({"state": "ended", "outcome": "unknown", "message": "sandbox lost"}, "failed", "has an unknown end: sandbox lost"),
     ],
 )
 def test_results_in_orchards_words(raw: Dict[str, Any], status: str, ending: str) -> None:
     result = Result.read({"id": "a.1.1", **raw})
     assert (result.job_id, result.status, result.ending) == ("a.1.1", status, ending)
     assert result.timed_out == (raw.get("outcome") == "timed-out")
+    assert result.lost == (raw.get("outcome") == "unknown")
     if status == "failed":
         with pytest.raises(errors.CommandFailed, match="a.1.1"):
             result.check()

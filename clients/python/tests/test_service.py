@@ -6,7 +6,9 @@ import json
 import os
 import random
 import secrets
+import signal
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any, Iterator
@@ -63,6 +65,45 @@ def test_a_command_that_takes_too_long_keeps_what_it_printed(sandbox: Any) -> No
     result = sandbox.exec("echo before; sleep 100 & sleep 100", timeout=0.5)
     assert (result.outcome, result.stdout, result.timed_out) == ("timed-out", "before\n", True)
     assert sandbox.exec("pgrep -c sleep || true").stdout.strip() in ("0", "")
+
+
+@pytest.mark.parametrize("how", ["exec", "wait", "stream"])
+def test_a_command_whose_machine_is_lost_has_an_unknown_end(c: Any, sandbox: Any, served: Any, how: str) -> None:
+    listed = json.loads(served.daemon.command("sandbox", "list", "--json"))
+    agent = next(each["pid"] for each in listed if json.loads(each["labels"]["espalier.api"])["id"] == sandbox.id)
+    process = sandbox.start("echo begun; sleep 1000", timeout=None)
+    # Killed as soon as it is seen to run, however it is looked at.
+    killer = threading.Thread(target=killed_when_begun, args=(sandbox, process.id, agent))
+    if how == "exec":
+        killer = threading.Thread(target=killed_when_begun, args=(sandbox, "lost.1.1", agent))
+        killer.start()
+        result = sandbox.exec("echo begun; sleep 1000", id="lost.1.1", timeout=None)
+    elif how == "wait":
+        killer.start()
+        result = process.wait(60)
+    else:
+        killer.start()
+        stream = process.events()
+        assert collect(stream) == b"begun\n"
+        result = stream.result
+    killer.join()
+    assert (result.state, result.outcome, result.exit_code, result.lost) == ("ended", "unknown", None, True)
+    assert result.failed and "lost" in str(result.message)
+    with pytest.raises(api.SandboxLost):
+        sandbox.exec("true")
+
+
+def killed_when_begun(sandbox: Any, command: str, agent: int) -> None:
+    """`kill -9` of the agent once the command has printed."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            if sandbox.attach(command).poll().stdout:
+                break
+        except api.NotFound:
+            pass
+        time.sleep(0.02)
+    os.kill(agent, signal.SIGKILL)
 
 
 def test_output_over_the_bound_says_so(sandbox: Any) -> None:

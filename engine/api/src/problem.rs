@@ -177,6 +177,12 @@ impl Problem {
             .hint(format!("a {what} is visible only to the key that created it"))
     }
 
+    /// The sandbox existed and is lost.
+    pub fn sandbox_lost(detail: impl Into<String>) -> Problem {
+        Problem::new(Code::SandboxLost, detail)
+            .hint("everything that ran in it is lost; create another sandbox, or fork a checkpoint")
+    }
+
     /// A value is invalid.
     pub fn invalid(what: &str, value: impl std::fmt::Display, wanted: &str) -> Problem {
         Problem::new(Code::Invalid, format!("invalid {what} `{value}`: expected {wanted}"))
@@ -245,8 +251,7 @@ impl From<AgentError> for Problem {
         let detail = with_causes(&error);
         let AgentError::Refused { reason, .. } = error else {
             return match error {
-                AgentError::Lost(_) => Problem::new(Code::SandboxLost, detail)
-                    .hint("everything that ran in it is lost; create another sandbox, or fork a checkpoint"),
+                AgentError::Lost(_) => Problem::sandbox_lost(detail),
                 AgentError::Protocol(_) => Problem::new(Code::Unavailable, detail).retry_after(1),
                 _ => Problem::new(Code::Internal, detail),
             };

@@ -183,6 +183,11 @@ impl Runner {
                 Arc::clone(&blobs) as Arc<dyn Blobs>,
             ))
         });
+        let asked = Arc::new(models.clone()) as Arc<dyn Models>;
+        let asked = match (makers, &sandboxes) {
+            (Some(makers), Some(sandboxes)) => makers.models(asked, sandboxes),
+            _ => asked,
+        };
         let absent = Arc::new(absent::NoEnvironment::default());
         let mut run = HarnessRun {
             plugin: Arc::clone(&group.harness.plugin),
@@ -190,7 +195,7 @@ impl Runner {
             task: group.task.view(self.private_task),
             settings: group.harness.settings.clone(),
             capabilities: Capabilities {
-                models: Some(Arc::new(models.clone()) as Arc<dyn Models>),
+                models: Some(asked),
                 environments: environment.clone().map(|environment| environment as Arc<dyn Environments>),
                 blobs: Some(Arc::clone(&blobs) as Arc<dyn Blobs>),
                 sandboxes: sandboxes.clone().map(|sandboxes| sandboxes as Arc<dyn SandboxesOfRollout>),

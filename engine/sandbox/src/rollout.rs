@@ -3,7 +3,7 @@
 //! A [`Provider`] makes sandboxes; here they are opened when they are first asked for, kept until the rollout and its rewards
 //! are over, and spoken to. Nothing here retries: the client repeats a cut call with its own id, and what it gives up is lost.
 //! Reading order: [`machine`] (one sandbox, and what its failures mean) -> [`output`] -> [`handle`], [`process`], [`shell`] ->
-//! [`port`].
+//! [`port`]; [`suspend`] is for rollouts that wait.
 
 mod handle;
 mod machine;
@@ -12,6 +12,7 @@ mod patch;
 mod port;
 mod process;
 mod shell;
+mod suspend;
 
 use crate::error::SandboxError;
 use async_trait::async_trait;
@@ -21,6 +22,7 @@ use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
 use espalier_core::host::sandbox::{Sandbox, Sandboxes};
 pub use patch::Patch;
+pub use suspend::{Suspend, SuspendingModels};
 
 use handle::Handle;
 use machine::Machine;
@@ -61,12 +63,15 @@ pub struct Opened {
     pub account: Option<Vec<String>>,
     /// Dropped when nobody uses the sandbox any more: the provider's moment to end it.
     pub keep: Option<Box<dyn Any + Send + Sync>>,
+    /// Stops its commands; `None`: nobody can.
+    pub suspend: Option<Box<dyn Suspend>>,
 }
 
 impl Opened {
     /// With nothing but its agent.
     pub fn new(agent: Agent) -> Opened {
-        Opened { agent, user: None, workdir: None, env: Vec::new(), account: None, keep: None }
+        let (user, workdir, account, keep, suspend) = (None, None, None, None, None);
+        Opened { agent, user, workdir, env: Vec::new(), account, keep, suspend }
     }
 }
 

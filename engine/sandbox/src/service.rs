@@ -6,6 +6,8 @@ mod warm;
 pub use crate::backend::Purpose;
 use crate::backend::{Backend, Checkpoint, Ended, Order, Placed};
 use crate::error::SandboxError;
+use crate::rollout::Suspend;
+use async_trait::async_trait;
 use espalier_agent_client::files::Source;
 use espalier_agent_client::{Agent, AgentError, Config as AgentConfig, Excerpts, USER_FIELD, command, wire};
 use espalier_core::cause::{Failed, with_causes};
@@ -242,7 +244,11 @@ impl Sandboxes {
         lease: Duration,
     ) -> Result<Sandbox, SandboxError> {
         self.shared.backend.attach(&placed).await?;
-        self.speak(placed, client, lease).await
+        let sandbox = self.speak(placed, client, lease).await?;
+        // Whoever suspended it may have ended before it was done: its clock stands still where its commands do.
+        let (id, suspended) = (&sandbox.placed.id, sandbox.placed.suspended);
+        sandbox.agent.set_suspended(suspended).await.map_err(|error| lost(id, error))?;
+        Ok(sandbox)
     }
 
     /// All there are, newest first.
@@ -336,6 +342,11 @@ impl Sandboxes {
         sandbox.agent.set_suspended(false).await.map_err(|error| lost(id, error))
     }
 
+    /// What suspends and resumes it, for a rollout.
+    pub fn suspender(&self, sandbox: &Sandbox) -> Suspender {
+        Suspender { service: self.clone(), sandbox: sandbox.clone() }
+    }
+
     /// Keeps its file system as it is now; what runs in it goes on, and is not in the copy.
     pub async fn checkpoint(&self, id: &str) -> Result<Checkpoint, SandboxError> {
         let new = random_id();
@@ -404,6 +415,22 @@ fn lost(id: &str, error: AgentError) -> SandboxError {
 /// 60 random bits in letters and digits.
 pub fn random_id() -> String {
     crate::random::id()
+}
+
+/// Stops the commands of a sandbox, and lets them go on.
+pub struct Suspender {
+    service: Sandboxes,
+    sandbox: Sandbox,
+}
+
+#[async_trait]
+impl Suspend for Suspender {
+    async fn set_suspended(&self, suspended: bool) -> Result<(), SandboxError> {
+        match suspended {
+            true => self.service.suspend(&self.sandbox).await,
+            false => self.service.resume(&self.sandbox).await,
+        }
+    }
 }
 
 /// Ends a sandbox when dropped.

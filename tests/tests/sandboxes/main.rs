@@ -429,6 +429,31 @@ async fn a_lost_sandbox_is_infrastructure_and_never_a_score() {
     assert!(matches!(rollout.sandboxes.as_ref().unwrap().lost(), Some(Lost::Infrastructure(_))));
 }
 
+/// Nobody knows how far it came, so the guest is told of no outcome.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_is_lost_under_a_command_is_unavailable() {
+    let rollout = Rollout::new(json!({}), &[]);
+    let provider = Arc::clone(&rollout.provider);
+    // Ends when the command has begun, which the test waits for.
+    let killer = tokio::spawn(async move {
+        loop {
+            let started = provider.started.lock().unwrap().first().cloned();
+            if let Some(running) = started.filter(|running| running.folder.path().join("work/begun").exists())
+            {
+                return running.kill();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+    let answers = vec![Answer::Calls(vec![call("touch begun; sleep 600")])];
+    let (end, calls) = rollout.run("bash-agent", json!({}), answers).await;
+    killer.await.unwrap();
+    assert!(matches!(end, HarnessEnd::Returned(Err(Failure::Unavailable(_)))), "{end:?}");
+    let last = calls.iter().rfind(|call| call.name == "sandbox.exec").unwrap();
+    assert_eq!(last.note.as_deref(), Some("touch begun; sleep 600"), "no outcome is told of it");
+    assert!(matches!(rollout.sandboxes.as_ref().unwrap().lost(), Some(Lost::Infrastructure(_))));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_sandboxes_opening_one_says_who_gives_them() {
     let mut rollout = Rollout::new(json!({}), &[]);

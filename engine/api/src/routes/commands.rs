@@ -107,14 +107,17 @@ pub(crate) async fn run(
     excerpts: Excerpts,
     wait: Duration,
 ) -> Result<CommandView, Problem> {
+    let lost = |error| Ok(CommandView::lost(sandbox_id, call, error)?);
     if wait.is_zero() {
-        agent.start(call, spec).await?;
+        if let Err(error) = agent.start(call, spec).await {
+            return lost(error);
+        }
         return look(agent, sandbox_id, call, excerpts, Duration::ZERO).await;
     }
     // Dropping the call leaves the command running.
     match tokio::time::timeout(wait, agent.run(call, spec, excerpts)).await {
-        Ok(answer) => {
-            let answer = answer?;
+        Ok(Err(error)) => lost(error),
+        Ok(Ok(answer)) => {
             let view = CommandView::of(sandbox_id, call, answer.ended.as_ref());
             Ok(view.printed(answer.stdout.unwrap_or_default(), answer.stderr.unwrap_or_default()))
         }
@@ -148,8 +151,12 @@ pub(crate) async fn look(
         wait_ms: crate::registry::millis(wait),
         until_ended: true,
     };
-    let head = agent.poll(request(Offsets::default(), excerpts.head_bytes, wait)).await;
-    let head = head.map_err(|error| unknown(call, error))?;
+    let head = match agent.poll(request(Offsets::default(), excerpts.head_bytes, wait)).await {
+        Ok(head) => head,
+        Err(error) => {
+            return CommandView::lost(sandbox_id, call, error).map_err(|error| unknown(call, error));
+        }
+    };
     let mut view = CommandView::of(sandbox_id, call, head.ended.as_ref());
     let totals = Offsets { stdout: head.stdout_total, stderr: head.stderr_total };
     let first = |stream| runs(&head, stream).into_iter().next();

@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::{BufMut, Bytes, BytesMut};
 use espalier_agent_client::wire::{CommandSpec, Id, PollRequest, Stream};
-use espalier_agent_client::{Agent, Event, Follow, Offsets};
+use espalier_agent_client::{Agent, AgentError, Event, Follow, Offsets};
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -121,15 +121,23 @@ pub(crate) fn follow_events(follow: Follow, sandbox: String, call: Id, at: At) -
                 }
                 Ok(None) => None,
                 Err(error) => {
-                    let problem = Problem::from(error);
-                    let data = serde_json::to_string(&problem.document("")).unwrap_or_default();
-                    let sse = Sse::default().event("error").data(data);
+                    let (name, data) = match lost(&follow, &sandbox, &call, error) {
+                        Ok(view) => ("ended", serde_json::to_string(&view)),
+                        Err(problem) => ("error", serde_json::to_string(&problem.document(""))),
+                    };
+                    let sse = Sse::default().event(name).data(data.unwrap_or_default());
                     Some((Ok(sse), (follow, Next::Done, at)))
                 }
             }
         }
     });
     axum::response::sse::Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE_EVERY)).into_response()
+}
+
+/// What the error of a stream means for its command, which had begun.
+fn lost(follow: &Follow, sandbox: &str, call: &Id, error: AgentError) -> Result<CommandView, Problem> {
+    // Behind its end only what it left running is lost.
+    if follow.has_ended() { Err(error.into()) } else { Ok(CommandView::lost(sandbox, call, error)?) }
 }
 
 /// What a client says first on a WebSocket.
@@ -287,6 +295,8 @@ async fn converse(
             match taken {
                 Ok(taken) if taken.closed => break,
                 Ok(_) => {}
+                // Whoever follows the output tells it.
+                Err(AgentError::Lost(_)) => break,
                 Err(error) => return Err(Problem::from(error)),
             }
         }
@@ -298,8 +308,13 @@ async fn converse(
     let mut alive = tokio::time::interval(ALIVE_EVERY);
     loop {
         tokio::select! {
-            event = follow.next() => match event? {
-                Some(Event::Output { stream, offset, bytes }) => {
+            event = follow.next() => match event {
+                Err(error) => {
+                    let view = lost(&follow, sandbox, call, error)?;
+                    tell(socket, "ended", &serde_json::to_value(view).unwrap_or_default()).await;
+                    return Ok(());
+                }
+                Ok(Some(Event::Output { stream, offset, bytes })) => {
                     let mut message = BytesMut::with_capacity(9 + bytes.len());
                     message.put_u8(if stream == Stream::Stdout { 1 } else { 2 });
                     message.put_u64(offset);
@@ -308,14 +323,14 @@ async fn converse(
                         return Ok(());
                     }
                 }
-                Some(Event::Gap { stream, from, to }) => {
+                Ok(Some(Event::Gap { stream, from, to })) => {
                     tell(socket, "gap", &json!({ "stream": word(stream), "from": from, "to": to })).await;
                 }
-                Some(Event::Ended(ended)) => {
+                Ok(Some(Event::Ended(ended))) => {
                     let view = CommandView::of(sandbox, call, Some(&ended));
                     tell(socket, "ended", &serde_json::to_value(view).unwrap_or_default()).await;
                 }
-                None => return Ok(()),
+                Ok(None) => return Ok(()),
             },
             // Full: the client waits, as at a pipe.
             (place, message) = async { (input.reserve().await, socket.recv().await) } => match message {

@@ -179,6 +179,8 @@ pub enum Ended {
     TimedOut,
     /// Killed for memory.
     OutOfMemory,
+    /// Its machine was lost under it, and why: how far it came is not known. Guests are told that the sandbox is unavailable.
+    Unknown(String),
     /// Newer than this list.
     Other(String),
 }
@@ -190,6 +192,7 @@ impl std::fmt::Display for Ended {
             Ended::Signal(number) => write!(f, "signal {number}"),
             Ended::TimedOut => f.write_str("timed out"),
             Ended::OutOfMemory => f.write_str("out of memory"),
+            Ended::Unknown(why) => write!(f, "unknown: {why}"),
             Ended::Other(word) => f.write_str(word),
         }
     }
@@ -225,6 +228,28 @@ pub struct Outcome {
     pub left_running: u32,
     /// JSON text of an object.
     pub extra: Option<String>,
+}
+
+impl Outcome {
+    /// Of a command whose machine was lost under it.
+    pub fn unknown(why: String) -> Outcome {
+        Outcome {
+            ended: Ended::Unknown(why),
+            stdout: Output::default(),
+            stderr: Output::default(),
+            duration: Duration::ZERO,
+            left_running: 0,
+            extra: None,
+        }
+    }
+
+    /// As guests are told: an outcome that is not known is a failure of the infrastructure.
+    pub fn known(self) -> Result<Outcome, Failure> {
+        match self.ended {
+            Ended::Unknown(why) => Err(Failure::Unavailable(why)),
+            _ => Ok(self),
+        }
+    }
 }
 
 /// Which output.

@@ -91,6 +91,10 @@ sandbox_keys! {
         /// How much larger the sandboxes of the next attempt are, if a command was killed for memory.
         #[serde(default, skip_serializing_if = "is_default")]
         pub escalate: Escalation,
+        /// Suspend the sandboxes of a rollout while it waits for a model longer than this: their commands stop until the answer arrives,
+        /// and so do the timeouts of commands. Default: never.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub suspend_after: Option<DurationText>,
         /// Time without the engine after which a sandbox ends; 1s to 24h, default 60s.
         #[serde(default = "default_lease")]
         pub lease: DurationText,

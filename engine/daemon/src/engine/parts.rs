@@ -89,6 +89,7 @@ impl Session {
             keep_patch: config.keep_patch,
             escalation: config.escalate,
             room,
+            suspend_after: config.suspend_after.map(|after| after.0),
             lease: config.lease.0,
             run_id: self.run.run_id().to_owned(),
         };
@@ -98,7 +99,9 @@ impl Session {
             return Err(self.experiment.refuse(&key, error.to_string(), "see docs/sandboxes.md").into());
         }
         let promises = sandboxes.service.backend().promises().await?;
-        for promise in &sandboxes.require {
+        let required = sandboxes.require.iter().map(|promise| ("sandbox.require", promise.as_str()));
+        let needed = sandboxes.suspend_after.map(|_| ("sandbox.suspend_after", "suspend"));
+        for (key, promise) in required.chain(needed) {
             let problem = match promises.get(promise) {
                 Some(Ok(())) => continue,
                 Some(Err(remedy)) => format!("this machine cannot guarantee `{promise}`: {remedy}"),
@@ -109,7 +112,7 @@ impl Session {
             };
             return Err(self
                 .experiment
-                .refuse("sandbox.require", problem, "`espalier doctor` lists the promises of this machine")
+                .refuse(key, problem, "`espalier doctor` lists the promises of this machine")
                 .into());
         }
         let left = sandboxes.reclaim().await?;

@@ -17,7 +17,7 @@ const GROUPS_PACE: [&str; 4] =
     ["concurrent_rollouts", "retry_delay", "retry_delay_max", "plugin_failures_max"];
 
 /// Keys of `[sandbox]` that say how they are kept, not what they are.
-const SANDBOX_PACE: [&str; 5] = ["warm", "lease", "require", "images_max", "keep_patch"];
+const SANDBOX_PACE: [&str; 6] = ["warm", "lease", "require", "images_max", "keep_patch", "suspend_after"];
 
 impl Experiment {
     /// The meaning as one object. `task_file_hash` is the hash of the task file's bytes; `None`: tasks are read as they come,

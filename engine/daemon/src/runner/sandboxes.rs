@@ -3,12 +3,13 @@
 
 use async_trait::async_trait;
 use espalier_core::escalation::{Escalation, Room};
+use espalier_core::host::Models;
 use espalier_core::limits::SizeText;
 use espalier_core::sandbox::{MAIN, SandboxFile, SandboxSpec, SpecError, check_lease};
 use espalier_core::task::Task;
 use espalier_core::trajectory::SandboxUse;
 use espalier_sandbox::error::SandboxError;
-use espalier_sandbox::rollout::{Opened, Provider};
+use espalier_sandbox::rollout::{Opened, Provider, RolloutSandboxes, Suspend, SuspendingModels};
 use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +38,8 @@ pub struct RunSandboxes {
     pub escalation: Escalation,
     /// What this machine has for one.
     pub room: Room,
+    /// `sandbox.suspend_after`.
+    pub suspend_after: Option<Duration>,
     /// Silence of the engine that ends one.
     pub lease: Duration,
     /// The run.
@@ -47,6 +50,16 @@ impl RunSandboxes {
     /// Whether a rollout of this task can ask for one.
     pub fn are_there_for(&self, task: &Task) -> bool {
         self.file.is_some() || task.sandbox.is_some() || !task.sandboxes.is_empty()
+    }
+
+    /// The models of a rollout: where that was asked for, its sandboxes are suspended while it waits long for them.
+    pub(crate) fn models(
+        &self,
+        models: Arc<dyn Models>,
+        sandboxes: &Arc<RolloutSandboxes>,
+    ) -> Arc<dyn Models> {
+        let Some(after) = self.suspend_after else { return models };
+        Arc::new(SuspendingModels { models, sandboxes: Arc::clone(sandboxes), after })
     }
 
     /// Whether the experiment's values are such as a sandbox can have.
@@ -193,12 +206,14 @@ impl AttemptSandboxes {
     /// For the rollout, and ended with it.
     fn lend(&self, sandbox: Sandbox) -> Opened {
         let keep = self.run.service.hold(&sandbox);
+        let suspend = self.run.suspend_after.map(|_| self.run.service.suspender(&sandbox));
         Opened {
             user: sandbox.user,
             workdir: Some(sandbox.workdir),
             env: Vec::new(),
             account: None,
             keep: Some(Box::new(keep)),
+            suspend: suspend.map(|suspend| Box::new(suspend) as Box<dyn Suspend>),
             agent: sandbox.agent,
         }
     }

@@ -191,6 +191,8 @@ pub(crate) fn outcome_out(outcome: host::Outcome) -> wit::Outcome {
             host::Ended::Signal(number) => wit::Ending::Signal(number),
             host::Ended::TimedOut => wit::Ending::TimedOut,
             host::Ended::OutOfMemory => wit::Ending::OutOfMemory,
+            // Told as a failure before it comes here, see `Outcome::known`.
+            host::Ended::Unknown(why) => wit::Ending::Other(why),
             host::Ended::Other(word) => wit::Ending::Other(word),
         },
         stdout: output_out(outcome.stdout),

@@ -179,7 +179,10 @@ impl Guest {
             name,
             asked,
             call,
-            work,
+            |asked| {
+                let work = work(asked);
+                async move { work.await?.known() }
+            },
             |outcome| Reply::Outcome(Some(Cow::Borrowed(outcome))),
             noted,
         );
@@ -201,7 +204,7 @@ impl Guest {
         let outcome = self.gate.pass_noted(
             asked,
             work,
-            Ok,
+            |outcome: Option<Outcome>| outcome.map(Outcome::known).transpose(),
             |outcome: &Option<Outcome>| Reply::Outcome(outcome.as_ref().map(Cow::Borrowed)),
             noted,
         );

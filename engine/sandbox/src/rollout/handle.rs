@@ -96,8 +96,7 @@ impl Sandbox for Handle {
         let (running, id) = Running::new(machine);
         let answer = machine.agent.run(&id, spec, excerpts(show)).await;
         running.ended();
-        let answer = machine.said(answer)?;
-        let outcome = machine.outcome(&id, answer.ended, [answer.stdout, answer.stderr], show).await?;
+        let outcome = machine.outcome(&id, answer, show).await?;
         machine.forget(id, outcome.stdout.total + outcome.stderr.total).await;
         Ok(outcome)
     }

@@ -1,7 +1,7 @@
 //! One sandbox as a rollout knows it: how to reach it, what holds for every command, and what its failures mean.
 
 use super::port::Ports;
-use super::{Opened, Provider};
+use super::{Opened, Provider, Suspend};
 use bytes::Bytes;
 use espalier_agent_client::wire::{CommandSpec, Variable};
 use espalier_agent_client::{Agent, AgentError, Excerpts, Id, Reason, command};
@@ -30,6 +30,7 @@ pub(super) struct Machine {
     /// Whether it is one of `open_fresh`, of which no checkpoint is made.
     pub(super) fresh: bool,
     pub(super) ports: Ports,
+    pub(super) suspend: Option<Box<dyn Suspend>>,
     user: String,
     workdir: Bytes,
     environment: Vec<Variable>,
@@ -98,7 +99,7 @@ impl Machine {
         provider: Arc<dyn Provider>,
         fresh: bool,
     ) -> Result<Arc<Machine>, Failure> {
-        let Opened { agent, user, workdir, env, account, keep } = opened;
+        let Opened { agent, user, workdir, env, account, keep, suspend } = opened;
         let workdir = workdir.unwrap_or_else(|| "/".to_owned());
         let account = account.unwrap_or_else(|| match workdir.as_str() {
             "/" => Vec::new(),
@@ -111,6 +112,7 @@ impl Machine {
             blobs,
             provider,
             fresh,
+            suspend,
             user: user.unwrap_or_default(),
             workdir: workdir.into(),
             environment: variables(&env),
@@ -142,6 +144,13 @@ impl Machine {
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         fault.get_or_insert(MachineFault { text, lasting: true, out_of_memory: true });
         Err(failure)
+    }
+
+    /// No later call can succeed.
+    pub(super) fn give_up(&self, why: &str) {
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = why.to_owned();
+        fault.get_or_insert(MachineFault { text, lasting: true, out_of_memory: false });
     }
 
     /// Why it counts as lost, if it does.

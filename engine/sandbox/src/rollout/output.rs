@@ -1,7 +1,7 @@
 //! From what the agent says of a command to its outcome: text with what is left out counted, and the whole as a blob.
 
 use super::machine::{Machine, refusal};
-use espalier_agent_client::wire::{Ended, Excerpt, Stream, outcome};
+use espalier_agent_client::wire::{Ended, Excerpt, RunAnswer, Stream, outcome};
 use espalier_agent_client::{AgentError, Event, Id, Offsets, Reason};
 use espalier_core::failure::Failure;
 use espalier_core::host::sandbox::{self as host, Outcome, Output, Show};
@@ -9,14 +9,18 @@ use serde_json::{Map, Value};
 use std::time::Duration;
 
 impl Machine {
-    /// The outcome of a command that has ended.
+    /// What comes of a command that ended, or whose machine was lost under it.
     pub(super) async fn outcome(
         &self,
         id: &Id,
-        ended: Option<Ended>,
-        outputs: [Option<Excerpt>; 2],
+        answer: Result<RunAnswer, AgentError>,
         show: Show,
     ) -> Result<Outcome, Failure> {
+        let is_lost = answer.as_ref().is_err_and(AgentError::is_lost_under_way);
+        let RunAnswer { ended, stdout, stderr, .. } = match self.said(answer) {
+            Err(Failure::Unavailable(why)) if is_lost => return Ok(Outcome::unknown(why)),
+            answer => answer?,
+        };
         let missing = || AgentError::Protocol("a command without its end".to_owned());
         let mut ended = self.said(ended.ok_or_else(missing))?;
         let how = match ended.outcome.take().and_then(|outcome| outcome.outcome) {
@@ -32,7 +36,7 @@ impl Machine {
         if how == host::Ended::OutOfMemory || ended.memory_kills > 0 {
             self.killed_for_memory()?;
         }
-        let [stdout, stderr] = outputs.map(Option::unwrap_or_default);
+        let [stdout, stderr] = [stdout, stderr].map(Option::unwrap_or_default);
         let wanted = [&stdout, &stderr].map(|excerpt| show.keep_whole && !says_all(excerpt));
         let [mut stdout, mut stderr] = [stdout, stderr].map(|excerpt| text_of(&excerpt));
         if wanted != [false; 2] {

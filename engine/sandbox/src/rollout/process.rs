@@ -4,8 +4,8 @@ use super::machine::{Machine, excerpts, size};
 use super::output::expired;
 use async_trait::async_trait;
 use bytes::Bytes;
-use espalier_agent_client::Id;
 use espalier_agent_client::wire::{CommandSpec, PollAnswer, PollRequest, Stream};
+use espalier_agent_client::{AgentError, Id};
 use espalier_core::failure::Failure;
 use espalier_core::host::sandbox::{Channel, Outcome, Piece, Process, Show, TerminalSize};
 use std::sync::Arc;
@@ -45,13 +45,17 @@ impl Started {
         Started { machine, id, pid, spec, show, outcome: OnceCell::new(), stdin }
     }
 
-    async fn ask(&self, request: PollRequest) -> Result<PollAnswer, Failure> {
+    async fn look(&self, request: PollRequest) -> Result<PollAnswer, AgentError> {
         let request = PollRequest { id: Some(self.id.clone()), ..request };
-        self.machine.said(self.machine.agent.poll(request).await.map_err(expired))
+        self.machine.agent.poll(request).await.map_err(expired)
+    }
+
+    async fn ask(&self, request: PollRequest) -> Result<PollAnswer, Failure> {
+        self.machine.said(self.look(request).await)
     }
 
     /// Whether it ended, waiting for it.
-    async fn ended_after(&self, wait: Duration) -> Result<bool, Failure> {
+    async fn ended_after(&self, wait: Duration) -> Result<bool, AgentError> {
         let request = PollRequest {
             stdout_from: u64::MAX,
             stderr_from: u64::MAX,
@@ -60,7 +64,7 @@ impl Started {
             until_ended: true,
             ..PollRequest::default()
         };
-        Ok(self.ask(request).await?.ended.is_some())
+        Ok(self.look(request).await?.ended.is_some())
     }
 
     async fn input(&self, bytes: Vec<u8>, end: bool) -> Result<u64, Failure> {
@@ -102,14 +106,18 @@ impl Process for Started {
         if let Some(outcome) = self.outcome.get() {
             return Ok(Some(outcome.clone()));
         }
-        if !self.ended_after(Duration::ZERO).await? {
-            return Ok(None);
+        let ended = self.ended_after(Duration::ZERO).await;
+        // It was started: whatever is lost is lost under it.
+        let is_lost = matches!(ended, Err(AgentError::Lost(_)));
+        match self.machine.said(ended) {
+            Err(Failure::Unavailable(why)) if is_lost => return Ok(Some(Outcome::unknown(why))),
+            Ok(true) => {}
+            ended => return ended.map(|_| None),
         }
         let outcome = self.outcome.get_or_try_init(async || {
             let machine = &self.machine;
             let answer = machine.agent.run(&self.id, self.spec.clone(), excerpts(self.show)).await;
-            let answer = machine.said(answer.map_err(expired))?;
-            machine.outcome(&self.id, answer.ended, [answer.stdout, answer.stderr], self.show).await
+            machine.outcome(&self.id, answer.map_err(expired), self.show).await
         });
         Ok(Some(outcome.await?.clone()))
     }
@@ -192,7 +200,7 @@ impl Process for Started {
         let mut left = within;
         loop {
             let step = left.min(POLL_WAIT_MAX);
-            if self.ended_after(step).await? {
+            if self.machine.said(self.ended_after(step).await)? {
                 return Ok(true);
             }
             left -= step;

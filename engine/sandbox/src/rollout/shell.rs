@@ -30,9 +30,8 @@ impl Shell for OpenShell {
             ..command::in_shell(&self.id, text)
         };
         let change = machine.change();
-        let answer = machine.said(machine.agent.run(&change, spec, excerpts(options.show)).await)?;
-        let outcome =
-            machine.outcome(&change, answer.ended, [answer.stdout, answer.stderr], options.show).await?;
+        let answer = machine.agent.run(&change, spec, excerpts(options.show)).await;
+        let outcome = machine.outcome(&change, answer, options.show).await?;
         machine.forget((*change).clone(), outcome.stdout.total + outcome.stderr.total).await;
         Ok(outcome)
     }

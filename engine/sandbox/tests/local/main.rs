@@ -18,3 +18,4 @@ mod support;
 mod timeouts;
 mod user;
 mod versions;
+mod waits;

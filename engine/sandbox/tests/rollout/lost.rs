@@ -2,7 +2,8 @@
 
 use crate::support::{Rollout, code, sh, shell};
 use espalier_core::ending::Lost;
-use espalier_core::host::sandbox::Sandboxes;
+use espalier_core::failure::Failure;
+use espalier_core::host::sandbox::{Ended, Sandboxes};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +15,18 @@ async fn an_agent_that_dies_is_a_lost_sandbox_at_once() {
     let process = sandbox.start(shell("sleep 600")).await.unwrap();
     let waiting = {
         let sandbox = Arc::clone(&sandbox);
-        tokio::spawn(async move { sandbox.exec(shell("sleep 600")).await })
+        tokio::spawn(async move { sandbox.exec(shell("touch begun; sleep 600")).await })
     };
-    sh(&sandbox, "true").await;
+    sh(&sandbox, "until [ -e begun ]; do sleep 0.01; done").await;
     rollout.provider.started.lock().unwrap()[0].kill();
-    let failure = waiting.await.unwrap().unwrap_err();
-    assert_eq!(code(&failure), "unavailable", "{failure}");
+    // Nobody knows how far they came.
+    for outcome in [waiting.await.unwrap().unwrap(), process.poll().await.unwrap().unwrap()] {
+        let Ended::Unknown(why) = &outcome.ended else { panic!("{outcome:?}") };
+        assert!(why.starts_with("sandbox main: sandbox lost"), "{why}");
+        // Guests are told so.
+        assert_eq!(outcome.clone().known().unwrap_err(), Failure::Unavailable(why.clone()));
+    }
+    // What was not begun has no outcome.
     assert_eq!(code(&process.ended(Duration::from_secs(5)).await.unwrap_err()), "unavailable");
     assert_eq!(code(&sandbox.exec(shell("true")).await.unwrap_err()), "unavailable");
     sh(&other, "true").await;

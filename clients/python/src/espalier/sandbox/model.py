@@ -100,7 +100,7 @@ class Result(Record):
     state: str = "running"
     label: Optional[str] = None
     pid: Optional[int] = None
-    #: `exit`, `signal`, `timed-out`, `out-of-memory` or `not-started`; None while it runs.
+    #: `exit`, `signal`, `timed-out`, `out-of-memory`, `not-started`, or `unknown`: its sandbox was lost under it. None while it runs.
     outcome: Optional[str] = None
     exit_code: Optional[int] = None
     signal: Optional[int] = None
@@ -150,12 +150,18 @@ class Result(Record):
             "timed-out": "ran into its time limit",
             "out-of-memory": "was killed, for it had no more memory",
             "not-started": f"did not start: {self.message}",
+            "unknown": f"has an unknown end: {self.message}",
         }
         return named.get(self.outcome or "", f"ended: {self.outcome}")
 
     @property
     def timed_out(self) -> bool:
         return self.outcome == "timed-out"
+
+    @property
+    def lost(self) -> bool:
+        """Its sandbox was lost under it: how far it came is not known. A failure of the infrastructure, not of the command."""
+        return self.outcome == "unknown"
 
     @property
     def truncated(self) -> bool:

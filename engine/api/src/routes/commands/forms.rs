@@ -8,7 +8,8 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use espalier_agent_client::wire::{self, CommandSpec, Id, outcome::Outcome};
-use espalier_agent_client::{Excerpts, Reason, command};
+use espalier_agent_client::{AgentError, Excerpts, Reason, command};
+use espalier_core::cause::with_causes;
 use espalier_sandbox::service::Sandbox;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -138,6 +139,8 @@ pub(crate) enum Ending {
     OutOfMemory,
     /// The command could not be started: see `message`.
     NotStarted,
+    /// Its sandbox was lost while it ran: how far it came is unknown, see `message`.
+    Unknown,
 }
 
 /// A command.
@@ -158,7 +161,7 @@ pub(crate) struct CommandView {
     pub(crate) exit_code: Option<i32>,
     /// The signal, if one killed the command.
     pub(crate) signal: Option<i32>,
-    /// Why the command did not start.
+    /// Why the command did not start, or how its sandbox was lost.
     pub(crate) message: Option<String>,
     /// Whether the program, or the folder to start in, does not exist.
     #[serde(skip)]
@@ -285,6 +288,28 @@ impl CommandView {
             None => Ending::NotStarted,
         });
         view
+    }
+
+    /// Of a call that had been sent, by the error that it came to: where the sandbox was lost under it, the command has ended, and nobody
+    /// knows how.
+    pub(crate) fn lost(sandbox_id: &str, id: &Id, error: AgentError) -> Result<CommandView, AgentError> {
+        if !error.is_lost_under_way() {
+            return Err(error);
+        }
+        Ok(CommandView {
+            state: CommandState::Ended,
+            outcome: Some(Ending::Unknown),
+            message: Some(with_causes(&error)),
+            ..CommandView::running(sandbox_id, id)
+        })
+    }
+
+    /// For those who have no word for an end that is not known.
+    pub(crate) fn known(self) -> Result<CommandView, Problem> {
+        match self.outcome {
+            Some(Ending::Unknown) => Err(Problem::sandbox_lost(self.message.unwrap_or_default())),
+            _ => Ok(self),
+        }
     }
 
     /// With what it printed.

@@ -298,7 +298,7 @@ impl Job {
             Some(Ending::Signal) => Some(format!("killed by signal {}", view.signal.unwrap_or_default())),
             Some(Ending::TimedOut) => Some("timed out".to_owned()),
             Some(Ending::OutOfMemory) => Some("out of memory".to_owned()),
-            Some(Ending::NotStarted) => view.message.clone(),
+            Some(Ending::NotStarted | Ending::Unknown) => view.message.clone(),
         };
         let exit_code = view.exit_code.or(view.signal.map(|signal| -signal)).or(match view.outcome {
             Some(Ending::TimedOut) => Some(TIMED_OUT),

@@ -50,7 +50,7 @@ pub(crate) async fn exec(
     let created_ms = now_ms();
     let left = deadline.saturating_duration_since(Instant::now());
     let wait = if body.is_waited_for() { (bound + KILL_MAX).min(left) } else { Duration::ZERO };
-    let view = run(&agent, &id, &call, spec, EXCERPT, wait).await?;
+    let view = run(&agent, &id, &call, spec, EXCERPT, wait).await?.known()?;
     Ok(axum::Json(Job::of(view, text, created_ms)))
 }
 
@@ -63,7 +63,7 @@ async fn find_job(api: &Api, owner: &str, id: &str, wait: Duration) -> Result<ax
     let (command, sandbox_id) = of_job(id)?;
     let At { sandbox, busy } = super::super::commands::at(api, owner, sandbox_id)?;
     let call = calls::parse("the job's id", command)?;
-    let view = look(&sandbox.agent, sandbox_id, &call, EXCERPT, wait).await?;
+    let view = look(&sandbox.agent, sandbox_id, &call, EXCERPT, wait).await?.known()?;
     let listed = sandbox.agent.list().await?.into_iter().find(|listed| listed.id.as_ref() == Some(&call));
     drop(busy);
     let (text, age_ms) = listed.map(|listed| (listed.label, listed.age_ms)).unwrap_or_default();
