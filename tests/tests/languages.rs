@@ -11,7 +11,7 @@ use espalier_core::host::{BlobInfo, Blobs, Branch, Capabilities, Conversation, E
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
-use espalier_plugin::{CancelToken, Compiler, EnvironmentRun, HarnessRun, PluginHost, PluginHostConfig};
+use espalier_plugin::{CancelToken, Compiler, EnvironmentRun, Job, JobClock, PluginHost, PluginHostConfig};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -167,26 +167,25 @@ async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&st
     });
     let script = Script::default();
     script.answers.lock().unwrap().extend(answers.iter().map(ToString::to_string));
-    let outcome = host
-        .run_harness(HarnessRun {
-            settings: plugin.check_settings(settings).unwrap(),
-            plugin,
-            alias: harness.to_owned(),
-            task,
-            capabilities: Capabilities {
-                models: Some(Arc::new(script.clone())),
-                environments: Some(Arc::clone(&environments) as Arc<dyn Environments>),
-                blobs: Some(Arc::new(NoBlobs)),
-                sandboxes: None,
-            },
-            meter,
-            seed: 1,
-            start_ms: 0,
-            record_calls: false,
-            cancel: CancelToken::new(),
-        })
-        .await;
-    environments.close().await;
+    let job = Job {
+        settings: plugin.check_settings(settings).unwrap(),
+        plugin,
+        alias: harness.to_owned(),
+        capabilities: Capabilities {
+            models: Some(Arc::new(script.clone())),
+            environments: Some(Arc::clone(&environments) as Arc<dyn Environments>),
+            blobs: Some(Arc::new(NoBlobs)),
+            sandboxes: None,
+        },
+        wall: meter.limits().rollout_wall,
+        meter,
+        clock: JobClock::Runs { start_ms: 0 },
+        seed: 1,
+        record_calls: false,
+        cancel: CancelToken::new(),
+    };
+    let outcome = host.run_harness(job, task).await;
+    environments.end_episode().await;
     let end = match outcome.end {
         HarnessEnd::Returned(Ok(report)) => {
             let data: Option<BTreeMap<String, f64>> = serde_json::from_str(&report.data).unwrap();

@@ -14,7 +14,7 @@ use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
 use espalier_plugin::{
-    CancelToken, Compiler, EnvironmentRun, HarnessRun, Plugin, PluginHost, PluginHostConfig,
+    CancelToken, Compiler, EnvironmentRun, Job, JobClock, Plugin, PluginHost, PluginHostConfig,
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ async fn import_call(host: &PluginHost, plugin: &Arc<Plugin>) {
         for (calls, took) in [0, CALLS].into_iter().zip(&mut took) {
             let started = Instant::now();
             let run = harness(plugin, &json!({ "fault": "calls", "times": calls }), &asked);
-            let outcome = host.run_harness(run).await;
+            let outcome = host.run_harness(run, task()).await;
             assert!(matches!(outcome.end, HarnessEnd::Returned(Ok(_))), "{:?}", outcome.end);
             *took = started.elapsed().as_secs_f64() * 1e9;
         }
@@ -148,7 +148,7 @@ async fn turns(host: &PluginHost, dist: &Path) -> Result<(), Box<dyn std::error:
             settings: world.check_settings(&json!({}))?,
             plugin: Arc::clone(&world),
             alias: "world".to_owned(),
-            task: Arc::new(run.task.clone()),
+            task: Arc::new(task()),
             seed: 7,
             start_ms: 0,
             meter: Arc::clone(&run.meter),
@@ -156,9 +156,9 @@ async fn turns(host: &PluginHost, dist: &Path) -> Result<(), Box<dyn std::error:
         run.settings = plugin.check_settings(&json!({ "prompt": "", "max_turns": TURNS }))?;
         run.capabilities.models = Some(Arc::new(Prompt(Arc::clone(&clock))));
         run.capabilities.environments = Some(Arc::clone(&environments) as Arc<dyn Environments>);
-        let outcome = host.run_harness(run).await;
+        let outcome = host.run_harness(run, task()).await;
         assert!(matches!(outcome.end, HarnessEnd::Returned(Ok(_))), "{:?}", outcome.end);
-        environments.close().await;
+        environments.end_episode().await;
         let clock = clock.lock().expect("nothing panics while it holds this lock");
         for (turn, pair) in clock.windows(2).enumerate() {
             times[turn].push(pair[1].duration_since(pair[0]).as_secs_f64() * 1e6);
@@ -241,7 +241,7 @@ async fn park(guest: &str, host: &PluginHost, plugin: &Arc<Plugin>, count: u32) 
         let mut run = harness(plugin, &json!({ "fault": "complete", "times": 1 }), &asked);
         run.cancel = cancel.clone();
         let host = host.clone();
-        tasks.spawn(async move { host.run_harness(run).await.end });
+        tasks.spawn(async move { host.run_harness(run, task()).await.end });
     }
     while asked.load(Ordering::SeqCst) < count {
         if let Some(ended) = tasks.try_join_next() {
@@ -275,29 +275,33 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-fn harness(plugin: &Arc<Plugin>, settings: &Value, asked: &Arc<AtomicU32>) -> HarnessRun {
+fn task() -> TaskView {
+    TaskView {
+        id: "t".to_owned(),
+        instruction: "wait".to_owned(),
+        environment: None,
+        sandboxes: Vec::new(),
+        tags: Vec::new(),
+        data: "null".to_owned(),
+        private_data: None,
+    }
+}
+
+fn harness(plugin: &Arc<Plugin>, settings: &Value, asked: &Arc<AtomicU32>) -> Job {
     let limits = Limits { host_calls: 10_000_000, ..Limits::default() };
-    HarnessRun {
+    Job {
         plugin: Arc::clone(plugin),
         alias: "bench".to_owned(),
-        task: TaskView {
-            id: "t".to_owned(),
-            instruction: "wait".to_owned(),
-            environment: None,
-            sandboxes: Vec::new(),
-            tags: Vec::new(),
-            data: "null".to_owned(),
-            private_data: None,
-        },
         settings: settings.to_string(),
         capabilities: Capabilities {
             models: Some(Arc::new(Silent(Arc::clone(asked)))),
             blobs: Some(Arc::new(NoBlobs)),
             ..Capabilities::default()
         },
+        wall: limits.rollout_wall,
         meter: Arc::new(Meter::new(limits)),
+        clock: JobClock::Runs { start_ms: 0 },
         seed: 7,
-        start_ms: 0,
         record_calls: false,
         cancel: CancelToken::new(),
     }

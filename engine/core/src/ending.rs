@@ -253,6 +253,19 @@ pub enum Lost {
     Infrastructure(String),
     /// Memory of a sandbox that can be had larger: the text says whose, and how much it was.
     OutOfMemory(String),
+    /// The environment plugin trapped or returned a failure; the text names it.
+    Environment(String),
+}
+
+impl Lost {
+    /// Of several losses the lowest decides how the attempt ends.
+    pub(crate) fn order(&self) -> u8 {
+        match self {
+            Lost::Infrastructure(_) => 0,
+            Lost::OutOfMemory(_) => 1,
+            Lost::Environment(_) => 2,
+        }
+    }
 }
 
 /// All that is known when an attempt is over.
@@ -262,11 +275,9 @@ pub struct Evidence {
     pub cancelled: bool,
     /// How the harness ended.
     pub harness: HarnessEnd,
-    /// Policy model, environment host or sandbox of the task lost: set by its host when the last call failed for
+    /// Policy model, environment or sandbox of the task lost: set by its host when the last call failed for
     /// infrastructure and no later one succeeded.
     pub lost: Option<Lost>,
-    /// The environment plugin trapped or returned a failure; the text names it.
-    pub environment_failure: Option<String>,
     /// `limits.rollout_wall` was met.
     pub wall: bool,
     /// `limits.turn_wall` was met.
@@ -283,7 +294,7 @@ pub struct Ending {
 }
 
 /// The first row that holds: cancelled; harness trap or budget ignored; something lost, *whatever `run` returned*;
-/// environment failed; wall; the turn's wall; a limit reported or passed on; any other error; the report.
+/// wall; the turn's wall; a limit reported or passed on; any other error; the report.
 pub fn classify(evidence: &Evidence) -> Ending {
     let end = |stop_reason, error: Option<String>| Ending { stop_reason, error };
     if evidence.cancelled {
@@ -297,10 +308,8 @@ pub fn classify(evidence: &Evidence) -> Ending {
     match &evidence.lost {
         Some(Lost::Infrastructure(text)) => return end(StopReason::Infrastructure, Some(text.clone())),
         Some(Lost::OutOfMemory(text)) => return end(StopReason::OutOfMemory, Some(text.clone())),
+        Some(Lost::Environment(text)) => return end(StopReason::EnvironmentFailure, Some(text.clone())),
         None => {}
-    }
-    if let Some(text) = &evidence.environment_failure {
-        return end(StopReason::EnvironmentFailure, Some(text.clone()));
     }
     if evidence.wall {
         return end(StopReason::LimitWall, None);
@@ -350,14 +359,7 @@ mod tests {
     }
 
     fn quiet(harness: HarnessEnd) -> Evidence {
-        Evidence {
-            cancelled: false,
-            harness,
-            lost: None,
-            environment_failure: None,
-            wall: false,
-            turn_wall: false,
-        }
+        Evidence { cancelled: false, harness, lost: None, wall: false, turn_wall: false }
     }
 
     #[test]
@@ -369,7 +371,6 @@ mod tests {
             cancelled: true,
             harness,
             lost: infrastructure(),
-            environment_failure: Some("trapped".into()),
             wall: true,
             turn_wall: true,
         };
@@ -402,7 +403,7 @@ mod tests {
             (
                 "the environment before the wall",
                 Evidence {
-                    environment_failure: Some("trap".into()),
+                    lost: Some(Lost::Environment("trap".into())),
                     wall: true,
                     ..quiet(report(Outcome::Submitted))
                 },

@@ -3,8 +3,13 @@
 //! A rollout that ends without a reward is replaced by a fresh one, up to a bound; when none is under way the group
 //! closes: ready, short, failed, or kept back by a filter. Which rollouts count as replaced depends on their places
 //! alone, never on the order in which they ended, so a run that was killed and resumed closes its groups alike.
+//!
+//! Where rewards see the rollouts of a group together, they do so once all have ended and before the filters look at what
+//! came out. What such a reward leaves without a score is not replaced: the rollouts are there, and stay unscored.
 
 mod again;
+#[cfg(test)]
+mod tests;
 
 pub use again::{Again, Past, again};
 
@@ -155,7 +160,18 @@ pub enum Member {
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupState {
     members: BTreeMap<u32, Member>,
+    /// Whether rewards see its rollouts together.
+    together: bool,
+    /// Set while they are at work.
+    scoring: Option<Places>,
     verdict: Option<Verdict>,
+}
+
+/// Who counts and who was replaced: settled when the last rollout has ended.
+#[derive(Clone, Debug, PartialEq)]
+struct Places {
+    counted: Vec<u32>,
+    replaced: Vec<u32>,
 }
 
 /// What became of a group that closed.
@@ -174,7 +190,7 @@ pub struct Verdict {
 }
 
 /// What happens to a group.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum GroupEvent {
     /// A rollout ended, for good.
     RolloutEnded {
@@ -182,6 +198,11 @@ pub enum GroupEvent {
         rollout_index: u32,
         /// How.
         end: MemberEnd,
+    },
+    /// The rewards of the group are through: what its rollouts are worth now, by place.
+    Scored {
+        /// Of those that were to be scored; `None`: a reward failed.
+        rewards: BTreeMap<u32, Option<f64>>,
     },
 }
 
@@ -193,6 +214,11 @@ pub enum GroupEffect {
         /// Its place.
         rollout_index: u32,
     },
+    /// Let the rewards of the group see these rollouts together, ascending: those that count and have a reward of their own.
+    Score {
+        /// Their places.
+        rollouts: Vec<u32>,
+    },
     /// Write the verdict, then forget the group.
     Close(Verdict),
     /// The event does not fit: drop it and count it.
@@ -200,15 +226,20 @@ pub enum GroupEffect {
 }
 
 impl GroupState {
-    /// A group that just opened, with its first `size` rollouts live.
-    pub fn open(config: &GroupsConfig) -> Self {
-        GroupState { members: (0..config.size).map(|index| (index, Member::Live)).collect(), verdict: None }
+    /// A group that just opened, with its first `size` rollouts live. `together`: rewards see its rollouts together.
+    pub fn open(config: &GroupsConfig, together: bool) -> Self {
+        let members = (0..config.size).map(|index| (index, Member::Live)).collect();
+        GroupState { members, together, scoring: None, verdict: None }
     }
 
     /// The state after a restart, from the rollouts known to have ended; the effects are those still to be carried out
-    /// beyond starting the live members ([`GroupState::live`]): a `Close` at most.
-    pub fn resume(config: &GroupsConfig, ended: &[(u32, MemberEnd)]) -> (Self, Vec<GroupEffect>) {
-        let mut group = GroupState::open(config);
+    /// beyond starting the live members ([`GroupState::live`]): a `Score` or a `Close` at most.
+    pub fn resume(
+        config: &GroupsConfig,
+        together: bool,
+        ended: &[(u32, MemberEnd)],
+    ) -> (Self, Vec<GroupEffect>) {
+        let mut group = GroupState::open(config, together);
         for (rollout_index, end) in ended {
             // Replacements start in order, so all below one that ended were started.
             for below in config.size..*rollout_index {
@@ -217,7 +248,7 @@ impl GroupState {
             group.members.insert(*rollout_index, Member::Ended(*end));
         }
         while group.next_replacement(config).is_some() {}
-        let effects = group.close_if_over(config).map(GroupEffect::Close).into_iter().collect();
+        let effects = group.go_on(config).into_iter().collect();
         (group, effects)
     }
 
@@ -234,15 +265,29 @@ impl GroupState {
 
     /// Takes one event.
     pub fn on(&mut self, config: &GroupsConfig, event: GroupEvent) -> Vec<GroupEffect> {
-        let GroupEvent::RolloutEnded { rollout_index, end } = event;
-        match self.members.get_mut(&rollout_index) {
-            Some(member @ Member::Live) => *member = Member::Ended(end),
-            Some(Member::Ended(_)) | None => return vec![GroupEffect::Stale],
+        match event {
+            GroupEvent::RolloutEnded { rollout_index, end } => {
+                match self.members.get_mut(&rollout_index) {
+                    Some(member @ Member::Live) => *member = Member::Ended(end),
+                    Some(Member::Ended(_)) | None => return vec![GroupEffect::Stale],
+                }
+                if let Some(rollout_index) = self.next_replacement(config) {
+                    return vec![GroupEffect::Add { rollout_index }];
+                }
+                self.go_on(config).into_iter().collect()
+            }
+            GroupEvent::Scored { rewards } => {
+                let Some(places) = self.scoring.take() else { return vec![GroupEffect::Stale] };
+                for index in &places.counted {
+                    if let (Some(Member::Ended(end)), Some(reward)) =
+                        (self.members.get_mut(index), rewards.get(index))
+                    {
+                        end.reward = *reward;
+                    }
+                }
+                vec![self.close(config, places)]
+            }
         }
-        if let Some(rollout_index) = self.next_replacement(config) {
-            return vec![GroupEffect::Add { rollout_index }];
-        }
-        self.close_if_over(config).map(GroupEffect::Close).into_iter().collect()
     }
 
     /// Adds the next replacement that is owed, if the bound allows one.
@@ -263,21 +308,38 @@ impl GroupState {
         })
     }
 
-    fn close_if_over(&mut self, config: &GroupsConfig) -> Option<Verdict> {
-        if self.verdict.is_some() || self.live().next().is_some() {
+    /// What follows once no rollout is live: its rollouts are scored together, or it closes.
+    fn go_on(&mut self, config: &GroupsConfig) -> Option<GroupEffect> {
+        if self.verdict.is_some() || self.scoring.is_some() || self.live().next().is_some() {
             return None;
         }
         let added = self.members.len() - config.size as usize;
         let replaced: Vec<u32> = self.unrewarded().take(added).collect();
         let counted: Vec<u32> =
             self.members.keys().copied().filter(|index| !replaced.contains(index)).collect();
-        let ends: Vec<MemberEnd> = counted
+        let rollouts: Vec<u32> = counted
             .iter()
-            .filter_map(|index| match self.members[index] {
-                Member::Ended(end) => Some(end),
-                Member::Live => None,
-            })
+            .copied()
+            .filter(|index| self.end(*index).is_some_and(|end| end.reward.is_some()))
             .collect();
+        let places = Places { counted, replaced };
+        if self.together && !rollouts.is_empty() {
+            self.scoring = Some(places);
+            return Some(GroupEffect::Score { rollouts });
+        }
+        Some(self.close(config, places))
+    }
+
+    fn end(&self, rollout_index: u32) -> Option<MemberEnd> {
+        match self.members.get(&rollout_index) {
+            Some(Member::Ended(end)) => Some(*end),
+            Some(Member::Live) | None => None,
+        }
+    }
+
+    fn close(&mut self, config: &GroupsConfig, places: Places) -> GroupEffect {
+        let Places { counted, replaced } = places;
+        let ends: Vec<MemberEnd> = counted.iter().filter_map(|index| self.end(*index)).collect();
         let rewards: Vec<f64> = ends.iter().filter_map(|end| end.reward).collect();
         let n_ready = rewards.len() as u32;
         let (status, drop_reason) = if n_ready < config.min_size() {
@@ -295,7 +357,7 @@ impl GroupState {
         };
         let verdict = Verdict { status, drop_reason, counted, replaced, n_ready };
         self.verdict = Some(verdict.clone());
-        Some(verdict)
+        GroupEffect::Close(verdict)
     }
 }
 
@@ -328,215 +390,4 @@ fn deviation(values: &[f64]) -> f64 {
     }
     let mean = values.iter().sum::<f64>() / count;
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config(size: u32) -> GroupsConfig {
-        GroupsConfig { size, ..GroupsConfig::default() }
-    }
-
-    fn end(reward: Option<f64>) -> MemberEnd {
-        MemberEnd { status: if reward.is_some() { Status::Completed } else { Status::Failed }, reward }
-    }
-
-    fn ended(rollout_index: u32, reward: Option<f64>) -> GroupEvent {
-        GroupEvent::RolloutEnded { rollout_index, end: end(reward) }
-    }
-
-    fn add(rollout_index: u32) -> Vec<GroupEffect> {
-        vec![GroupEffect::Add { rollout_index }]
-    }
-
-    fn close(
-        status: GroupStatus,
-        reason: Option<&str>,
-        counted: &[u32],
-        replaced: &[u32],
-        n: u32,
-    ) -> Vec<GroupEffect> {
-        vec![GroupEffect::Close(Verdict {
-            status,
-            drop_reason: reason.map(str::to_owned),
-            counted: counted.to_vec(),
-            replaced: replaced.to_vec(),
-            n_ready: n,
-        })]
-    }
-
-    /// Sends the events; all but the last must lead to the effects given, the last to `expect`.
-    fn play(config: &GroupsConfig, events: &[(GroupEvent, Vec<GroupEffect>)]) -> GroupState {
-        let mut group = GroupState::open(config);
-        for (event, effects) in events {
-            assert_eq!(&group.on(config, *event), effects, "{event:?} in {group:?}");
-        }
-        group
-    }
-
-    #[test]
-    fn a_full_group_is_ready() {
-        let group = play(
-            &config(2),
-            &[
-                (ended(1, Some(0.0)), vec![]),
-                (ended(0, Some(1.0)), close(GroupStatus::Ready, None, &[0, 1], &[], 2)),
-            ],
-        );
-        assert_eq!(group.verdict().unwrap().n_ready, 2);
-    }
-
-    #[test]
-    fn one_crash_never_loses_a_group() {
-        play(
-            &config(2),
-            &[
-                (ended(0, None), add(2)),
-                (ended(2, None), add(3)),
-                (ended(3, Some(1.0)), vec![]),
-                (ended(1, Some(0.0)), close(GroupStatus::Ready, None, &[1, 3], &[0, 2], 2)),
-            ],
-        );
-    }
-
-    #[test]
-    fn replacements_are_bounded_then_the_group_is_short_or_failed() {
-        let bounded = GroupsConfig { replacements: Some(1), ..config(3) };
-        play(
-            &bounded,
-            &[
-                (ended(0, None), add(3)),
-                (ended(3, None), vec![]),
-                (ended(1, Some(1.0)), vec![]),
-                (ended(2, Some(1.0)), close(GroupStatus::Short, None, &[1, 2, 3], &[0], 2)),
-            ],
-        );
-        play(
-            &bounded,
-            &[
-                (ended(3, None), vec![GroupEffect::Stale]),
-                (ended(2, None), add(3)),
-                (ended(3, None), vec![]),
-                (ended(1, None), vec![]),
-                (
-                    ended(0, Some(1.0)),
-                    close(
-                        GroupStatus::Failed,
-                        Some("1 of 3 rollouts have a reward, 2 needed"),
-                        &[0, 2, 3],
-                        &[1],
-                        1,
-                    ),
-                ),
-            ],
-        );
-    }
-
-    #[test]
-    fn a_rollout_ends_once() {
-        play(
-            &config(2),
-            &[
-                (ended(0, Some(1.0)), vec![]),
-                (ended(0, None), vec![GroupEffect::Stale]),
-                (ended(7, None), vec![GroupEffect::Stale]),
-                (ended(1, Some(1.0)), close(GroupStatus::Ready, None, &[0, 1], &[], 2)),
-                (ended(1, Some(0.0)), vec![GroupEffect::Stale]),
-            ],
-        );
-    }
-
-    #[test]
-    fn filters_keep_back_with_a_reason() {
-        let check = |filters: &[Filter], rewards: [f64; 2], expect: Option<&str>| {
-            let config = GroupsConfig { filters: filters.to_vec(), ..config(2) };
-            let status = if expect.is_some() { GroupStatus::Filtered } else { GroupStatus::Ready };
-            play(
-                &config,
-                &[
-                    (ended(0, Some(rewards[0])), vec![]),
-                    (ended(1, Some(rewards[1])), close(status, expect, &[0, 1], &[], 2)),
-                ],
-            );
-        };
-        check(&[], [0.0, 0.0], None);
-        check(&[Filter::Deviation], [0.0, 1.0], None);
-        check(&[Filter::Deviation], [1.0, 1.0], Some("deviation: 0 over 2 rewards"));
-        check(&[Filter::Positive], [1.0, 1.0], None);
-        check(&[Filter::Positive], [0.0, -1.0], Some("positive: none of 2 rewards is above 0"));
-        check(&[Filter::Deviation, Filter::Positive], [0.0, 0.0], Some("deviation: 0 over 2 rewards"));
-        let aborted = GroupsConfig { filters: vec![Filter::NoAborted], replacements: Some(0), ..config(3) };
-        let abort = MemberEnd { status: Status::Aborted, reward: None };
-        play(
-            &aborted,
-            &[
-                (GroupEvent::RolloutEnded { rollout_index: 0, end: abort }, vec![]),
-                (ended(1, Some(0.0)), vec![]),
-                (
-                    ended(2, Some(1.0)),
-                    close(GroupStatus::Filtered, Some("no-aborted: 1 aborted"), &[0, 1, 2], &[], 2),
-                ),
-            ],
-        );
-    }
-
-    /// Whatever the order of the ends and wherever the engine is killed, the group closes alike.
-    #[test]
-    fn resumed_at_any_event_it_closes_alike() {
-        let config = GroupsConfig { replacements: Some(2), ..config(3) };
-        let reward_of = |index: u32| if index.is_multiple_of(2) { None } else { Some(f64::from(index)) };
-        let mut verdicts = Vec::new();
-        for order in 0..9u32 {
-            for kill_after in 0..6usize {
-                let mut known: Vec<(u32, MemberEnd)> = Vec::new();
-                let (mut group, mut effects) = GroupState::resume(&config, &[]);
-                let verdict = loop {
-                    if let Some(GroupEffect::Close(verdict)) = effects.first() {
-                        break verdict.clone();
-                    }
-                    let live: Vec<u32> = group.live().collect();
-                    let place = if order < 6 { order as usize } else { known.len() * order as usize };
-                    let index = live[place % live.len()];
-                    known.push((index, end(reward_of(index))));
-                    effects = group.on(&config, ended(index, reward_of(index)));
-                    if known.len() == kill_after {
-                        (group, effects) = GroupState::resume(&config, &known);
-                    }
-                };
-                verdicts.push(verdict);
-            }
-        }
-        assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{verdicts:#?}");
-        assert_eq!(verdicts[0].n_ready, 2);
-        assert_eq!(verdicts[0].replaced, [0, 2]);
-    }
-
-    #[test]
-    fn a_replacement_that_ended_before_an_earlier_one_is_kept() {
-        let config = config(2);
-        let (mut group, effects) =
-            GroupState::resume(&config, &[(0, end(None)), (1, end(None)), (3, end(Some(1.0)))]);
-        assert_eq!((effects, group.live().collect::<Vec<_>>()), (vec![], vec![2]));
-        assert_eq!(
-            group.on(&config, ended(2, Some(0.0))),
-            close(GroupStatus::Ready, None, &[2, 3], &[0, 1], 2)
-        );
-    }
-
-    #[test]
-    fn settings_out_of_range_are_named() {
-        assert_eq!(config(4).check(), Ok(()));
-        let message = |config: GroupsConfig| config.check().unwrap_err().to_string();
-        assert_eq!(message(config(0)), "groups.size is 0, allowed is 1 to 4096");
-        assert_eq!(
-            message(GroupsConfig { min_size: Some(5), ..config(4) }),
-            "groups.min_size is 5, allowed is 1 to 4"
-        );
-        assert_eq!(
-            message(GroupsConfig { attempts: 0, ..config(4) }),
-            "groups.attempts is 0, allowed is 1 to 100"
-        );
-        assert_eq!((config(4).min_size(), config(1).min_size(), config(4).replacements()), (2, 1, 4));
-    }
 }

@@ -5,8 +5,9 @@
 //! crates implement them and never know one another.
 //!
 //! Reading order: [`task`] -> [`limits`], [`seed`] -> [`host`] with [`chat`] and [`failure`] -> [`journal`] -> [`meter`] -> [`ending`] ->
-//! [`rollout`] -> [`group`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`]; [`plugin_failure`] -> [`breaker`]; [`control`].
+//! [`rollout`] -> [`group`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`] -> [`attempt`]; [`plugin_failure`] -> [`breaker`]; [`control`].
 
+pub mod attempt;
 pub mod breaker;
 pub mod cause;
 pub mod chat;

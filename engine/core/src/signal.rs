@@ -150,13 +150,20 @@ pub struct Signal {
     pub errors: Vec<ErrorNote>,
 }
 
-/// Combines the scores of all rewards of a rollout with `turns` turns.
+/// Combines the scores of all rewards of a rollout with `turns` turns; without rewards there is none.
 ///
 /// Rewards with the same alias are told apart as `alias`, `alias#2` ..., whichever of these is free.
 pub fn combine(rewards: &[Scored<'_>], turns: u32) -> Signal {
-    let mut signal = Signal::default();
-    let mut by_turn: Vec<Option<f64>> = vec![None; turns as usize];
-    let mut sum = (!rewards.is_empty()).then_some(0.0);
+    let mut signal = Signal { reward: (!rewards.is_empty()).then_some(0.0), ..Signal::default() };
+    add(&mut signal, rewards, turns);
+    signal
+}
+
+/// Adds the scores of further rewards: those of the rollout's group, behind its own. What is null stays null.
+pub fn add(signal: &mut Signal, rewards: &[Scored<'_>], turns: u32) {
+    let mut sum = signal.reward.take();
+    let mut by_turn = signal.turn_rewards.take().unwrap_or_default();
+    by_turn.resize(turns as usize, None);
     // An alias of its own may look like the second of another: all of them are taken before any is numbered.
     let mut free: BTreeSet<String> = rewards.iter().map(|reward| reward.alias.to_owned()).collect();
     let mut taken: BTreeSet<String> = BTreeSet::new();
@@ -202,11 +209,10 @@ pub fn combine(rewards: &[Scored<'_>], turns: u32) -> Signal {
     if let Some(sum) = sum.iter().chain(by_turn.iter().flatten()).copied().find(overflown) {
         let text = format!("the weighted scores sum to {sum}, must be finite");
         signal.errors.push(note(UnscoredCause::Failure.as_str(), text));
-        return signal;
+        return;
     }
     signal.reward = sum;
     signal.turn_rewards = by_turn.iter().any(Option::is_some).then_some(by_turn);
-    signal
 }
 
 /// Why these scores of a rollout with `turns` turns cannot be used.

@@ -68,6 +68,17 @@ pub struct Transcript {
     pub turns: Vec<Turn>,
 }
 
+impl Transcript {
+    /// The turns of one model's conversations.
+    pub fn turns_of<'a>(&'a self, model: &'a str) -> impl Iterator<Item = &'a Turn> {
+        let is_of = move |turn: &&Turn| {
+            let log = self.conversations.get(turn.conversation as usize);
+            log.is_some_and(|log| log.model == model)
+        };
+        self.turns.iter().filter(is_of)
+    }
+}
+
 /// How one conversation began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConversationLog {
@@ -245,6 +256,8 @@ pub struct RolloutView {
     pub steps: Vec<Step>,
     /// Blobs by name.
     pub blobs: Vec<(String, String)>,
+    /// JSON text for later additions: for rewards of a group, `reward` and `scores` of the rollout's own rewards.
+    pub extra: Option<String>,
 }
 
 /// What the host of a rollout's models hands over when the attempt is over: everything that was sampled, by the

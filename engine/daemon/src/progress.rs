@@ -174,6 +174,16 @@ impl Counts {
     /// Counts one rollout that ended for good.
     pub(crate) fn count_end(&mut self, stop_reason: StopReason, reward: Option<f64>) {
         *self.endings.entry(stop_reason).or_default() += 1;
+        self.count_again(None, reward);
+    }
+
+    /// Counts the reward of one rollout in the place of the one that it had.
+    pub(crate) fn count_again(&mut self, before: Option<f64>, reward: Option<f64>) {
+        if let Some(before) = before {
+            self.scored = self.scored.saturating_sub(1);
+            self.reward_sum -= before;
+            self.solved = self.solved.saturating_sub(u64::from(is_solved(before)));
+        }
         if let Some(reward) = reward {
             self.scored += 1;
             self.reward_sum += reward;

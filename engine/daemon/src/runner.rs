@@ -1,4 +1,4 @@
-//! Executes one attempt at a rollout: meter, models, environment, harness; then the ending, the scores, the record.
+//! Executes one attempt at a rollout, in phases: link ([`attempt`]), configure, run, close, score, finish.
 //!
 //! [`Runner::run`] always returns, under the limits of the rollout; it retries rewards, never an attempt, and
 //! decides nothing about groups. To the store it writes that the attempt started, and blobs; what it returns is the one event
@@ -7,6 +7,8 @@
 
 mod absent;
 mod again;
+mod attempt;
+mod group;
 mod patch;
 mod record;
 pub mod sandboxes;
@@ -15,27 +17,25 @@ mod score;
 pub(crate) use again::ScoredAgain;
 
 use crate::scheduler::{AttemptStart, MissingPart};
+use attempt::Linked;
+use espalier_core::attempt::Draft;
 use espalier_core::breaker::PluginReport;
 use espalier_core::ending::{Ending, Evidence, HarnessEnd, Lost, Scored, Status, StopReason, classify};
 use espalier_core::failure::Failure;
 use espalier_core::group::GroupsConfig;
-use espalier_core::host::sandbox::Sandboxes as SandboxesOfRollout;
-use espalier_core::host::{Blobs, Capabilities, Environments, Models};
-use espalier_core::ledger::{self, Trainability};
+use espalier_core::ledger;
 use espalier_core::limits::Limits;
-use espalier_core::meter::Meter;
 use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::samples::TokenSums;
 use espalier_core::seed::{Purpose, SeedScope};
 use espalier_core::signal::RewardConfig;
-use espalier_core::task::{Task, TaskId, TaskView};
+use espalier_core::task::{Task, TaskView};
 use espalier_core::trajectory::{AttemptRecord, LogLine, LogSource};
-use espalier_inference::models::{Model, RolloutContext, RolloutModels};
-use espalier_plugin::{EnvironmentRun, HARNESS_EXPORT, HarnessOutcome, HarnessRun, Plugin, PluginHost};
-use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
-use espalier_store::{AttemptStarted, IssuedBlob, RolloutBlobs, RunWriter, StoreError, ids};
-use sandboxes::{AttemptSandboxes, RunSandboxes, Stage};
+use espalier_inference::models::Model;
+use espalier_plugin::{HARNESS_EXPORT, HarnessOutcome, Job, JobClock, Plugin, PluginHost};
+use espalier_store::{AttemptStarted, IssuedBlob, RunWriter, StoreError, ids};
+use sandboxes::RunSandboxes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -84,8 +84,8 @@ pub struct Runner {
     pub run: RunWriter,
     /// Opened and tried.
     pub models: Arc<BTreeMap<String, Arc<Model>>>,
-    /// Whose tokens train.
-    pub group_model: String,
+    /// The model that is trained: [`RolloutContext::policy`](espalier_inference::models::RolloutContext::policy).
+    pub policy: String,
     /// The experiment's seed.
     pub seed: u64,
     /// `[groups]`.
@@ -119,14 +119,6 @@ pub struct Finished {
     pub scored_again: Option<TokenSums>,
 }
 
-/// What a rollout's rewards are lent of it.
-#[derive(Clone, Copy)]
-pub(crate) struct ScoringResources<'a> {
-    pub(crate) blobs: &'a Arc<RolloutBlobs>,
-    pub(crate) sandboxes: Option<&'a Arc<RolloutSandboxes>>,
-    pub(crate) provider: Option<&'a AttemptSandboxes>,
-}
-
 /// The names and seeds of one attempt.
 pub(crate) struct Names {
     pub(crate) traj_id: String,
@@ -142,143 +134,93 @@ impl Runner {
     pub async fn run(&self, group: &GroupContext, start: &AttemptStart) -> Finished {
         let began = Instant::now();
         let names = self.names(group, start);
-        let meter = Arc::new(Meter::new(group.limits.clone()));
-        let blobs = self.run.rollout_blobs(Arc::clone(&meter));
-        let models = RolloutModels::new(Arc::clone(&self.models), self.context(group, start, &names, &meter));
+        let linked = self.link(group, start, &names);
+        let mut draft = Draft::empty(Ending { stop_reason: StopReason::Cancelled, error: None }, now_ms());
         if let Err(error) = self.run.attempt_started(started(start, &names)).await {
-            let lost = Lost::Infrastructure(format!("store: {error}"));
-            let harness = HarnessEnd::Returned(Err(Failure::Unavailable(error.to_string())));
-            let cancelled = start.cancel.is_cancelled();
-            let evidence = Evidence {
-                cancelled,
-                harness,
-                lost: Some(lost),
-                environment_failure: None,
+            draft.ending = classify(&Evidence {
+                cancelled: start.cancel.is_cancelled(),
+                harness: HarnessEnd::Returned(Err(Failure::Unavailable(error.to_string()))),
+                lost: Some(Lost::Infrastructure(format!("store: {error}"))),
                 wall: false,
                 turn_wall: false,
-            };
-            let draft = record::Draft::empty(classify(&evidence));
-            return self.finish(group, start, &names, draft, &models, &blobs);
+            });
+            return self.finish(group, start, &names, draft, &linked);
         }
-        let environment = group.environment.as_ref().map(|loaded| {
-            self.host.environment(EnvironmentRun {
-                plugin: Arc::clone(&loaded.plugin),
-                alias: loaded.alias.clone(),
-                task: Arc::clone(&group.whole_task),
-                settings: loaded.settings.clone(),
-                seed: self.scope(group, start).seed(Purpose::Environment, 0),
-                start_ms: group.opened_ms,
-                meter: Arc::clone(&meter),
-            })
-        });
-        let makers = self.sandboxes.as_ref().filter(|makers| makers.are_there_for(&group.task));
-        let provider = makers.map(|makers| {
-            let stage = Stage::Harness { again: !start.last };
-            let (makers, task) = (Arc::clone(makers), Arc::clone(&group.task));
-            Arc::new(AttemptSandboxes::new(makers, task, names.traj_id.clone(), start.level, stage))
-        });
-        let sandboxes = provider.clone().map(|provider| {
-            Arc::new(RolloutSandboxes::new(
-                provider as Arc<dyn Provider>,
-                Arc::clone(&blobs) as Arc<dyn Blobs>,
-            ))
-        });
-        let asked = Arc::new(models.clone()) as Arc<dyn Models>;
-        let asked = match (makers, &sandboxes) {
-            (Some(makers), Some(sandboxes)) => makers.models(asked, sandboxes),
-            _ => asked,
-        };
-        let absent = Arc::new(absent::NoEnvironment::default());
-        let mut run = HarnessRun {
-            plugin: Arc::clone(&group.harness.plugin),
-            alias: group.harness.alias.clone(),
-            task: group.task.view(self.private_task),
-            settings: group.harness.settings.clone(),
-            capabilities: Capabilities {
-                models: Some(asked),
-                environments: environment.clone().map(|environment| environment as Arc<dyn Environments>),
-                blobs: Some(Arc::clone(&blobs) as Arc<dyn Blobs>),
-                sandboxes: sandboxes.clone().map(|sandboxes| sandboxes as Arc<dyn SandboxesOfRollout>),
-            },
-            meter,
-            seed: self.scope(group, start).seed(Purpose::Harness, 0),
-            start_ms: now_ms(),
-            record_calls: self.record_calls,
-            cancel: start.cancel.clone(),
-        };
-        run.capabilities.environments.get_or_insert_with(|| Arc::clone(&absent) as Arc<dyn Environments>);
-        let boot = began.elapsed();
-        let harness: HarnessOutcome = Box::pin(self.host.run_harness(run)).await;
-        let cancelled = start.cancel.is_cancelled();
-        let mut draft = record::Draft::empty(Ending { stop_reason: StopReason::Cancelled, error: None });
-        let mut environment_failure = None;
-        if let Some(environment) = &environment {
-            environment.close().await;
-            environment_failure = environment.failure();
-            draft.steps = environment.steps();
-            draft.env_ms = environment.env_ms();
-            draft.logs = environment.logs();
-            draft.log_bytes_dropped = environment.log_bytes_dropped();
-        }
-        draft.report = match &harness.end {
-            HarnessEnd::Returned(Ok(report)) => Some(report.clone()),
-            _ => None,
-        };
-        let mut failures: Vec<PluginFailure> = harness.failure.map(|failure| *failure).into_iter().collect();
-        if draft.report.is_some() {
-            draft.report_of_plugins.serve(group.harness.plugin.digest(), HARNESS_EXPORT);
-        }
-        let evidence = Evidence {
-            cancelled,
-            harness: harness.end,
-            lost: models.lost().or_else(|| sandboxes.as_ref().and_then(|sandboxes| sandboxes.lost())),
-            environment_failure,
-            wall: harness.wall,
-            turn_wall: harness.turn_wall,
-        };
-        draft.ending = classify(&evidence);
-        // A harness that fails because something else did is not at fault.
-        let elsewhere = evidence.lost.is_some() || evidence.environment_failure.is_some();
-        failures.iter_mut().for_each(|failure| failure.excused |= elsewhere || cancelled);
-        if draft.ending.stop_reason == StopReason::EnvironmentFailure {
-            failures.clear();
-        }
-        if let (Some(environment), Some(loaded)) = (&environment, &group.environment) {
-            failures.extend(environment.plugin_failure());
-            for export in environment.served() {
-                draft.report_of_plugins.serve(loaded.plugin.digest(), &export);
-            }
-        }
-        if matches!(draft.ending.stop_reason.row().status, Status::Failed) {
-            draft.report_of_plugins.failures = failures;
-        }
-        draft.host_calls = harness.host_calls;
-        draft.logs.splice(0..0, harness.logs);
-        draft.log_bytes_dropped += harness.log_bytes_dropped;
-        draft.boot = boot;
-        if self.private_task {
-            draft.logs.insert(0, granted(&group.harness.alias));
-        }
-        draft.ended_ms = now_ms();
+        let job = self.configure(group, start, &linked);
+        draft.boot = began.elapsed();
+        let outcome = Box::pin(self.host.run_harness(job, group.task.view(self.private_task))).await;
+        self.close(group, start, &linked, outcome, &mut draft).await;
         if self.is_scored(draft.ending.stop_reason) {
-            let resources = ScoringResources {
-                blobs: &blobs,
-                sandboxes: sandboxes.as_ref(),
-                provider: provider.as_deref(),
-            };
             if self.keeps_patches() {
-                self.keep_patch(group, start, &resources, &mut draft).await;
+                self.keep_patch(group, start, &linked.scoring, &mut draft).await;
             }
             let scoring = Instant::now();
-            let turns = models.policy_turns();
             let none = again::Scores::default();
-            self.score(group, start, &names, &mut draft, (models.transcript(), turns), &resources, &none)
-                .await;
-            draft.score = scoring.elapsed();
+            self.score(group, start, &names, &mut draft, &linked.scoring, &none).await;
+            draft.score_time = scoring.elapsed();
         }
-        draft.sandboxes = provider.map(|provider| provider.made()).unwrap_or_default();
-        let finished = self.finish(group, start, &names, draft, &models, &blobs);
-        Finished { missing: absent.missing_part(&models), ..finished }
+        self.finish(group, start, &names, draft, &linked)
+    }
+
+    /// The call of the harness.
+    fn configure(&self, group: &GroupContext, start: &AttemptStart, linked: &Linked) -> Job {
+        Job {
+            plugin: Arc::clone(&group.harness.plugin),
+            alias: group.harness.alias.clone(),
+            settings: group.harness.settings.clone(),
+            capabilities: linked.harness.clone(),
+            meter: Arc::clone(&linked.meter),
+            wall: group.limits.rollout_wall,
+            clock: JobClock::Runs { start_ms: now_ms() },
+            seed: self.scope(group, start).seed(Purpose::Harness, 0),
+            record_calls: self.record_calls,
+            cancel: start.cancel.clone(),
+        }
+    }
+
+    /// The harness has ended: closes what it used, and says how the attempt ended.
+    async fn close(
+        &self,
+        group: &GroupContext,
+        start: &AttemptStart,
+        linked: &Linked,
+        outcome: HarnessOutcome,
+        draft: &mut Draft,
+    ) {
+        let cancelled = start.cancel.is_cancelled();
+        if self.private_task {
+            draft.logs.push(granted(&group.harness.alias));
+        }
+        draft.logs.extend(outcome.logs);
+        draft.log_bytes_dropped = outcome.log_bytes_dropped;
+        draft.host_calls = outcome.host_calls;
+        if let HarnessEnd::Returned(Ok(report)) = &outcome.end {
+            draft.report = Some(report.clone());
+            draft.plugins.serve(group.harness.plugin.digest(), HARNESS_EXPORT);
+        }
+        linked.parts.close(draft).await;
+        let evidence = Evidence {
+            cancelled,
+            harness: outcome.end,
+            lost: linked.parts.lost(),
+            wall: outcome.wall,
+            turn_wall: outcome.turn_wall,
+        };
+        draft.ending = classify(&evidence);
+        match draft.ending.stop_reason {
+            // The harness fails because the environment did.
+            StopReason::EnvironmentFailure => {}
+            stop_reason if stop_reason.row().status == Status::Failed => {
+                let own = outcome.failure.map(|failure| *failure).map(|failure| {
+                    // A harness that fails because something else did is not at fault.
+                    let excused = failure.excused || evidence.lost.is_some() || cancelled;
+                    PluginFailure { excused, ..failure }
+                });
+                draft.plugins.failures.splice(0..0, own);
+            }
+            _ => draft.plugins.failures.clear(),
+        }
+        draft.ended_ms = now_ms();
     }
 
     fn is_scored(&self, stop_reason: StopReason) -> bool {
@@ -309,55 +251,37 @@ impl Runner {
         }
     }
 
-    fn context(
-        &self,
-        group: &GroupContext,
-        start: &AttemptStart,
-        names: &Names,
-        meter: &Arc<Meter>,
-    ) -> RolloutContext {
-        let (run_seed, attempt, repeat) = (self.seed, start.key.attempt, group.repeat);
-        let (task, rollout_index) = (Arc::clone(&group.task), start.rollout.rollout_index);
-        let seed = move |n| {
-            let (task, task_seed): (&TaskId, _) = (&task.id, task.seed);
-            let scope = SeedScope { run_seed, task, task_seed, repeat, rollout_index };
-            scope.seed(Purpose::Sampling { attempt }, n)
-        };
-        RolloutContext {
-            group_model: self.group_model.clone(),
-            traj_id: names.traj_id.clone(),
-            session_id: Arc::clone(&names.session_id),
-            meter: Arc::clone(meter),
-            seed: Box::new(seed),
-            sent: None,
-        }
-    }
-
-    /// Settles who trains, and puts the record together.
+    /// Lets every capability leave what the record keeps, and puts the record together.
     fn finish(
         &self,
         group: &GroupContext,
         start: &AttemptStart,
         names: &Names,
-        draft: record::Draft,
-        models: &RolloutModels,
-        blobs: &RolloutBlobs,
+        mut draft: Draft,
+        linked: &Linked,
     ) -> Finished {
-        let stop_reason = draft.ending.stop_reason;
-        let reward = draft.signal.reward;
-        let would_train = stop_reason.row().trainable && models.is_trainable();
-        let trainability = if would_train { Trainability::Trainable } else { Trainability::NotTrainable };
-        let ended_ms = draft.ended_ms;
-        let plugins = draft.report_of_plugins.clone();
-        let mut record = draft.into_record(group, start, names, models.finish(trainability), would_train);
-        if would_train && reward.is_none() {
+        linked.parts.finish(&mut draft);
+        let missing = linked.no_environment.missing_part(&linked.models);
+        Finished { missing, ..self.finished(group, start, names, draft, linked.scoring.blobs.issued()) }
+    }
+
+    fn finished(
+        &self,
+        group: &GroupContext,
+        start: &AttemptStart,
+        names: &Names,
+        draft: Draft,
+        blobs: Vec<IssuedBlob>,
+    ) -> Finished {
+        let outcome = AttemptOutcome { stop_reason: draft.ending.stop_reason, reward: draft.signal.reward };
+        let (ended_ms, plugins) = (draft.ended_ms, draft.plugins.clone());
+        let mut record = draft.into_record(record::place(group, start, names));
+        if record.trajectory.trainable && outcome.reward.is_none() {
             // It trains once it has a reward: what else keeps tokens back is kept apart.
             ledger::withhold(&mut record.trajectory, ledger::reason::NOT_TRAINABLE);
             record.withheld = true;
         }
-        let outcome = AttemptOutcome { stop_reason, reward };
-        let (blobs, missing, scored_again) = (blobs.issued(), None, None);
-        Finished { record, blobs, outcome, ended_ms, missing, plugins, scored_again }
+        Finished { record, blobs, outcome, ended_ms, missing: None, plugins, scored_again: None }
     }
 
     /// What is kept of an attempt that left nothing: a panic of the engine, or no word by its deadline.
@@ -369,13 +293,14 @@ impl Runner {
         why: String,
     ) -> Finished {
         let ending = Ending { stop_reason: outcome.stop_reason, error: Some(why) };
-        let names = self.names(group, start);
-        let output = espalier_core::trajectory::ModelOutput::default();
-        let draft = record::Draft::empty(ending);
-        let ended_ms = draft.ended_ms;
-        let record = draft.into_record(group, start, &names, output, false);
-        let (blobs, plugins) = (Vec::new(), PluginReport::default());
-        Finished { record, blobs, outcome, ended_ms, missing: None, plugins, scored_again: None }
+        let finished = self.finished(
+            group,
+            start,
+            &self.names(group, start),
+            Draft::empty(ending, now_ms()),
+            Vec::new(),
+        );
+        Finished { outcome, ..finished }
     }
 
     /// Notes that an attempt started, where that may not have been done.

@@ -26,7 +26,8 @@ mod timers;
 mod waits;
 
 pub use backend::{
-    AttemptEnded, AttemptStart, Fatal, MissingPart, Outbox, RolloutKey, RunBlocker, SchedulerBackend, Written,
+    AttemptEnded, AttemptStart, Fatal, GroupScored, MissingPart, Outbox, RolloutKey, RunBlocker,
+    SchedulerBackend, Written,
 };
 pub use lag::LagMeter;
 pub use source::{SourceFailed, TaskSource};
@@ -204,12 +205,15 @@ struct OpenGroup<W: SchedulerBackend> {
     shared: Arc<W::Group>,
     state: GroupState,
     rollouts: BTreeMap<u32, Rollout>,
+    /// From the end of its common scoring to its close.
+    scores: Option<W::Scores>,
 }
 
 /// What an operation came to.
 enum Done<W: SchedulerBackend> {
     Opened { group_index: u64, group: W::Group },
     Stored { rollout: RolloutKey, key: AttemptKey, written: Written },
+    Scored { group_index: u64, scored: Option<GroupScored<W::Scores>> },
     Closed { group_index: u64, status: GroupStatus },
 }
 
@@ -499,6 +503,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
                     Some(before) => self.scored_again(rollout, before),
                 }
             }
+            Done::Scored { group_index, scored } => self.group_scored(group_index, scored),
             Done::Closed { group_index, status } => {
                 self.groups.remove(&group_index);
                 *self.counts.groups_closed.entry(status).or_default() += 1;

@@ -11,7 +11,7 @@ mod cut;
 mod prompt;
 mod sample;
 
-use crate::models::{Exact, Model, POLICY, Shared};
+use crate::models::{Exact, Model, Shared};
 use crate::tokenizer::TokenizerError;
 use async_trait::async_trait;
 use espalier_core::cause::with_causes;
@@ -168,7 +168,7 @@ impl ModelConversation {
     }
 
     fn is_policy(&self) -> bool {
-        self.model.name == POLICY
+        self.model.name == self.rollout.context.policy
     }
 
     fn usable(&self) -> Result<(), Failure> {

@@ -19,6 +19,7 @@ use crate::template::{Template, TemplateError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use crate::tools::ToolParser;
 use async_trait::async_trait;
+use espalier_core::attempt::{AttemptCapability, Draft, Owner};
 use espalier_core::chat::{Message, Tool};
 use espalier_core::ending::Lost;
 use espalier_core::failure::Failure;
@@ -29,9 +30,6 @@ use espalier_core::trajectory::{ConversationLog, ModelOutput, Transcript};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// The model whose answers count as turns and whose loss ends a rollout.
-pub const POLICY: &str = "policy";
 
 /// What an experiment's model needs to speak in token ids.
 pub struct Exact {
@@ -100,12 +98,12 @@ impl Model {
 /// Called with the id of a call and the token ids of its prompt, right before they are sent.
 pub type PromptRecorder = Arc<dyn Fn(&str, &[u32]) + Send + Sync>;
 
-/// What one attempt of a rollout brings to its models.
+/// What an attempt at a rollout, or another job, brings to its models.
 pub struct RolloutContext {
-    /// Whose tokens train.
-    pub group_model: String,
-    /// Names the calls: unique in the store.
-    pub traj_id: String,
+    /// The model whose answers count as turns, whose tokens train, and whose loss ends a rollout.
+    pub policy: String,
+    /// Names the calls.
+    pub owner: Owner,
     /// For endpoints and routers that keep a conversation in one place.
     pub session_id: Arc<str>,
     /// The attempt's budgets.
@@ -190,7 +188,7 @@ impl RolloutModels {
     }
 
     /// Settles who trains what and hands over all that was recorded. May be asked again with another answer.
-    pub fn finish(&self, trainability: Trainability) -> ModelOutput {
+    pub fn output(&self, trainability: Trainability) -> ModelOutput {
         let record = self.shared.record();
         let mut output = ModelOutput {
             transcript: record.transcript.clone(),
@@ -198,7 +196,7 @@ impl RolloutModels {
             ..ModelOutput::default()
         };
         for (name, ledger) in &record.ledgers {
-            if *name == self.shared.context.group_model {
+            if *name == self.shared.context.policy {
                 let finished = ledger.finish(trainability);
                 output.calls = finished.calls;
                 output.segments = finished.segments;
@@ -210,16 +208,6 @@ impl RolloutModels {
         output
     }
 
-    /// Whether the group's model gives token ids, without which nothing trains.
-    pub fn is_trainable(&self) -> bool {
-        self.models.get(&self.shared.context.group_model).is_some_and(|model| model.exact.is_some())
-    }
-
-    /// Set while the policy's last call failed for infrastructure and no later one succeeded.
-    pub fn lost(&self) -> Option<Lost> {
-        self.shared.record().lost.clone().map(Lost::Infrastructure)
-    }
-
     /// The first model that was asked for and that the experiment does not have.
     pub fn missing(&self) -> Option<String> {
         self.shared.record().missing.clone()
@@ -228,6 +216,30 @@ impl RolloutModels {
     /// Answers of the policy so far.
     pub fn policy_turns(&self) -> u32 {
         self.shared.record().policy_turns
+    }
+}
+
+/// Leaves the transcript for rewards; in the end, what was sampled, which trains where the ending allows it and the policy's
+/// endpoint gives token ids.
+#[async_trait]
+impl AttemptCapability for RolloutModels {
+    async fn close(&self, draft: &mut Draft) {
+        draft.output.transcript = self.transcript();
+    }
+
+    /// Set while the policy's last call failed for infrastructure and no later one succeeded.
+    fn lost(&self) -> Option<Lost> {
+        self.shared.record().lost.clone().map(Lost::Infrastructure)
+    }
+
+    fn finish(&self, draft: &mut Draft) {
+        let policy = self.models.get(&self.shared.context.policy);
+        let is_exact = policy.is_some_and(|model| model.exact.is_some());
+        draft.trainable = draft.ending.stop_reason.row().trainable && is_exact;
+        draft.output = self.output(match draft.trainable {
+            true => Trainability::Trainable,
+            false => Trainability::NotTrainable,
+        });
     }
 }
 

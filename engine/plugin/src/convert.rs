@@ -290,6 +290,6 @@ pub(crate) fn view_out(view: RolloutView, observation_blobs: Vec<Option<String>>
             })
             .collect(),
         blobs: view.blobs,
-        extra: None,
+        extra: view.extra,
     }
 }

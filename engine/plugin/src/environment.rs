@@ -3,16 +3,18 @@
 use crate::bindings::environment::EnvironmentPlugin;
 use crate::convert::{failure_in, observation_in, step_in, task_out};
 use crate::cpu::CpuClock;
-use crate::gate::{Gate, GateSetup};
-use crate::guest::{self, Guest, GuestSetup};
+use crate::guest::Guest;
 use crate::harness::check_json;
 use crate::host::Inner;
+use crate::job::{InstanceSetup, JobClock};
 use crate::logs::Logs;
 use crate::places::Place;
 use crate::plugin::Pre;
 use crate::trap::{self, Stop};
 use crate::{CancelToken, Plugin, World};
 use async_trait::async_trait;
+use espalier_core::attempt::{AttemptCapability, Draft};
+use espalier_core::ending::Lost;
 use espalier_core::failure::Failure;
 use espalier_core::host::{Capabilities, Environment, Environments, Observation, StepResult};
 use espalier_core::meter::Meter;
@@ -125,31 +127,22 @@ impl EnvironmentHost {
     pub(crate) fn new(host: Arc<Inner>, run: EnvironmentRun) -> EnvironmentHost {
         let limits = run.meter.limits().clone();
         let logs = Logs::of_rollout(&run.alias, limits.log_bytes, &run.meter);
-        let gate = Gate::new(GateSetup {
-            io: host.io.clone(),
-            meter: Arc::new(Meter::new(limits.clone())),
+        let store = host.store(InstanceSetup {
+            alias: run.alias.clone(),
+            digest: run.plugin.digest().to_owned(),
+            settings: run.settings,
+            capabilities: Capabilities::default(),
+            meter: Arc::new(Meter::new(limits)),
             logs: logs.clone(),
-            cancel: CancelToken::new(),
             wall: None,
-            start_ms: run.start_ms,
-            frozen: true,
+            clock: JobClock::Frozen { now_ms: run.start_ms },
+            seed: run.seed,
             closed: None,
             record_calls: false,
+            cancel: CancelToken::new(),
         });
-        let kill = gate.kill_switch();
-        let cpu = Arc::clone(&gate.cpu);
-        let store = guest::store(
-            &host.engine,
-            GuestSetup {
-                alias: run.alias.clone(),
-                digest: run.plugin.digest().to_owned(),
-                gate,
-                memory_max: limits.guest_memory,
-                settings: run.settings,
-                seed: run.seed,
-                capabilities: Capabilities::default(),
-            },
-        );
+        let kill = store.data().gate.kill_switch();
+        let cpu = Arc::clone(&store.data().gate.cpu);
         EnvironmentHost {
             shared: Arc::new(Shared {
                 host,
@@ -177,34 +170,14 @@ impl EnvironmentHost {
         self.shared.records().failure.clone()
     }
 
-    /// The same in parts, where the plugin itself failed.
-    pub fn plugin_failure(&self) -> Option<PluginFailure> {
-        self.shared.records().plugin_failure.as_deref().cloned()
-    }
-
-    /// Exports that did their work, like `provider.step`.
-    pub fn served(&self) -> Vec<String> {
-        self.shared.records().served.iter().map(|name| format!("provider.{name}")).collect()
-    }
-
     /// What the plugin logged.
     pub fn logs(&self) -> Vec<LogLine> {
         self.shared.logs.lines()
     }
 
-    /// Bytes of logs beyond `limits.log_bytes`.
-    pub fn log_bytes_dropped(&self) -> u64 {
-        self.shared.logs.dropped_bytes()
-    }
-
-    /// Milliseconds that `reset`, `step` and `actions` took.
-    pub fn env_ms(&self) -> u64 {
-        u64::try_from(self.shared.records().env_time.as_millis()).unwrap_or(u64::MAX)
-    }
-
     /// Tells the plugin that the episode is over and drops the instance. Bounded by 5 s; a plugin that needs longer, or
     /// still runs a call that was given up, is stopped. Later calls are `invalid`.
-    pub async fn close(&self) {
+    pub async fn end_episode(&self) {
         let shared = Arc::clone(&self.shared);
         let closing = self.shared.spawn(move |instance| {
             Box::pin(async move {
@@ -233,6 +206,27 @@ impl EnvironmentHost {
 impl Drop for EnvironmentHost {
     fn drop(&mut self) {
         self.shared.kill.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Leaves steps, logs and time; that its plugin failed is a loss of the attempt.
+#[async_trait]
+impl AttemptCapability for EnvironmentHost {
+    async fn close(&self, draft: &mut Draft) {
+        self.end_episode().await;
+        let records = self.shared.records();
+        draft.steps.clone_from(&records.steps);
+        draft.env_time = records.env_time;
+        draft.logs.extend(self.shared.logs.lines());
+        draft.log_bytes_dropped += self.shared.logs.dropped_bytes();
+        draft.plugins.failures.extend(records.plugin_failure.as_deref().cloned());
+        for export in &records.served {
+            draft.plugins.serve(self.shared.plugin.digest(), &format!("provider.{export}"));
+        }
+    }
+
+    fn lost(&self) -> Option<Lost> {
+        self.failure().map(Lost::Environment)
     }
 }
 

@@ -9,20 +9,22 @@ use crate::cache::{self, CodeCache};
 use crate::compiler::CompileError;
 use crate::cpu::Metered;
 use crate::engine::Ticker;
-use crate::gate::{AbortOnDrop, Gate, GateSetup};
-use crate::guest::{self, Guest, GuestSetup};
+use crate::gate::AbortOnDrop;
+use crate::guest::Guest;
+use crate::job::{InstanceSetup, Job, JobClock};
 use crate::logs::Logs;
 use crate::packages::{PACKAGES, Packages};
 use crate::places::{self, Places};
 use crate::plugin::{Loaded, Pre};
 use crate::{
-    CancelToken, Compiler, EnvironmentHost, EnvironmentRun, GroupRewardRun, GroupScoreOutcome,
-    HarnessOutcome, HarnessRun, Plugin, PluginError, RewardRun, ScoreOutcome, World, inspect, settings, trap,
-    wasi,
+    CancelToken, Compiler, EnvironmentHost, EnvironmentRun, HarnessOutcome, Plugin, PluginError,
+    ScoreOutcome, World, inspect, settings, trap, wasi,
 };
 use espalier_core::host::Capabilities;
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
+use espalier_core::task::TaskView;
+use espalier_core::trajectory::{RolloutView, Score};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -163,8 +165,8 @@ impl PluginHost {
     }
 
     /// Runs a harness to its end. Dropping the future stops the guest at its next yield.
-    pub async fn run_harness(&self, run: HarnessRun) -> HarnessOutcome {
-        crate::harness::run(&self.inner, run).await
+    pub async fn run_harness(&self, job: Job, task: TaskView) -> HarnessOutcome {
+        crate::harness::run(&self.inner, job, task).await
     }
 
     /// Prepares the environment of a rollout; the instance is made when the harness opens it.
@@ -193,13 +195,13 @@ impl PluginHost {
     }
 
     /// Scores a rollout.
-    pub async fn score(&self, run: RewardRun) -> ScoreOutcome {
-        crate::reward::score(&self.inner, run).await
+    pub async fn score(&self, job: Job, view: RolloutView) -> ScoreOutcome {
+        crate::reward::score(&self.inner, job, view).await
     }
 
     /// Scores the rollouts of a group together.
-    pub async fn score_group(&self, run: GroupRewardRun) -> GroupScoreOutcome {
-        crate::reward::score_group(&self.inner, run).await
+    pub async fn score_group(&self, job: Job, views: Vec<RolloutView>) -> ScoreOutcome<Vec<Vec<Score>>> {
+        crate::reward::score_group(&self.inner, job, views).await
     }
 }
 
@@ -316,7 +318,6 @@ impl Inner {
         path: &Path,
         digest: &str,
     ) -> Result<String, DescribeError> {
-        let place = self.places.take(places).await;
         let alias = crate::plugin::name_of(path);
         let mut store = self.closed_store(alias, digest, "while it describes its settings");
         let cpu = Arc::clone(&store.data().gate.cpu);
@@ -340,12 +341,7 @@ impl Inner {
                 Err(DescribeError::Schema(trap::report(&error, store.data(), "settings-schema").text))
             })
         };
-        // The place outlives the instance, which `call` drops.
-        let call = async move {
-            let _place = place;
-            call.await
-        };
-        self.spawn(cpu, call).await.unwrap_or_else(|error| {
+        self.in_instance(cpu, places, call).await.unwrap_or_else(|error| {
             Err(DescribeError::Schema(format!("the host's own code panicked: {error}")))
         })
     }
@@ -354,27 +350,20 @@ impl Inner {
     fn closed_store(&self, alias: &str, digest: &str, why: &'static str) -> Store<Guest> {
         let limits =
             Limits { guest_cpu: Duration::from_secs(10), guest_memory: 512 << 20, ..Limits::default() };
-        let gate = Gate::new(GateSetup {
-            io: self.io.clone(),
-            logs: Logs::new(alias, limits.log_bytes),
-            cancel: CancelToken::new(),
-            wall: None,
-            start_ms: 0,
-            frozen: true,
-            closed: Some(why),
-            record_calls: false,
-            meter: Arc::new(Meter::new(limits.clone())),
-        });
-        let setup = GuestSetup {
+        self.store(InstanceSetup {
             alias: alias.to_owned(),
             digest: digest.to_owned(),
-            gate,
-            memory_max: limits.guest_memory,
             settings: "{}".to_owned(),
-            seed: 0,
             capabilities: Capabilities::default(),
-        };
-        guest::store(&self.engine, setup)
+            logs: Logs::new(alias, limits.log_bytes),
+            wall: None,
+            clock: JobClock::Frozen { now_ms: 0 },
+            seed: 0,
+            closed: Some(why),
+            record_calls: false,
+            cancel: CancelToken::new(),
+            meter: Arc::new(Meter::new(limits)),
+        })
     }
 
     /// Runs a guest's future on the guests' threads, its running time counted. Owned by the handle, which aborts it.

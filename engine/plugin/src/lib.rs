@@ -5,7 +5,7 @@
 //! means for a rollout: that is [`espalier_core::ending`].
 //!
 //! Reading order: `host` (loading, and who runs where) -> `packages`, `inspect`, `cache`, `bounds` and `compiler` -> `engine` and `places` -> `guest` -> `gate` (where
-//! every import passes) -> `imports` and `wasi` -> `harness`, `environment`, `reward` -> `trap`.
+//! every import passes) -> `imports` and `wasi` -> `job` -> `harness`, `environment`, `reward` -> `trap`.
 
 mod bindings;
 mod bounds;
@@ -23,6 +23,7 @@ mod harness;
 mod host;
 mod imports;
 mod inspect;
+mod job;
 mod logs;
 mod packages;
 mod places;
@@ -41,12 +42,11 @@ pub use cancel::CancelToken;
 pub use compiler::{COMPILER_ARGUMENT, Compiler, CompilerProcess, compile_if_asked};
 pub use environment::{EnvironmentHost, EnvironmentRun};
 pub use error::{PluginError, SettingProblem, SettingsError, UnknownPlugin};
-pub use harness::{EXPORT as HARNESS_EXPORT, HarnessOutcome, HarnessRun};
+pub use harness::{EXPORT as HARNESS_EXPORT, HarnessOutcome};
 pub use host::{PluginHost, PluginHostConfig};
 pub use inspect::{Names, names_of};
+pub use job::{Job, JobClock};
 pub use plugin::{Plugin, digest_of};
 pub use registry::{Entry, Registry};
-pub use reward::{
-    EXPORT as REWARD_EXPORT, GroupRewardRun, GroupScoreOutcome, RewardRun, ScoreError, ScoreOutcome,
-};
+pub use reward::{EXPORT as REWARD_EXPORT, GROUP_EXPORT as GROUP_REWARD_EXPORT, ScoreError, ScoreOutcome};
 pub use world::World;

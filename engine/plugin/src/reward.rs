@@ -1,93 +1,34 @@
 //! Running rewards: one instance for each call, under `limits.scoring_wall`, on a frozen clock.
 
-use crate::bindings::harness::espalier::base::types as base;
+use crate::bindings::group_reward::GroupRewardPluginPre;
+use crate::bindings::reward::RewardPluginPre;
 use crate::bindings::reward::espalier::plugin::scores;
-use crate::convert::{failure_in, score_in};
-use crate::gate::{AbortOnDrop, Gate, GateSetup};
-use crate::guest::{self, Guest, GuestSetup};
+use crate::convert::score_in;
+use crate::gate::AbortOnDrop;
+use crate::guest::Guest;
 use crate::harness::check_json;
 use crate::host::Inner;
-use crate::logs::Logs;
+use crate::job::{CallEnd, Export, Job, Returned};
 use crate::plugin::Pre;
-use crate::{CancelToken, Plugin, World, trap, view};
+use crate::{World, view};
 use espalier_core::failure::Failure;
-use espalier_core::host::Capabilities;
-use espalier_core::limits::{DurationText, Limits};
-use espalier_core::meter::Meter;
+use espalier_core::limits::DurationText;
 use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
 use espalier_core::trajectory::{HostCall, LogLine, RolloutView, Score};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wasmtime::Store;
 
 /// The export that is called for one rollout.
 pub const EXPORT: &str = "reward.score-rollout";
+/// The export that is called for the rollouts of a group.
+pub const GROUP_EXPORT: &str = "group-reward.score-group";
 
-/// One scoring of one rollout.
-pub struct RewardRun {
-    /// A plugin of the world reward.
-    pub plugin: Arc<Plugin>,
-    /// The name by which the experiment calls it.
-    pub alias: String,
-    /// What it scores.
-    pub view: RolloutView,
-    /// What [`Plugin::check_settings`] gave back.
-    pub settings: String,
-    /// Seed of `random`, below 2^53.
-    pub seed: u64,
-    /// What `clock` says, from first to last: the rollout's end, ms since 1970.
-    pub now_ms: u64,
-    /// `scoring_wall`, `guest_cpu`, `guest_memory`, `host_calls`, `log_bytes`, `import_wall` count here.
-    pub limits: Limits,
-    /// Blobs and sandboxes of the rollout, as the harness left them. Without blobs, long texts cannot be shown.
-    pub capabilities: Capabilities,
-    /// Stops it.
-    pub cancel: CancelToken,
-}
-
-/// One scoring of the rollouts of one group.
-pub struct GroupRewardRun {
-    /// A plugin of the world group-reward.
-    pub plugin: Arc<Plugin>,
-    /// The name by which the experiment calls it.
-    pub alias: String,
-    /// What it scores.
-    pub views: Vec<RolloutView>,
-    /// As in [`RewardRun`].
-    pub settings: String,
-    /// As in [`RewardRun`].
-    pub seed: u64,
-    /// As in [`RewardRun`].
-    pub now_ms: u64,
-    /// As in [`RewardRun`].
-    pub limits: Limits,
-    /// Blobs of all the rollouts.
-    pub capabilities: Capabilities,
-    /// Stops it.
-    pub cancel: CancelToken,
-}
-
-/// What a reward left.
+/// What a scoring left: `Vec<Score>` for one rollout, a list of these for a group.
 #[derive(Debug)]
-pub struct ScoreOutcome {
-    /// The scores, each finite.
-    pub result: Result<Vec<Score>, ScoreError>,
+pub struct ScoreOutcome<T = Vec<Score>> {
+    /// The scores, each finite; for a group one list a rollout, in their order.
+    pub result: Result<T, ScoreError>,
     /// How it failed, where it did.
-    pub failure: Option<Box<PluginFailure>>,
-    /// Its imports.
-    pub host_calls: Vec<HostCall>,
-    /// What it logged.
-    pub logs: Vec<LogLine>,
-    /// Bytes of logs beyond `limits.log_bytes`.
-    pub log_bytes_dropped: u64,
-}
-
-/// What a group reward left.
-#[derive(Debug)]
-pub struct GroupScoreOutcome {
-    /// One list of scores for each rollout, in their order.
-    pub result: Result<Vec<Vec<Score>>, ScoreError>,
-    /// As in [`ScoreOutcome`].
     pub failure: Option<Box<PluginFailure>>,
     /// Its imports.
     pub host_calls: Vec<HostCall>,
@@ -139,197 +80,117 @@ impl ScoreError {
     }
 }
 
-/// What every scoring is given.
-struct Scoring {
-    plugin: Arc<Plugin>,
-    alias: String,
-    settings: String,
-    seed: u64,
-    now_ms: u64,
-    limits: Limits,
-    capabilities: Capabilities,
-    cancel: CancelToken,
+struct ScoreRollout {
+    pre: RewardPluginPre<Guest>,
+    view: scores::RolloutView,
 }
 
-/// What every scoring leaves.
-struct Scored<T> {
-    result: Result<T, ScoreError>,
-    /// Whose it is and how it failed, to be completed where its scores are checked.
-    failure: Option<Box<PluginFailure>>,
-    host_calls: Vec<HostCall>,
-    logs: Vec<LogLine>,
-    log_bytes_dropped: u64,
-}
+impl Export for ScoreRollout {
+    type Value = Vec<scores::Score>;
+    const NAME: &'static str = EXPORT;
 
-impl<T> Scored<T> {
-    fn failed(error: ScoreError) -> Scored<T> {
-        let (failure, logs) = (None, Vec::new());
-        Scored { result: Err(error), failure, host_calls: Vec::new(), logs, log_bytes_dropped: 0 }
+    async fn call(self, store: &mut Store<Guest>) -> Returned<Self::Value> {
+        let plugin = self.pre.instantiate_async(&mut *store).await?;
+        plugin.espalier_plugin_reward().call_score_rollout(store, &self.view).await
     }
 }
 
-pub(crate) async fn score(host: &Inner, run: RewardRun) -> ScoreOutcome {
-    let RewardRun { plugin, alias, view, settings, seed, now_ms, limits, capabilities, cancel } = run;
-    let turns = view.turns.len();
-    let scoring = Scoring { plugin, alias, settings, seed, now_ms, limits, capabilities, cancel };
-    let scored = match &scoring.plugin.loaded.pre {
-        Pre::Reward(pre) => {
-            let pre = pre.clone();
-            let call = async move |mut store: Store<Guest>, mut views: Vec<scores::RolloutView>| {
-                let view = views.pop().expect("one view was given");
-                let returned = async {
-                    let plugin = pre.instantiate_async(&mut store).await?;
-                    plugin.espalier_plugin_reward().call_score_rollout(&mut store, &view).await
-                }
-                .await;
-                (store, returned)
-            };
-            let scored = run_guest(host, &scoring, vec![view], EXPORT, call).await;
-            checked(scored, |list| check_scores(&scoring.alias, list, turns))
-        }
-        _ => Scored::failed(ScoreError::Trapped(scoring.plugin.not_a(World::Reward))),
+struct ScoreGroup {
+    pre: GroupRewardPluginPre<Guest>,
+    views: Vec<scores::RolloutView>,
+}
+
+impl Export for ScoreGroup {
+    type Value = Vec<Vec<scores::Score>>;
+    const NAME: &'static str = GROUP_EXPORT;
+
+    async fn call(self, store: &mut Store<Guest>) -> Returned<Self::Value> {
+        let plugin = self.pre.instantiate_async(&mut *store).await?;
+        plugin.espalier_plugin_group_reward().call_score_group(store, &self.views).await
+    }
+}
+
+pub(crate) async fn score(host: &Inner, job: Job, view: RolloutView) -> ScoreOutcome {
+    let (alias, turns) = (job.alias.clone(), view.turns.len());
+    let Pre::Reward(pre) = &job.plugin.loaded.pre else {
+        return ScoreOutcome::failed(ScoreError::Trapped(job.plugin.not_a(World::Reward)));
     };
-    ScoreOutcome {
-        result: scored.result,
-        failure: scored.failure,
-        host_calls: scored.host_calls,
-        logs: scored.logs,
-        log_bytes_dropped: scored.log_bytes_dropped,
-    }
-}
-
-pub(crate) async fn score_group(host: &Inner, run: GroupRewardRun) -> GroupScoreOutcome {
-    let GroupRewardRun { plugin, alias, views, settings, seed, now_ms, limits, capabilities, cancel } = run;
-    let turns: Vec<usize> = views.iter().map(|view| view.turns.len()).collect();
-    let scoring = Scoring { plugin, alias, settings, seed, now_ms, limits, capabilities, cancel };
-    let scored = match &scoring.plugin.loaded.pre {
-        Pre::GroupReward(pre) => {
-            let pre = pre.clone();
-            let call = async move |mut store: Store<Guest>, views: Vec<scores::RolloutView>| {
-                let returned = async {
-                    let plugin = pre.instantiate_async(&mut store).await?;
-                    plugin.espalier_plugin_group_reward().call_score_group(&mut store, &views).await
-                }
-                .await;
-                (store, returned)
-            };
-            let scored = run_guest(host, &scoring, views, "group-reward.score-group", call).await;
-            checked(scored, |lists| {
-                if lists.len() != turns.len() {
-                    let reason = format!("scored {} rollouts, the group has {}", lists.len(), turns.len());
-                    return Err(ScoreError::Invalid { plugin: scoring.alias.clone(), reason });
-                }
-                lists
-                    .into_iter()
-                    .zip(&turns)
-                    .map(|(list, turns)| check_scores(&scoring.alias, list, *turns))
-                    .collect()
-            })
-        }
-        _ => Scored::failed(ScoreError::Trapped(scoring.plugin.not_a(World::GroupReward))),
+    let export = |mut views: Vec<scores::RolloutView>| {
+        let view = views.pop().expect("one view was given");
+        ScoreRollout { pre: pre.clone(), view }
     };
-    GroupScoreOutcome {
-        result: scored.result,
-        failure: scored.failure,
-        host_calls: scored.host_calls,
-        logs: scored.logs,
-        log_bytes_dropped: scored.log_bytes_dropped,
-    }
+    let outcome = run(host, &job, vec![view], export).await;
+    outcome.checked(|list| check_scores(&alias, list, turns))
 }
 
-/// What a scoring export gives back: a trap, or the WIT result.
-type Returned<T> = wasmtime::Result<Result<T, base::Failure>>;
-
-async fn run_guest<T, C, F>(
+pub(crate) async fn score_group(
     host: &Inner,
-    scoring: &Scoring,
+    job: Job,
     views: Vec<RolloutView>,
-    function: &'static str,
-    call: C,
-) -> Scored<T>
-where
-    T: Send + 'static,
-    C: FnOnce(Store<Guest>, Vec<scores::RolloutView>) -> F + Send + 'static,
-    F: Future<Output = (Store<Guest>, Returned<T>)> + Send + 'static,
-{
-    let plugin = scoring.alias.clone();
-    let wall = scoring.limits.scoring_wall;
-    let started = Instant::now();
-    let views = match prepare_views(host, scoring, views).await {
-        Ok(views) => views,
-        Err(error) => return Scored::failed(error),
+) -> ScoreOutcome<Vec<Vec<Score>>> {
+    let turns: Vec<usize> = views.iter().map(|view| view.turns.len()).collect();
+    let alias = job.alias.clone();
+    let Pre::GroupReward(pre) = &job.plugin.loaded.pre else {
+        return ScoreOutcome::failed(ScoreError::Trapped(job.plugin.not_a(World::GroupReward)));
     };
-    let gate = Gate::new(GateSetup {
-        io: host.io.clone(),
-        meter: Arc::new(Meter::new(scoring.limits.clone())),
-        logs: Logs::new(&plugin, scoring.limits.log_bytes),
-        cancel: scoring.cancel.clone(),
-        wall: Some(wall.saturating_sub(started.elapsed())),
-        start_ms: scoring.now_ms,
-        frozen: true,
-        closed: None,
-        record_calls: false,
-    });
-    let cpu = Arc::clone(&gate.cpu);
-    let store = guest::store(
-        &host.engine,
-        GuestSetup {
-            alias: plugin.clone(),
-            digest: scoring.plugin.digest().to_owned(),
-            gate,
-            memory_max: scoring.limits.guest_memory,
-            settings: scoring.settings.clone(),
-            seed: scoring.seed,
-            capabilities: scoring.capabilities.clone(),
-        },
-    );
-    let cancel = scoring.cancel.clone();
-    let (places, needed) = (Arc::clone(&host.places), scoring.plugin.loaded.places);
-    let task = async move {
-        let _place = places.take(needed).await;
-        let (mut store, returned) = call(store, views).await;
-        let wall_met = store.data().gate.wall_met();
-        let mut failure = Box::new(trap::failure(store.data(), function));
-        let result = match returned {
-            Ok(Ok(value)) => Ok(value),
-            _ if cancel.is_cancelled() => {
-                failure.class = PluginFailureClass::Stopped;
-                Err(ScoreError::Cancelled)
-            }
-            _ if wall_met => {
-                failure.class = PluginFailureClass::Wall;
-                Err(ScoreError::TimedOut { plugin, wall })
-            }
-            Ok(Err(returned)) => {
-                let returned = failure_in(returned);
-                *failure = trap::returned(store.data(), function, &returned);
-                Err(ScoreError::Failed { plugin, failure: returned })
-            }
-            Err(error) => {
-                let report = trap::report(&error, store.data(), function);
-                failure = report.failure;
-                Err(ScoreError::Trapped(report.text))
-            }
-        };
-        let gate = &mut store.data_mut().gate;
-        let (logs, log_bytes_dropped) = gate.logs().take();
-        Scored { result, failure: Some(failure), host_calls: gate.take_calls(), logs, log_bytes_dropped }
-    };
-    host.spawn(cpu, task).await.unwrap_or_else(|error| {
-        Scored::failed(ScoreError::Trapped(format!("the plugin host failed: {error}")))
+    let outcome = run(host, &job, views, |views| ScoreGroup { pre: pre.clone(), views }).await;
+    outcome.checked(|lists| {
+        if lists.len() != turns.len() {
+            let reason = format!("scored {} rollouts, the group has {}", lists.len(), turns.len());
+            return Err(ScoreError::Invalid { plugin: alias.clone(), reason });
+        }
+        let lists = lists.into_iter().zip(&turns);
+        lists.map(|(list, turns)| check_scores(&alias, list, *turns)).collect()
     })
 }
 
-/// Cuts long texts out of the views, on the `io` runtime and within `scoring_wall`.
+/// Prepares what is shown, and calls; both within the job's wall.
+async fn run<E: Export>(
+    host: &Inner,
+    job: &Job,
+    views: Vec<RolloutView>,
+    export: impl FnOnce(Vec<scores::RolloutView>) -> E,
+) -> ScoreOutcome<E::Value> {
+    let started = Instant::now();
+    let views = match prepare_views(host, job, views).await {
+        Ok(views) => views,
+        Err(error) => return ScoreOutcome::failed(error),
+    };
+    let (plugin, wall, cancel) = (job.alias.clone(), job.wall, job.cancel.clone());
+    let job = Job { wall: wall.saturating_sub(started.elapsed()), ..job.clone() };
+    let called = host.call(job, export(views)).await;
+    let mut failure = called.failure;
+    let mut ended_by = |class, error| {
+        if let Some(failure) = &mut failure {
+            failure.class = class;
+        }
+        Err(error)
+    };
+    let result = match called.end {
+        CallEnd::Returned(value) => Ok(value),
+        _ if cancel.is_cancelled() => ended_by(PluginFailureClass::Stopped, ScoreError::Cancelled),
+        _ if called.wall => ended_by(PluginFailureClass::Wall, ScoreError::TimedOut { plugin, wall }),
+        CallEnd::Failed(failure) => Err(ScoreError::Failed { plugin, failure }),
+        CallEnd::Trapped(text) | CallEnd::BudgetIgnored(text) => Err(ScoreError::Trapped(text)),
+    };
+    ScoreOutcome {
+        result,
+        failure,
+        host_calls: called.host_calls,
+        logs: called.logs,
+        log_bytes_dropped: called.log_bytes_dropped,
+    }
+}
+
+/// Cuts long texts out of the views, on the `io` runtime and within the job's wall.
 async fn prepare_views(
     host: &Inner,
-    scoring: &Scoring,
+    job: &Job,
     views: Vec<RolloutView>,
 ) -> Result<Vec<scores::RolloutView>, ScoreError> {
-    let plugin = scoring.alias.clone();
-    let wall = scoring.limits.scoring_wall;
-    let blobs = scoring.capabilities.blobs.clone();
-    let cancel = scoring.cancel.clone();
+    let (plugin, wall) = (job.alias.clone(), job.wall);
+    let blobs = job.capabilities.blobs.clone();
+    let cancel = job.cancel.clone();
     // Owned by this call and aborted with it.
     let task = AbortOnDrop(host.io.spawn(async move {
         let prepared = async {
@@ -348,23 +209,25 @@ async fn prepare_views(
     task.await.unwrap_or_else(|error| Err(ScoreError::Trapped(format!("the plugin host failed: {error}"))))
 }
 
-fn checked<T, U>(scored: Scored<T>, check: impl FnOnce(T) -> Result<U, ScoreError>) -> Scored<U> {
-    let result = scored.result.and_then(check);
-    let mut failure = scored.failure;
-    match (&result, &mut failure) {
-        (Ok(_), failure) => *failure = None,
-        (Err(ScoreError::Invalid { reason, .. }), Some(failure)) => {
-            failure.class = PluginFailureClass::InvalidData;
-            failure.message.clone_from(reason);
-        }
-        (Err(_), _) => {}
+impl<T> ScoreOutcome<T> {
+    fn failed(error: ScoreError) -> ScoreOutcome<T> {
+        let (failure, logs) = (None, Vec::new());
+        ScoreOutcome { result: Err(error), failure, host_calls: Vec::new(), logs, log_bytes_dropped: 0 }
     }
-    Scored {
-        result,
-        failure,
-        host_calls: scored.host_calls,
-        logs: scored.logs,
-        log_bytes_dropped: scored.log_bytes_dropped,
+
+    /// With the value checked; one that stands leaves no failure.
+    fn checked<U>(self, check: impl FnOnce(T) -> Result<U, ScoreError>) -> ScoreOutcome<U> {
+        let ScoreOutcome { result, mut failure, host_calls, logs, log_bytes_dropped } = self;
+        let result = result.and_then(check);
+        match (&result, &mut failure) {
+            (Ok(_), failure) => *failure = None,
+            (Err(ScoreError::Invalid { reason, .. }), Some(failure)) => {
+                failure.class = PluginFailureClass::InvalidData;
+                failure.message.clone_from(reason);
+            }
+            (Err(_), _) => {}
+        }
+        ScoreOutcome { result, failure, host_calls, logs, log_bytes_dropped }
     }
 }
 

@@ -9,11 +9,11 @@ pub enum World {
     Environment,
     /// Scores one rollout.
     Reward,
-    /// Scores the rollouts of a group together. The host runs it; no experiment can name one yet.
+    /// Scores the rollouts of a group together.
     GroupReward,
-    /// Scores by a model. Recognised, not run by this engine yet.
+    /// Scores by a model. Recognised, not run by this engine.
     Judge,
-    /// Makes and adapts tasks. Recognised, not run by this engine yet.
+    /// Makes and adapts tasks. Recognised, not run by this engine.
     TaskGenerator,
 }
 
@@ -91,7 +91,7 @@ impl World {
 
     /// Whether runs of this engine drive it. Of the others it says what they are, and nothing more.
     pub fn is_run(self) -> bool {
-        !matches!(self, World::GroupReward | World::Judge | World::TaskGenerator)
+        !matches!(self, World::Judge | World::TaskGenerator)
     }
 }
 

@@ -23,7 +23,7 @@ async fn play(settings: serde_json::Value, harness: serde_json::Value) -> Played
     case.meter = Some(meter);
     case.environments = Some(Arc::clone(&world) as Arc<dyn Environments>);
     let outcome = case.run(&host(), &harness_plugin).await;
-    world.close().await;
+    world.end_episode().await;
     Played { end: outcome.end, steps: world.steps(), failure: world.failure() }
 }
 
@@ -61,7 +61,7 @@ async fn worlds_with_one_seed_start_alike_and_open_once() {
         assert!(world.open().await.is_err(), "once in a rollout");
         seen.push(open.reset().await.unwrap().text);
         assert_eq!(open.actions().await.unwrap(), ["act"]);
-        world.close().await;
+        world.end_episode().await;
         assert!(open.step("act".to_owned()).await.is_err(), "closed");
         assert_eq!(world.failure(), None, "a call after close is misuse");
     }
@@ -135,7 +135,7 @@ async fn a_world_that_moved_unseen_is_not_played_on() {
         ]
     );
     assert!(world.failure().is_some());
-    tokio::time::timeout(Duration::from_secs(30), world.close()).await.expect("bounded");
+    tokio::time::timeout(Duration::from_secs(30), world.end_episode()).await.expect("bounded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,7 +144,7 @@ async fn closing_is_bounded_and_its_faults_end_nothing() {
         let meter = Arc::new(Meter::new(Limits { guest_cpu: Duration::from_millis(50), ..short() }));
         let world = environment(json!({ "fault": fault, "at": "close" }), &meter).await;
         world.open().await.unwrap().reset().await.unwrap();
-        tokio::time::timeout(Duration::from_secs(30), world.close()).await.expect("bounded");
+        tokio::time::timeout(Duration::from_secs(30), world.end_episode()).await.expect("bounded");
         assert_eq!(world.failure(), None);
     }
 }
@@ -174,6 +174,7 @@ fn view(steps: &[(&str, Option<f64>)]) -> RolloutView {
             })
             .collect(),
         blobs: Vec::new(),
+        extra: None,
     }
 }
 

@@ -17,10 +17,12 @@ mod suspend;
 use crate::error::SandboxError;
 use async_trait::async_trait;
 use espalier_agent_client::Agent;
+use espalier_core::attempt::{AttemptCapability, Draft};
 use espalier_core::ending::Lost;
 use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
 use espalier_core::host::sandbox::{Sandbox, Sandboxes};
+use espalier_core::trajectory::SandboxUse;
 pub use patch::Patch;
 pub use suspend::{Suspend, SuspendingModels};
 
@@ -44,6 +46,10 @@ pub trait Provider: Send + Sync {
     fn out_of_memory(&self, name: &str, fresh: bool) -> Option<String> {
         let _ = (name, fresh);
         None
+    }
+    /// Every sandbox that was made so far, in order: for the record.
+    fn made(&self) -> Vec<SandboxUse> {
+        Vec::new()
     }
     /// Keeps the file system of the sandbox that was opened by this name; says under which name.
     async fn checkpoint(&self, name: &str) -> Result<String, SandboxError>;
@@ -106,18 +112,6 @@ impl RolloutSandboxes {
         RolloutSandboxes { provider, blobs, state: Mutex::default() }
     }
 
-    /// What was lost and stayed lost: a sandbox whose agent is gone, or that could not be opened. Fresh ones do not count.
-    pub fn lost(&self) -> Option<Lost> {
-        let state = self.state();
-        let killed = state.machines.values().find_map(|cell| cell.get()?.out_of_memory());
-        if let Some(why) = killed.or_else(|| state.out_of_memory.clone()) {
-            return Some(Lost::OutOfMemory(why));
-        }
-        let gone = state.machines.values().filter_map(|cell| cell.get()?.lost());
-        let unopened = state.unopened.iter().map(|(name, why)| format!("sandbox {name}: {why}"));
-        gone.chain(unopened).next().map(Lost::Infrastructure)
-    }
-
     fn state(&self) -> std::sync::MutexGuard<'_, MachinesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -168,6 +162,25 @@ impl RolloutSandboxes {
             | SandboxError::Refused { .. }
             | SandboxError::Lost(_) => Failure::Unavailable(text),
         }
+    }
+}
+
+#[async_trait]
+impl AttemptCapability for RolloutSandboxes {
+    /// What was lost and stayed lost: a sandbox whose agent is gone, or that could not be opened. Fresh ones do not count.
+    fn lost(&self) -> Option<Lost> {
+        let state = self.state();
+        let killed = state.machines.values().find_map(|cell| cell.get()?.out_of_memory());
+        if let Some(why) = killed.or_else(|| state.out_of_memory.clone()) {
+            return Some(Lost::OutOfMemory(why));
+        }
+        let gone = state.machines.values().filter_map(|cell| cell.get()?.lost());
+        let unopened = state.unopened.iter().map(|(name, why)| format!("sandbox {name}: {why}"));
+        gone.chain(unopened).next().map(Lost::Infrastructure)
+    }
+
+    fn finish(&self, draft: &mut Draft) {
+        draft.sandboxes.extend(self.provider.made());
     }
 }
 

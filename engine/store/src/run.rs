@@ -232,7 +232,21 @@ impl RunWriter {
 
     /// Closes a group.
     pub async fn close_group(&self, group: GroupClosed) -> Result<(), StoreError> {
-        self.write(Write::CloseGroup(Box::new(group))).await
+        self.close_scored_group(group, Vec::new()).await
+    }
+
+    /// Closes a group, and keeps with it, in one transaction, the records of results that were scored together: each in the place
+    /// of the one it had.
+    pub async fn close_scored_group(
+        &self,
+        group: GroupClosed,
+        scored: Vec<AttemptEnd>,
+    ) -> Result<(), StoreError> {
+        let mut kept = Vec::with_capacity(scored.len());
+        for end in scored {
+            kept.push(self.kept(end).await?);
+        }
+        self.write(Write::CloseGroup { group: Box::new(group), scored: kept }).await
     }
 
     /// Does parts of a failed or open group again, with these plugins.

@@ -33,7 +33,7 @@ pub(crate) enum Write {
     OpenGroup(Box<GroupOpened>),
     AttemptStarted(Box<AttemptStarted>),
     AttemptEnded(Box<Ended>),
-    CloseGroup(Box<GroupClosed>),
+    CloseGroup { group: Box<GroupClosed>, scored: Vec<Ended> },
     GroupReopened(Box<GroupReopened>),
     AttemptScored(Box<Ended>),
     AbandonResult { group_index: u64, rollout_index: u32 },

@@ -33,7 +33,7 @@ fn setting(parts: &Parts<'_>, plugin: &str, file: &str) -> Setting {
 }
 
 /// Writes over the component's state: another digest, and no fault any more.
-fn repair(setting: &Setting, file: &str) {
+pub(crate) fn repair(setting: &Setting, file: &str) {
     let path = setting.file().with_file_name(file);
     let mut bytes = std::fs::read(&path).unwrap();
     let state = b"state of the plugin: unmended";

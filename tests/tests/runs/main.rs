@@ -6,6 +6,7 @@
 mod breaker;
 mod endings;
 mod faults;
+mod group_reward;
 mod kills;
 mod names;
 mod setting;

@@ -11,6 +11,7 @@ mod swe;
 mod tricks;
 mod whole;
 
+use espalier_core::attempt::AttemptCapability;
 use espalier_core::ending::{HarnessEnd, Limit, Lost, Outcome, Report};
 use espalier_core::failure::Failure;
 use espalier_core::host::sandbox::Sandboxes;
@@ -20,7 +21,7 @@ use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
 use espalier_core::trajectory::{HostCall, RolloutView, Score};
 use espalier_plugin::{
-    CancelToken, Compiler, HarnessRun, PluginHost, PluginHostConfig, RewardRun, ScoreError, ScoreOutcome,
+    CancelToken, Compiler, Job, JobClock, PluginHost, PluginHostConfig, ScoreError, ScoreOutcome,
 };
 use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
 use place::{Answer, Local, MemoryBlobs, Script};
@@ -87,19 +88,19 @@ impl Rollout {
         self.script.answers.lock().unwrap().extend(answers);
         let file = xtask::place::dist().join(format!("{harness}.wasm"));
         let plugin = self.host.load(&file).await.expect("plugins are built (cargo xtask plugins)");
-        let run = HarnessRun {
+        let job = Job {
             settings: plugin.check_settings(&settings).unwrap(),
             plugin,
             alias: harness.to_owned(),
-            task: self.task(),
+            wall: self.limits.rollout_wall,
             capabilities: Capabilities { models: Some(Arc::new(self.script.clone())), ..self.given() },
             meter: Arc::new(Meter::new(self.limits.clone())),
             seed: 1,
-            start_ms: 0,
+            clock: JobClock::Runs { start_ms: 0 },
             record_calls: false,
             cancel: CancelToken::new(),
         };
-        let outcome = self.host.run_harness(run).await;
+        let outcome = self.host.run_harness(job, self.task()).await;
         assert!(!matches!(outcome.end, HarnessEnd::Trapped(_)), "{:?} {:?}", outcome.end, outcome.logs);
         (outcome.end, outcome.host_calls)
     }
@@ -127,19 +128,21 @@ impl Rollout {
             turns: Vec::new(),
             steps: Vec::new(),
             blobs: Vec::new(),
+            extra: None,
         };
-        let run = RewardRun {
+        let job = Job {
             settings: plugin.check_settings(&settings).unwrap(),
             plugin,
             alias: reward.to_owned(),
-            view,
             seed: 1,
-            now_ms: 0,
-            limits: self.limits.clone(),
+            clock: JobClock::Frozen { now_ms: 0 },
+            wall: self.limits.scoring_wall,
+            meter: Arc::new(Meter::new(self.limits.clone())),
             capabilities: self.given(),
+            record_calls: false,
             cancel: CancelToken::new(),
         };
-        self.host.score(run).await
+        self.host.score(job, view).await
     }
 
     async fn scored(&self, settings: Value) -> (f64, String) {

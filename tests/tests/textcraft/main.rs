@@ -182,6 +182,6 @@ async fn played_by_component(host: &PluginHost, plugin: &Arc<Plugin>, episode: &
             break;
         }
     }
-    environments.close().await;
+    environments.end_episode().await;
     seen
 }

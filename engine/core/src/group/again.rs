@@ -55,7 +55,7 @@ pub fn again(config: &GroupsConfig, ends: &[(u32, Past)]) -> Again {
             (*index, MemberEnd { status: Status::Completed, reward })
         })
         .collect();
-    let live: Vec<u32> = GroupState::resume(config, &kept).0.live().collect();
+    let live: Vec<u32> = GroupState::resume(config, false, &kept).0.live().collect();
     let mut again = Again::default();
     for (index, past) in ends.iter().filter(|(index, _)| !staying.contains(index)) {
         match past {
@@ -113,7 +113,7 @@ mod tests {
                 .filter(|(index, _)| !done_again(index))
                 .map(|(index, past)| (*index, end(*past == Past::Rewarded)))
                 .collect();
-            let (mut group, _) = GroupState::resume(&config, &kept);
+            let (mut group, _) = GroupState::resume(&config, false, &kept);
             let live: Vec<u32> = group.live().collect();
             assert!(again.score.iter().all(|index| live.contains(index)), "{live:?}");
             for rollout_index in live {

@@ -7,7 +7,9 @@ use crate::experiment::Experiment;
 use crate::progress::{ProgressSender, VersionLog};
 use crate::runner::sandboxes::RunSandboxes;
 use crate::runner::{Finished, GroupContext, Runner, ScoredAgain, now_ms};
-use crate::scheduler::{AttemptEnded, AttemptStart, Fatal, Outbox, RunBlocker, SchedulerBackend, Written};
+use crate::scheduler::{
+    AttemptEnded, AttemptStart, Fatal, GroupScored, Outbox, RunBlocker, SchedulerBackend, Written,
+};
 use async_trait::async_trait;
 use espalier_core::breaker::PluginReport;
 use espalier_core::ending::StopReason;
@@ -15,6 +17,7 @@ use espalier_core::group::Verdict;
 use espalier_core::ledger;
 use espalier_core::limits::Limits;
 use espalier_core::rollout::{AttemptOutcome, Disposition};
+use espalier_plugin::CancelToken;
 use espalier_store::{AttemptEnd, GroupClosed, GroupOpened, StoreError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -123,12 +126,12 @@ impl EngineBackend {
                 let opened_ms = now_ms();
                 let own = plugins.environment.as_ref().map(|loaded| loaded.alias.clone());
                 let version =
-                    self.runner.models.get(&self.runner.group_model).map(|model| {
+                    self.runner.models.get(&self.runner.policy).map(|model| {
                         model.info.version.clone().unwrap_or_else(|| model.config.version.clone())
                     });
                 let opened = GroupOpened {
                     group_index,
-                    model: self.runner.group_model.clone(),
+                    model: self.runner.policy.clone(),
                     task_id: slot.task.id.as_str().to_owned(),
                     task_hash: slot.task.hash(),
                     task_text,
@@ -164,6 +167,7 @@ impl SchedulerBackend for EngineBackend {
     type Group = GroupContext;
     type Task = Slot;
     type Output = Box<Finished>;
+    type Scores = Vec<AttemptEnd>;
 
     fn opening(&self, group_index: u64) {
         self.versions().begin(group_index);
@@ -246,7 +250,7 @@ impl SchedulerBackend for EngineBackend {
         let mut finished = match record {
             Some(finished) => *finished,
             None => {
-                let (queued, cancel) = (Duration::ZERO, espalier_plugin::CancelToken::new());
+                let (queued, cancel) = (Duration::ZERO, CancelToken::new());
                 let (level, last, score_again) = (0, true, false);
                 let start = AttemptStart { rollout, key, level, last, score_again, queued, cancel };
                 self.runner.ensure_started(&group, &start).await.map_err(fatal)?;
@@ -275,7 +279,30 @@ impl SchedulerBackend for EngineBackend {
         Ok(Written { tokens, before: scored_again.unwrap_or_default() })
     }
 
-    async fn close_group(&self, group: Arc<GroupContext>, verdict: Verdict) -> Result<(), Fatal> {
+    fn scores_together(&self, group: &GroupContext) -> bool {
+        self.runner.scores_together(group)
+    }
+
+    fn group_scoring_deadline(&self, group: &GroupContext) -> Duration {
+        let tries: u32 = self.runner.rewards.iter().map(|reward| reward.attempts).sum();
+        group.limits.scoring_wall.saturating_mul(tries) + UNCOUNTED
+    }
+
+    async fn score_group(
+        &self,
+        group: Arc<GroupContext>,
+        rollouts: Vec<u32>,
+        cancel: CancelToken,
+    ) -> Result<Option<GroupScored<Vec<AttemptEnd>>>, Fatal> {
+        self.runner.score_group(&group, &rollouts, &cancel).await.map_err(fatal)
+    }
+
+    async fn close_group(
+        &self,
+        group: Arc<GroupContext>,
+        verdict: Verdict,
+        scores: Option<Vec<AttemptEnd>>,
+    ) -> Result<(), Fatal> {
         let closed = GroupClosed {
             group_index: group.group_index,
             status: verdict.status,
@@ -284,7 +311,8 @@ impl SchedulerBackend for EngineBackend {
             replaced: verdict.replaced,
             closed_ms: now_ms(),
         };
-        self.runner.run.close_group(closed).await.map_err(fatal)
+        let scores = scores.unwrap_or_default();
+        self.runner.run.close_scored_group(closed, scores).await.map_err(fatal)
     }
 }
 

@@ -58,7 +58,7 @@ impl Session {
             host,
             run: self.run.clone(),
             models: Arc::new(models),
-            group_model: POLICY.to_owned(),
+            policy: POLICY.to_owned(),
             seed: file.seed,
             groups: file.groups.clone(),
             rewards: file.rewards.clone(),

@@ -46,7 +46,8 @@ pub(crate) struct Reference<'a> {
     /// The table: `harness`, `environment`, `rewards.0`.
     pub(crate) key: String,
     pub(crate) plugin: &'a str,
-    pub(crate) world: World,
+    /// What it may be.
+    pub(crate) worlds: &'static [World],
     pub(crate) settings: &'a Settings,
 }
 
@@ -55,17 +56,17 @@ fn references(file: &ExperimentFile) -> Vec<Reference<'_>> {
     let harness = Reference {
         key: "harness".to_owned(),
         plugin: &file.harness.plugin,
-        world: World::Harness,
+        worlds: &[World::Harness],
         settings: &file.harness.settings,
     };
     let environment = file.environment.as_ref().and_then(|config| {
         let (key, plugin) = ("environment".to_owned(), config.plugin.as_ref()?);
-        Some(Reference { key, plugin, world: World::Environment, settings: &config.settings })
+        Some(Reference { key, plugin, worlds: &[World::Environment], settings: &config.settings })
     });
     let rewards = file.rewards.iter().enumerate().map(|(index, config)| Reference {
         key: format!("rewards.{index}"),
         plugin: &config.plugin,
-        world: World::Reward,
+        worlds: &[World::Reward, World::GroupReward],
         settings: &config.settings,
     });
     [harness].into_iter().chain(environment).chain(rewards).collect()
@@ -104,9 +105,8 @@ impl Plugins {
         let mut taken: BTreeMap<String, String> = BTreeMap::new();
         let (mut harness, mut environment, mut rewards) = (None, None, Vec::new());
         for reference in references(&experiment.file) {
-            let world = reference.world;
             let loaded = self.load_one(experiment, reference, digests, &mut taken).await?;
-            match world {
+            match loaded.plugin.world() {
                 World::Harness => harness = Some(loaded),
                 World::Environment => environment = Some(loaded),
                 _ => rewards.push(loaded),
@@ -143,10 +143,15 @@ impl Plugins {
             Err(error) => Err(error),
         };
         let plugin = loaded.map_err(|error| refused(experiment, &key, error))?;
-        if plugin.world() != reference.world {
-            let (is, wanted) = (plugin.world().as_str(), reference.world.as_str());
+        if !reference.worlds.contains(&plugin.world()) {
+            let expected: Vec<&str> = reference.worlds.iter().map(|world| world.as_str()).collect();
             let idle = if plugin.world().is_run() { "" } else { ", which no experiment can use" };
-            let problem = format!("plugin `{}` is of world {is}{idle}, expected {wanted}", reference.plugin);
+            let problem = format!(
+                "plugin `{}` is of world {}{idle}, expected {}",
+                reference.plugin,
+                plugin.world(),
+                expected.join(" or ")
+            );
             return Err(experiment
                 .refuse(&key, problem, "use another plugin: `espalier plugin list` shows the world of each")
                 .into());

@@ -1,20 +1,16 @@
 //! Scoring a result again that only a reward has left without one: no sampling, no second count of its tokens.
 
-use super::record::Draft;
-use super::sandboxes::{AttemptSandboxes, Stage};
-use super::{Finished, GroupContext, Runner, ScoringResources};
+use super::{Finished, GroupContext, Runner, now_ms};
 use crate::scheduler::AttemptStart;
+use espalier_core::attempt::Draft;
 use espalier_core::ending::{Ending, StopReason};
-use espalier_core::host::Blobs;
 use espalier_core::ledger;
-use espalier_core::meter::Meter;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::signal::UnscoredCause;
 use espalier_core::trajectory::{AttemptRecord, LogLine, LogSource, PluginScore, Score};
-use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
+use espalier_sandbox::rollout::Provider;
 use espalier_store::StoreError;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Instant;
 
 /// Scores that rewards gave before, by alias.
@@ -71,46 +67,24 @@ impl Runner {
         };
         let before = record.trajectory.token_sums();
         let issued = self.run.store().issued_blobs(&names.traj_id).await?;
-        let meter = Arc::new(Meter::new(group.limits.clone()));
-        let blobs = self.run.rollout_blobs_of(meter, issued);
         let gone: BTreeSet<String> =
             record.sandboxes.iter().filter(|one| !one.fresh).map(|one| one.name.clone()).collect();
         let level = record.sandboxes.iter().map(|one| one.level).max().unwrap_or(0);
-        let makers = self.sandboxes.as_ref().filter(|makers| makers.are_there_for(&group.task));
-        let provider = makers.map(|makers| {
-            let stage = Stage::Reward { again: false };
-            let (makers, task) = (Arc::clone(makers), Arc::clone(&group.task));
-            let provider = AttemptSandboxes::new(makers, task, names.traj_id.clone(), level, stage);
-            Arc::new(provider.without(gone))
-        });
-        let sandboxes = provider.clone().map(|provider| {
-            Arc::new(RolloutSandboxes::new(
-                provider as Arc<dyn Provider>,
-                Arc::clone(&blobs) as Arc<dyn Blobs>,
-            ))
-        });
+        let resources = self.link_again(group, &names, issued, (level, gone));
         let stop_reason = record.trajectory.stop_reason;
-        let mut draft = Draft::empty(Ending { stop_reason, error: None });
+        let ended_ms = row.ended_ms.unwrap_or_else(now_ms);
+        let mut draft = Draft::empty(Ending { stop_reason, error: None }, ended_ms);
         draft.report.clone_from(&record.report);
         draft.steps.clone_from(&record.steps);
         draft.blobs.clone_from(&record.blobs);
-        draft.ended_ms = row.ended_ms.unwrap_or(draft.ended_ms);
+        draft.output.transcript.clone_from(&record.transcript);
         let given = Scores::of(&record, group);
-        let conversations = &record.transcript.conversations;
-        let own = (record.transcript.turns.iter())
-            .filter(|turn| {
-                let log = conversations.get(turn.conversation as usize);
-                log.is_some_and(|log| log.model == self.group_model)
-            })
-            .count();
-        let shown = (record.transcript.clone(), u32::try_from(own).unwrap_or(u32::MAX));
-        let resources =
-            ScoringResources { blobs: &blobs, sandboxes: sandboxes.as_ref(), provider: provider.as_deref() };
-        self.score(group, start, &names, &mut draft, shown, &resources, &given).await;
+        self.score(group, start, &names, &mut draft, &resources, &given).await;
         if start.cancel.is_cancelled() {
             return Ok(ScoredAgain::AsItWas(StopReason::Cancelled));
         }
-        if provider.as_ref().is_some_and(|provider| provider.was_missed()) {
+        let provider = resources.sandboxes.as_ref().map(|sandboxes| &sandboxes.provider);
+        if provider.is_some_and(|provider| provider.was_missed()) {
             return Ok(ScoredAgain::NeedsSampling);
         }
         let by_reward = |code: &str| UnscoredCause::ALL.iter().any(|cause| cause.as_str() == code);
@@ -132,16 +106,16 @@ impl Runner {
         record.scores = draft.scores;
         record.logs.extend(draft.logs);
         record.log_bytes_dropped += draft.log_bytes_dropped;
-        record.failures.clone_from(&draft.report_of_plugins.failures);
+        record.failures.clone_from(&draft.plugins.failures);
         record.sandboxes.extend(provider.map(|provider| provider.made()).unwrap_or_default());
         let outcome = AttemptOutcome { stop_reason, reward: record.trajectory.reward };
         Ok(ScoredAgain::Done(Box::new(Finished {
             record,
-            blobs: blobs.issued(),
+            blobs: resources.blobs.issued(),
             outcome,
-            ended_ms: draft.ended_ms,
+            ended_ms,
             missing: None,
-            plugins: draft.report_of_plugins,
+            plugins: draft.plugins,
             scored_again: Some(before),
         })))
     }

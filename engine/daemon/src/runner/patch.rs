@@ -1,9 +1,9 @@
 //! The work of an attempt as a patch, kept with it where the experiment asks for that.
 
-use super::record::Draft;
-use super::sandboxes::Stage;
-use super::{GroupContext, Runner, ScoringResources};
+use super::attempt::ScoringResources;
+use super::{GroupContext, Runner};
 use crate::scheduler::AttemptStart;
+use espalier_core::attempt::Draft;
 use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
 use espalier_core::limits::DurationText;
@@ -25,16 +25,14 @@ impl Runner {
         &self,
         group: &GroupContext,
         start: &AttemptStart,
-        resources: &ScoringResources<'_>,
+        resources: &ScoringResources,
         draft: &mut Draft,
     ) {
-        let Some(sandboxes) = resources.sandboxes else { return };
-        if let Some(provider) = resources.provider {
-            provider.now(Stage::Reward { again: false });
-        }
+        let Some(sandboxes) = &resources.sandboxes else { return };
+        resources.now_scored(false);
         let wall = group.limits.scoring_wall;
         let made = tokio::select! {
-            made = tokio::time::timeout(wall, sandboxes.patch(MAIN)) => made,
+            made = tokio::time::timeout(wall, sandboxes.rollout.patch(MAIN)) => made,
             () = start.cancel.cancelled() => return,
         };
         let made = made.unwrap_or_else(|_| {

@@ -144,16 +144,20 @@ pub(crate) enum Stage {
 }
 
 impl AttemptSandboxes {
-    pub(crate) fn new(
-        run: Arc<RunSandboxes>,
-        task: Arc<Task>,
-        attempt: String,
-        level: u32,
-        stage: Stage,
-    ) -> AttemptSandboxes {
+    pub(crate) fn new(run: Arc<RunSandboxes>, task: Arc<Task>, attempt: String) -> AttemptSandboxes {
         let (opened, gone) = (BTreeMap::new(), BTreeSet::new());
+        let (level, stage) = (0, Stage::Harness { again: false });
         let state = SandboxesState { opened, level, stage, made: Vec::new(), gone, missed: false };
         AttemptSandboxes { run, task, attempt, state: Mutex::new(state) }
+    }
+
+    /// At this level, with this one at work.
+    pub(super) fn at(self, level: u32, stage: Stage) -> AttemptSandboxes {
+        {
+            let mut state = self.state();
+            (state.level, state.stage) = (level, stage);
+        }
+        self
     }
 
     /// Where these are gone: they cannot be opened, only made afresh.
@@ -170,11 +174,6 @@ impl AttemptSandboxes {
     /// From now on somebody else is at work.
     pub(crate) fn now(&self, stage: Stage) {
         self.state().stage = stage;
-    }
-
-    /// What was made so far.
-    pub(crate) fn made(&self) -> Vec<SandboxUse> {
-        self.state().made.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, SandboxesState> {
@@ -259,6 +258,10 @@ impl Provider for AttemptSandboxes {
             SizeText(spec.memory)
         });
         Some(format!("it had {had} (level {level}), the next try has {next}"))
+    }
+
+    fn made(&self) -> Vec<SandboxUse> {
+        self.state().made.clone()
     }
 
     async fn checkpoint(&self, name: &str) -> Result<String, SandboxError> {

@@ -1,20 +1,22 @@
 //! Scoring a finished attempt: each reward, with its own retries; a reward that fails makes null, never 0.
 
 use super::again::Scores;
-use super::record::Draft;
-use super::sandboxes::Stage;
-use super::{GroupContext, Loaded, Names, Runner, ScoringResources};
+use super::attempt::ScoringResources;
+use super::record::Shown;
+use super::{GroupContext, Loaded, Names, Runner};
 use crate::scheduler::AttemptStart;
+use espalier_core::attempt::Draft;
+use espalier_core::breaker::PluginReport;
 use espalier_core::ending::{Ending, StopReason};
 use espalier_core::failure::Failure;
-use espalier_core::host::sandbox::Sandboxes;
-use espalier_core::host::{Blobs, Capabilities};
+use espalier_core::meter::Meter;
 use espalier_core::plugin_failure::{self, PluginFailure, PluginFailureClass};
 use espalier_core::rollout::RetryPolicy;
 use espalier_core::seed::Purpose;
 use espalier_core::signal::{RewardConfig, Scored, Signal, Unscored, UnscoredCause, combine, defect};
-use espalier_core::trajectory::{PluginScore, RolloutView, Score, Transcript};
-use espalier_plugin::{REWARD_EXPORT, RewardRun, ScoreError};
+use espalier_core::trajectory::{LogLine, PluginScore, Score};
+use espalier_plugin::{CancelToken, Job, JobClock, REWARD_EXPORT, ScoreError, ScoreOutcome, World};
+use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,140 +24,191 @@ use std::time::Duration;
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 
+/// What the calls of rewards left besides scores.
+#[derive(Default)]
+pub(super) struct Noted {
+    pub(super) logs: Vec<LogLine>,
+    pub(super) log_bytes_dropped: u64,
+    pub(super) plugins: PluginReport,
+}
+
 impl Runner {
-    /// Runs the rewards and puts signal, scores and logs into the draft. Cut by a cancel, the attempt ends as
-    /// `cancelled`: a rollout that was never scored to its end runs again when the run is resumed.
+    /// The rewards of a group that are of this world, each with what the experiment says of it.
+    pub(super) fn rewards_of<'a>(
+        &'a self,
+        group: &'a GroupContext,
+        world: World,
+    ) -> impl Iterator<Item = (&'a Loaded, &'a RewardConfig)> {
+        let rewards = group.rewards.iter().zip(&self.rewards);
+        rewards.filter(move |(loaded, _)| loaded.plugin.world() == world)
+    }
+
+    /// Runs the rollout's own rewards and puts signal, scores and logs into the draft. Cut by a cancel, the attempt ends as
+    /// `cancelled`: a rollout that was never scored to its end runs again when the run is resumed. Where all rewards are of its
+    /// group, its own are worth 0 until these are added.
     ///
     /// `given` are scores that stand already.
-    #[expect(clippy::too_many_arguments, reason = "the rewards see all of the attempt")]
     pub(super) async fn score(
         &self,
         group: &GroupContext,
         start: &AttemptStart,
         names: &Names,
         draft: &mut Draft,
-        (transcript, turns): (Transcript, u32),
-        resources: &ScoringResources<'_>,
+        resources: &ScoringResources,
         given: &Scores,
     ) {
-        let view = draft.view(group, names, transcript, &self.group_model, resources.blobs.as_ref()).await;
-        let mut results: Vec<Result<Vec<Score>, Unscored>> = Vec::with_capacity(group.rewards.len());
-        for (loaded, config) in group.rewards.iter().zip(&self.rewards) {
-            let result = match &view {
-                Ok(_) if given.by(&loaded.alias).is_some() => {
-                    Ok(given.by(&loaded.alias).unwrap_or_default().to_vec())
+        let own: Vec<(&Loaded, &RewardConfig)> = self.rewards_of(group, World::Reward).collect();
+        let turns = turns(draft.transcript().turns_of(&self.policy).count());
+        let view = Shown::of_draft(&names.traj_id, draft);
+        let view = view.view(group, &self.policy, resources.blobs.as_ref()).await;
+        let seed = self.scope(group, start).seed(Purpose::Reward, 0);
+        let mut noted = Noted::default();
+        let mut results: Vec<Result<Vec<Score>, Unscored>> = Vec::with_capacity(own.len());
+        for (loaded, config) in &own {
+            let result = match (&view, given.by(&loaded.alias)) {
+                (Ok(_), Some(given)) => Ok(given.to_vec()),
+                (Ok(view), None) => {
+                    let call = |again| -> BoxFuture<'_, ScoreOutcome> {
+                        resources.now_scored(again);
+                        let job = self.scoring_job(group, loaded, seed, draft.ended_ms, &start.cancel);
+                        let job = Job { capabilities: resources.capabilities(), ..job };
+                        Box::pin(self.host.score(job, view.clone()))
+                    };
+                    let result = tries(config, &start.cancel, call, &mut noted).await;
+                    if let Ok(scores) = &result {
+                        let problem = defect(config, scores, turns);
+                        note_scores(loaded, REWARD_EXPORT, problem, &mut noted);
+                    }
+                    result
                 }
-                Ok(view) => self.score_one(group, start, loaded, config, view, draft, resources).await,
-                Err(failure) => Err(Unscored {
-                    cause: UnscoredCause::Infrastructure,
-                    text: format!("what it is shown cannot be kept: {failure}"),
-                }),
+                (Err(failure), _) => Err(not_shown(failure)),
             };
             results.push(result);
             if start.cancel.is_cancelled() {
-                draft.ending = Ending { stop_reason: StopReason::Cancelled, error: None };
-                draft.signal = Signal::default();
-                return;
+                break;
             }
         }
-        let rewards: Vec<Scored<'_>> = group
-            .rewards
-            .iter()
-            .zip(&self.rewards)
-            .zip(&results)
-            .map(|((loaded, config), result)| Scored {
-                config,
-                alias: &loaded.alias,
-                result: result.as_deref().map_err(Clone::clone),
-            })
-            .collect();
+        draft.logs.append(&mut noted.logs);
+        draft.log_bytes_dropped += noted.log_bytes_dropped;
+        draft.plugins.failures.append(&mut noted.plugins.failures);
+        draft.plugins.served.append(&mut noted.plugins.served);
+        if start.cancel.is_cancelled() {
+            draft.ending = Ending { stop_reason: StopReason::Cancelled, error: None };
+            draft.signal = Signal::default();
+            return;
+        }
+        let rewards = scored(&own, &results);
         draft.signal = combine(&rewards, turns);
-        draft.scores = rewards
-            .iter()
-            .flat_map(|reward| {
-                let scores = reward.result.as_ref().map_or(&[][..], |scores| *scores);
-                scores
-                    .iter()
-                    .map(|score| PluginScore { plugin: reward.alias.to_owned(), score: score.clone() })
-            })
-            .collect();
+        if own.is_empty() {
+            draft.signal.reward = Some(0.0);
+        }
+        draft.scores = plugin_scores(&rewards);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one call of one reward needs all of the attempt")]
-    async fn score_one(
+    /// A call of a reward, without capabilities yet.
+    pub(super) fn scoring_job(
         &self,
         group: &GroupContext,
-        start: &AttemptStart,
         loaded: &Loaded,
-        config: &RewardConfig,
-        view: &RolloutView,
-        draft: &mut Draft,
-        resources: &ScoringResources<'_>,
-    ) -> Result<Vec<Score>, Unscored> {
-        let policy =
-            RetryPolicy { attempts: config.attempts, delay: RETRY_DELAY, delay_max: RETRY_DELAY_MAX };
-        let mut failures = 0;
-        loop {
-            if let Some(provider) = resources.provider {
-                provider.now(Stage::Reward { again: failures + 1 < policy.attempts });
-            }
-            let run = RewardRun {
-                plugin: Arc::clone(&loaded.plugin),
-                alias: loaded.alias.clone(),
-                view: view.clone(),
-                settings: loaded.settings.clone(),
-                seed: self.scope(group, start).seed(Purpose::Reward, 0),
-                now_ms: draft.ended_ms,
-                limits: group.limits.clone(),
-                capabilities: Capabilities {
-                    blobs: Some(Arc::clone(resources.blobs) as Arc<dyn Blobs>),
-                    sandboxes: resources.sandboxes.cloned().map(|sandboxes| sandboxes as Arc<dyn Sandboxes>),
-                    ..Capabilities::default()
-                },
-                cancel: start.cancel.clone(),
-            };
-            let outcome = Box::pin(self.host.score(run)).await;
-            draft.logs.extend(outcome.logs);
-            draft.log_bytes_dropped += outcome.log_bytes_dropped;
-            let error = match outcome.result {
-                Ok(scores) => {
-                    let digest = loaded.plugin.digest();
-                    match defect(config, &scores, turns_of(view)) {
-                        None => draft.report_of_plugins.serve(digest, REWARD_EXPORT),
-                        Some(message) => draft.report_of_plugins.failures.push(PluginFailure {
-                            world: plugin_failure::REWARD.to_owned(),
-                            plugin: loaded.alias.clone(),
-                            digest: digest.to_owned(),
-                            export: REWARD_EXPORT.to_owned(),
-                            class: PluginFailureClass::InvalidData,
-                            place: None,
-                            message,
-                            excused: false,
-                        }),
-                    }
-                    return Ok(scores);
-                }
-                Err(error) => error,
-            };
-            failures += 1;
-            let again = is_worth_a_retry(&error) && failures < policy.attempts;
-            if !again || start.cancel.is_cancelled() {
-                draft.report_of_plugins.failures.extend(outcome.failure.map(|failure| *failure));
-                let text = format!("{error} (try {failures} of {})", policy.attempts);
-                return Err(Unscored { cause: cause(&error), text });
-            }
-            tokio::select! {
-                () = tokio::time::sleep(policy.backoff(failures, rand::random())) => {}
-                () = start.cancel.cancelled() => {
-                    return Err(Unscored { cause: cause(&error), text: "cancelled".to_owned() });
-                }
+        seed: u64,
+        now_ms: u64,
+        cancel: &CancelToken,
+    ) -> Job {
+        Job {
+            plugin: Arc::clone(&loaded.plugin),
+            alias: loaded.alias.clone(),
+            settings: loaded.settings.clone(),
+            capabilities: espalier_core::host::Capabilities::default(),
+            meter: Arc::new(Meter::new(group.limits.clone())),
+            wall: group.limits.scoring_wall,
+            clock: JobClock::Frozen { now_ms },
+            seed,
+            record_calls: false,
+            cancel: cancel.clone(),
+        }
+    }
+}
+
+/// Calls a reward until it scores, fails for good, or has no try left. `call` is told whether another try may follow.
+pub(super) async fn tries<'a, T>(
+    config: &RewardConfig,
+    cancel: &CancelToken,
+    call: impl Fn(bool) -> BoxFuture<'a, ScoreOutcome<T>> + Send,
+    noted: &mut Noted,
+) -> Result<T, Unscored> {
+    let policy = RetryPolicy { attempts: config.attempts, delay: RETRY_DELAY, delay_max: RETRY_DELAY_MAX };
+    let mut failures = 0;
+    loop {
+        let outcome = call(failures + 1 < policy.attempts).await;
+        noted.logs.extend(outcome.logs);
+        noted.log_bytes_dropped += outcome.log_bytes_dropped;
+        let error = match outcome.result {
+            Ok(scores) => return Ok(scores),
+            Err(error) => error,
+        };
+        failures += 1;
+        let again = is_worth_a_retry(&error) && failures < policy.attempts;
+        if !again || cancel.is_cancelled() {
+            noted.plugins.failures.extend(outcome.failure.map(|failure| *failure));
+            let text = format!("{error} (try {failures} of {})", policy.attempts);
+            return Err(Unscored { cause: cause(&error), text });
+        }
+        tokio::select! {
+            () = tokio::time::sleep(policy.backoff(failures, rand::random())) => {}
+            () = cancel.cancelled() => {
+                return Err(Unscored { cause: cause(&error), text: "cancelled".to_owned() });
             }
         }
     }
 }
 
-fn turns_of(view: &RolloutView) -> u32 {
-    u32::try_from(view.turns.len()).unwrap_or(u32::MAX)
+/// Scores of a call that returned: the plugin did its work, or what it gave cannot be used, which is its failure.
+pub(super) fn note_scores(loaded: &Loaded, export: &str, problem: Option<String>, noted: &mut Noted) {
+    let digest = loaded.plugin.digest();
+    match problem {
+        None => noted.plugins.serve(digest, export),
+        Some(message) => noted.plugins.failures.push(PluginFailure {
+            world: plugin_failure::REWARD.to_owned(),
+            plugin: loaded.alias.clone(),
+            digest: digest.to_owned(),
+            export: export.to_owned(),
+            class: PluginFailureClass::InvalidData,
+            place: None,
+            message,
+            excused: false,
+        }),
+    }
+}
+
+/// What rewards would be shown could not be kept.
+pub(super) fn not_shown(failure: &Failure) -> Unscored {
+    let text = format!("what it is shown cannot be kept: {failure}");
+    Unscored { cause: UnscoredCause::Infrastructure, text }
+}
+
+pub(super) fn scored<'a>(
+    rewards: &[(&'a Loaded, &'a RewardConfig)],
+    results: &'a [Result<Vec<Score>, Unscored>],
+) -> Vec<Scored<'a>> {
+    let all = rewards.iter().zip(results);
+    all.map(|((loaded, config), result)| Scored {
+        config,
+        alias: &loaded.alias,
+        result: result.as_deref().map_err(Clone::clone),
+    })
+    .collect()
+}
+
+pub(super) fn plugin_scores(rewards: &[Scored<'_>]) -> Vec<PluginScore> {
+    let scores = rewards.iter().flat_map(|reward| {
+        let scores = reward.result.as_ref().map_or(&[][..], |scores| *scores);
+        scores.iter().map(|score| PluginScore { plugin: reward.alias.to_owned(), score: score.clone() })
+    });
+    scores.collect()
+}
+
+pub(super) fn turns(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn cause(error: &ScoreError) -> UnscoredCause {

@@ -137,12 +137,12 @@ impl<W: SchedulerBackend> Scheduler<W> {
                 _ => None,
             })
             .collect();
-        let (state, effects) = GroupState::resume(&self.config, &ended);
+        let (state, effects) = GroupState::resume(&self.config, self.backend.scores_together(&group), &ended);
         for rollout_index in state.live() {
             rollouts.entry(rollout_index).or_default();
             self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
         }
-        self.groups.insert(group_index, OpenGroup { shared: Arc::new(group), state, rollouts });
+        self.groups.insert(group_index, OpenGroup { shared: Arc::new(group), state, rollouts, scores: None });
         self.group_effects(group_index, effects);
     }
 }

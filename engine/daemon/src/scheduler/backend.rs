@@ -11,6 +11,7 @@ use espalier_core::rollout::{AttemptKey, AttemptOutcome, Disposition};
 use espalier_core::samples::TokenSums;
 use espalier_plugin::CancelToken;
 use espalier_store::StoreError;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -129,6 +130,19 @@ pub struct Written {
     pub before: TokenSums,
 }
 
+/// What scoring the rollouts of a group together came to.
+#[derive(Debug)]
+pub struct GroupScored<S> {
+    /// What each is worth now, by place; `None`: a reward failed.
+    pub rewards: BTreeMap<u32, Option<f64>>,
+    /// Their tokens, before and now.
+    pub written: Written,
+    /// What the plugins did.
+    pub plugins: PluginReport,
+    /// For [`SchedulerBackend::close_group`].
+    pub scores: S,
+}
+
 /// What the scheduler stands on.
 #[async_trait]
 pub trait SchedulerBackend: Send + Sync + 'static {
@@ -138,6 +152,8 @@ pub trait SchedulerBackend: Send + Sync + 'static {
     type Task: Send + 'static;
     /// What an attempt leaves.
     type Output: Send + 'static;
+    /// What scoring the rollouts of a group together leaves, to be written when the group closes.
+    type Scores: Send + 'static;
 
     /// The group at this place is about to be opened; groups are told of in the order in which they begin.
     fn opening(&self, _group_index: u64) {}
@@ -157,8 +173,24 @@ pub trait SchedulerBackend: Send + Sync + 'static {
         ended: AttemptEnded<Self::Output>,
         disposition: Disposition,
     ) -> Result<Written, Fatal>;
-    /// Writes what became of a group, durably.
-    async fn close_group(&self, group: Arc<Self::Group>, verdict: Verdict) -> Result<(), Fatal>;
+    /// Whether rewards see the rollouts of this group together.
+    fn scores_together(&self, group: &Self::Group) -> bool;
+    /// The longest that this may take, until the run counts as stuck.
+    fn group_scoring_deadline(&self, group: &Self::Group) -> Duration;
+    /// Lets the rewards of the group see these rollouts, whose records are durable. Writes nothing. `None`: it was cancelled.
+    async fn score_group(
+        &self,
+        group: Arc<Self::Group>,
+        rollouts: Vec<u32>,
+        cancel: CancelToken,
+    ) -> Result<Option<GroupScored<Self::Scores>>, Fatal>;
+    /// Writes what became of a group, durably, and with it what its rollouts were scored together.
+    async fn close_group(
+        &self,
+        group: Arc<Self::Group>,
+        verdict: Verdict,
+        scores: Option<Self::Scores>,
+    ) -> Result<(), Fatal>;
 }
 
 /// Why the run cannot go on. Nothing durable is lost: the same command resumes.

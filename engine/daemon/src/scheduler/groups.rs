@@ -1,7 +1,8 @@
 //! What the machine of a group says, carried out.
 
-use super::{Done, RolloutKey, STORE_DEADLINE, Scheduler, SchedulerBackend};
+use super::{Done, GroupScored, RolloutKey, STORE_DEADLINE, Scheduler, SchedulerBackend};
 use espalier_core::group::{GroupEffect, GroupEvent};
+use espalier_core::rollout::Phase;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -22,16 +23,47 @@ impl<W: SchedulerBackend> Scheduler<W> {
                     self.counts.replacements += 1;
                     self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
                 }
+                GroupEffect::Score { rollouts } => {
+                    let (backend, shared) = (Arc::clone(&self.backend), Arc::clone(&group.shared));
+                    let deadline = backend.group_scoring_deadline(&shared);
+                    let cancel = self.cancel.clone();
+                    self.operate(deadline, format!("scoring group {group_index}"), async move {
+                        let scored = backend.score_group(shared, rollouts, cancel).await?;
+                        Ok(Done::Scored { group_index, scored })
+                    });
+                }
                 GroupEffect::Close(verdict) => {
                     let (backend, shared) = (Arc::clone(&self.backend), Arc::clone(&group.shared));
-                    let status = verdict.status;
+                    let (status, scores) = (verdict.status, group.scores.take());
                     self.operate(STORE_DEADLINE, format!("closing group {group_index}"), async move {
-                        backend.close_group(shared, verdict).await?;
+                        backend.close_group(shared, verdict, scores).await?;
                         Ok(Done::Closed { group_index, status })
                     });
                 }
                 GroupEffect::Stale => self.stale(),
             }
         }
+    }
+
+    /// The rewards of a group are through. What they say is durable only when the group is closed; cut, they see it again when
+    /// the run is resumed.
+    pub(super) fn group_scored(&mut self, group_index: u64, scored: Option<GroupScored<W::Scores>>) {
+        let Some(GroupScored { rewards, written, plugins, scores }) = scored else { return };
+        let Some(group) = self.groups.get_mut(&group_index) else { return self.stale() };
+        self.counts.tokens += written.tokens;
+        self.counts.tokens -= written.before;
+        for (rollout_index, reward) in &rewards {
+            if let Some(Phase::Ended { outcome, .. }) =
+                group.rollouts.get(rollout_index).map(|rollout| rollout.phase)
+            {
+                self.counts.count_again(outcome.reward, *reward);
+            }
+        }
+        group.scores = Some(scores);
+        let task = self.backend.task(&group.shared);
+        if let Some(tripped) = self.breaker.on(group_index, &task, &plugins) {
+            self.tripped.get_or_insert(tripped);
+        }
+        self.group_event(group_index, GroupEvent::Scored { rewards });
     }
 }

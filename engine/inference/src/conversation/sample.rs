@@ -196,7 +196,7 @@ impl ModelConversation {
         pending: Option<&Arc<Pending>>,
     ) -> Result<Arrived, Failure> {
         let context = &self.rollout.context;
-        let call_id = format!("{}.{number}", context.traj_id);
+        let call_id = format!("{}.{number}", context.owner.id());
         let sampling = Sampling { seed: (context.seed)(number), ..asked.sampling.clone() };
         match (&self.model.exact, pending) {
             (Some(exact), Some(pending)) => self.exact(exact, call_id, nth, asked, sampling, pending).await,

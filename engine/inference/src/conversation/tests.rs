@@ -4,7 +4,9 @@ mod fake;
 mod random;
 
 use crate::models::{Gone, RolloutModels};
+use espalier_core::attempt::{AttemptCapability, Draft};
 use espalier_core::chat::{CompleteOptions, Finish, Message, Part, Role, Tool, ToolResult};
+use espalier_core::ending::{Ending, StopReason};
 use espalier_core::failure::{BudgetKind, Failure};
 use espalier_core::host::{Conversation, Models};
 use espalier_core::ledger::Trainability;
@@ -365,7 +367,9 @@ async fn an_endpoint_of_text_is_on_the_books_too() {
     let mut conversation = opened(&setup.models, "go").await;
     let answer = conversation.complete(options()).await.unwrap();
     assert_eq!(answer.message.joined_text(), "hello");
-    assert!(!setup.models.is_trainable());
+    let mut draft = Draft::empty(Ending { stop_reason: StopReason::Submitted, error: None }, 0);
+    setup.models.finish(&mut draft);
+    assert!(!draft.trainable, "there is nothing to train on");
     assert!(conversation.complete(options()).await.is_err());
     assert!(setup.models.lost().is_some());
     let output = setup.output(Trainability::NotTrainable);

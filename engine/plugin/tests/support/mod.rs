@@ -11,8 +11,8 @@ use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
 use espalier_plugin::{
-    CancelToken, Compiler, EnvironmentHost, EnvironmentRun, HarnessOutcome, HarnessRun, Plugin, PluginHost,
-    PluginHostConfig, RewardRun, ScoreOutcome,
+    CancelToken, Compiler, EnvironmentHost, EnvironmentRun, HarnessOutcome, Job, JobClock, Plugin,
+    PluginHost, PluginHostConfig, ScoreOutcome,
 };
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -251,10 +251,10 @@ impl Case {
             meter: Arc::clone(&meter),
             asked: Arc::new(AtomicU32::new(0)),
         };
-        let run = HarnessRun {
+        let job = Job {
             plugin: Arc::clone(plugin),
             alias: plugin.name().to_owned(),
-            task: task(),
+            wall: meter.limits().rollout_wall,
             settings: plugin.check_settings(&self.settings).unwrap_or_else(|error| panic!("{error}")),
             capabilities: Capabilities {
                 models: Some(Arc::new(models)),
@@ -264,11 +264,11 @@ impl Case {
             },
             meter,
             seed: self.seed,
-            start_ms: 1_700_000_000_000,
+            clock: JobClock::Runs { start_ms: 1_700_000_000_000 },
             record_calls: self.record_calls,
             cancel: self.cancel,
         };
-        host.run_harness(run).await
+        host.run_harness(job, task()).await
     }
 }
 
@@ -293,13 +293,14 @@ pub async fn score(
     limits: Limits,
 ) -> ScoreOutcome {
     let plugin = guest("fault-reward").await;
-    let run = RewardRun {
+    let job = Job {
         alias: "fault-reward".to_owned(),
-        view,
         settings: plugin.check_settings(&serde_json::json!({ "fault": fault })).unwrap(),
         seed: 7,
-        now_ms: 1_700_000_000_000,
-        limits,
+        clock: JobClock::Frozen { now_ms: 1_700_000_000_000 },
+        wall: limits.scoring_wall,
+        meter: Arc::new(Meter::new(limits)),
+        record_calls: false,
         capabilities: Capabilities {
             blobs: Some(Arc::new(MemoryBlobs::default())),
             ..Capabilities::default()
@@ -307,5 +308,7 @@ pub async fn score(
         cancel: CancelToken::new(),
         plugin,
     };
-    tokio::time::timeout(Duration::from_secs(120), host().score(run)).await.expect("every run is bounded")
+    let host = host();
+    let score = host.score(job, view);
+    tokio::time::timeout(Duration::from_secs(120), score).await.expect("every run is bounded")
 }

@@ -1,6 +1,7 @@
 //! Commands and shells: outcomes, outputs, and what is refused.
 
 use crate::support::{Rollout, code, eventually, lives, sh, shell};
+use espalier_core::attempt::AttemptCapability;
 use espalier_core::host::sandbox::{
     Command, Ended, Program, RunOptions, Sandboxes, ShellOptions, Show, TerminalSize,
 };

@@ -1,6 +1,7 @@
 //! Files, patches, and the work of one sandbox put into another.
 
 use crate::support::{Rollout, code, sh};
+use espalier_core::attempt::AttemptCapability;
 use espalier_core::host::Blobs;
 use espalier_core::host::sandbox::{FileKind, PatchAction, PatchOptions, Sandboxes, WriteOptions};
 

@@ -1,6 +1,7 @@
 //! Sandboxes that are gone, or never came: infrastructure, whatever is done afterwards.
 
 use crate::support::{Rollout, code, sh, shell};
+use espalier_core::attempt::AttemptCapability;
 use espalier_core::ending::Lost;
 use espalier_core::failure::Failure;
 use espalier_core::host::sandbox::{Ended, Sandboxes};

@@ -53,9 +53,9 @@ pub(super) async fn apply(
         Write::OpenGroup(group) => open_group(connection, run_id, group).await,
         Write::AttemptStarted(attempt) => attempt_started(connection, run_id, fence, attempt).await,
         Write::AttemptEnded(ended) => attempt_ended(connection, run_id, fence, ended).await,
-        Write::CloseGroup(group) => close_group(connection, run_id, group).await,
+        Write::CloseGroup { group, scored } => close_scored_group(connection, run_id, group, scored).await,
         Write::GroupReopened(again) => do_again(connection, run_id, again).await,
-        Write::AttemptScored(ended) => attempt_scored(connection, run_id, ended).await,
+        Write::AttemptScored(ended) => attempt_scored(connection, run_id, ended, Before::Unrewarded).await,
         Write::AbandonResult { group_index, rollout_index } => {
             abandon_result(connection, run_id, *group_index, *rollout_index).await
         }
@@ -279,6 +279,31 @@ async fn write_end(connection: &mut AnyConnection, ended: &Ended) -> Result<(), 
     Ok(())
 }
 
+/// Undoes all of it where a part is refused: the other writes of the transaction stay.
+async fn close_scored_group(
+    connection: &mut AnyConnection,
+    run_id: &str,
+    group: &GroupClosed,
+    scored: &[Ended],
+) -> Result<(), StoreError> {
+    if scored.is_empty() {
+        return close_group(connection, run_id, group).await;
+    }
+    sqlx::query("SAVEPOINT scored_group").execute(&mut *connection).await?;
+    let written = async {
+        for ended in scored {
+            attempt_scored(connection, run_id, ended, Before::Any).await?;
+        }
+        close_group(connection, run_id, group).await
+    }
+    .await;
+    if written.is_err() {
+        sqlx::query("ROLLBACK TO SAVEPOINT scored_group").execute(&mut *connection).await?;
+    }
+    sqlx::query("RELEASE SAVEPOINT scored_group").execute(connection).await?;
+    written
+}
+
 async fn close_group(
     connection: &mut AnyConnection,
     run_id: &str,
@@ -430,11 +455,21 @@ async fn abandon_result(
     give_up_result(connection, run_id, group_index, rollout_index).await
 }
 
-/// A result that had no reward is scored: its row is changed, and no other.
+/// What a result may have been before it is scored again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// Without a reward.
+    Unrewarded,
+    /// Whatever its own rewards said: those of its group are added.
+    Any,
+}
+
+/// A result is scored again: its row is changed, and no other.
 async fn attempt_scored(
     connection: &mut AnyConnection,
     run_id: &str,
     ended: &Ended,
+    before: Before,
 ) -> Result<(), StoreError> {
     let row = sqlx::query(
         "SELECT a.run_id, a.state, a.record, CASE WHEN a.reward IS NULL THEN 0 ELSE 1 END AS rewarded, g.status \
@@ -455,8 +490,11 @@ async fn attempt_scored(
     if row.try_get::<Option<&str>, _>("status")?.is_some() {
         return refuse("its group is not open");
     }
-    if row.try_get::<&str, _>("state")? != "final" || i64_of(&row, "rewarded")? != 0 {
-        return refuse("it is not a result without a reward");
+    if row.try_get::<&str, _>("state")? != "final" {
+        return refuse("it is not a result");
+    }
+    if before == Before::Unrewarded && i64_of(&row, "rewarded")? != 0 {
+        return refuse("it has a reward");
     }
     write_end(connection, ended).await?;
     sqlx::query("DELETE FROM exclusions WHERE traj_id = $1")

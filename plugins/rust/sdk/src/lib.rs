@@ -147,6 +147,36 @@ macro_rules! reward {
     };
 }
 
+/// The exports of a group reward, of the type of its settings and a function
+/// `(Vec<RolloutView>, Settings) -> Result<Vec<Vec<Score>>, Failure>`: one list a rollout, in their order. To be called where
+/// [`bindings!`] was, with the world `group-reward-plugin`.
+#[macro_export]
+macro_rules! group_reward {
+    ($settings:ty, $score:path) => {
+        struct Plugin;
+
+        impl bindings::exports::espalier::base::configurable::Guest for Plugin {
+            fn settings_schema() -> ::std::string::String {
+                $crate::schema_of::<$settings>()
+            }
+        }
+
+        impl bindings::exports::espalier::plugin::group_reward::Guest for Plugin {
+            fn score_group(
+                rollouts: ::std::vec::Vec<bindings::exports::espalier::plugin::group_reward::RolloutView>,
+            ) -> ::core::result::Result<
+                ::std::vec::Vec<::std::vec::Vec<bindings::exports::espalier::plugin::group_reward::Score>>,
+                Failure,
+            > {
+                report_panics();
+                $score(rollouts, settings::<$settings>()?)
+            }
+        }
+
+        bindings::export!(Plugin with_types_in bindings);
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,6 +12,7 @@ use crate::tokenizer::Tokenizer;
 use crate::tokenizer::local::LocalTokenizer;
 use crate::tools::ToolParser;
 use async_trait::async_trait;
+use espalier_core::attempt::Owner;
 use espalier_core::chat::Finish;
 use espalier_core::ending::{Status, StopReason};
 use espalier_core::ledger::Trainability;
@@ -305,8 +306,8 @@ impl Setup {
         let sent = Sent::default();
         let log = sent.clone();
         let context = RolloutContext {
-            group_model: "policy".into(),
-            traj_id: "t".into(),
+            policy: "policy".into(),
+            owner: Owner::Attempt("t".into()),
             session_id: "s".into(),
             meter: Arc::new(Meter::new(limits)),
             seed: Box::new(|number| 1000 + number),
@@ -341,7 +342,7 @@ impl Setup {
     }
 
     pub(super) fn output(&self, trainability: Trainability) -> ModelOutput {
-        self.models.finish(trainability)
+        self.models.output(trainability)
     }
 
     /// Every invariant of the format; and for each call that stands as sampled in a row, the row before it is what was

@@ -1,0 +1,161 @@
+//! Linking an attempt: each capability is made here, by one line that hands it to whoever uses it.
+
+use super::absent::NoEnvironment;
+use super::sandboxes::{AttemptSandboxes, Stage};
+use super::{GroupContext, Names, Runner};
+use crate::scheduler::AttemptStart;
+use espalier_core::attempt::{AttemptCapabilities, Owner};
+use espalier_core::host::sandbox::Sandboxes;
+use espalier_core::host::{Blobs, Capabilities, Environments, Models};
+use espalier_core::meter::Meter;
+use espalier_core::seed::{Purpose, SeedScope};
+use espalier_core::task::TaskId;
+use espalier_inference::models::{RolloutContext, RolloutModels};
+use espalier_plugin::EnvironmentRun;
+use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
+use espalier_store::{IssuedBlob, RolloutBlobs};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What one attempt has.
+pub(super) struct Linked {
+    /// Those that take part in its end.
+    pub(super) parts: AttemptCapabilities,
+    /// What its harness is given.
+    pub(super) harness: Capabilities,
+    /// What its rewards are given.
+    pub(super) scoring: ScoringResources,
+    /// Its budgets.
+    pub(super) meter: Arc<Meter>,
+    pub(super) models: Arc<RolloutModels>,
+    pub(super) no_environment: Arc<NoEnvironment>,
+}
+
+/// What the rewards of a rollout use of it.
+pub(crate) struct ScoringResources {
+    pub(super) blobs: Arc<RolloutBlobs>,
+    pub(super) sandboxes: Option<ScoringSandboxes>,
+}
+
+/// The sandboxes of an attempt, and what makes them.
+pub(super) struct ScoringSandboxes {
+    pub(super) rollout: Arc<RolloutSandboxes>,
+    pub(super) provider: Arc<AttemptSandboxes>,
+}
+
+impl ScoringResources {
+    /// As a reward is given them.
+    pub(super) fn capabilities(&self) -> Capabilities {
+        let sandboxes = self.sandboxes.as_ref().map(|sandboxes| &sandboxes.rollout);
+        Capabilities {
+            blobs: Some(Arc::clone(&self.blobs) as Arc<dyn Blobs>),
+            sandboxes: sandboxes.map(|sandboxes| Arc::clone(sandboxes) as Arc<dyn Sandboxes>),
+            ..Capabilities::default()
+        }
+    }
+
+    /// Rewards are at work from now on.
+    pub(super) fn now_scored(&self, again: bool) {
+        if let Some(sandboxes) = &self.sandboxes {
+            sandboxes.provider.now(Stage::Reward { again });
+        }
+    }
+}
+
+impl Runner {
+    /// Makes the capabilities of an attempt. Nothing is started: each begins when it is first asked for.
+    pub(super) fn link(&self, group: &GroupContext, start: &AttemptStart, names: &Names) -> Linked {
+        let meter = Arc::new(Meter::new(group.limits.clone()));
+        let blobs = self.run.rollout_blobs(Arc::clone(&meter));
+        let mut parts = AttemptCapabilities::default();
+        let models = RolloutModels::new(Arc::clone(&self.models), self.context(group, start, names, &meter));
+        let models = parts.link(Arc::new(models));
+        let sandboxes = self.sandboxes_of(group, names, Arc::clone(&blobs), |provider| {
+            provider.at(start.level, Stage::Harness { again: !start.last })
+        });
+        let no_environment = Arc::new(NoEnvironment::default());
+        let environments = match &group.environment {
+            None => Arc::clone(&no_environment) as Arc<dyn Environments>,
+            Some(loaded) => parts.link(self.host.environment(EnvironmentRun {
+                plugin: Arc::clone(&loaded.plugin),
+                alias: loaded.alias.clone(),
+                task: Arc::clone(&group.whole_task),
+                settings: loaded.settings.clone(),
+                seed: self.scope(group, start).seed(Purpose::Environment, 0),
+                start_ms: group.opened_ms,
+                meter: Arc::clone(&meter),
+            })),
+        };
+        if let Some(sandboxes) = &sandboxes {
+            parts.link(Arc::clone(&sandboxes.rollout));
+        }
+        let asked = Arc::clone(&models) as Arc<dyn Models>;
+        let asked = match (&self.sandboxes, &sandboxes) {
+            (Some(run), Some(sandboxes)) => run.models(asked, &sandboxes.rollout),
+            _ => asked,
+        };
+        let scoring = ScoringResources { blobs, sandboxes };
+        let harness = Capabilities {
+            models: Some(asked),
+            environments: Some(environments),
+            ..scoring.capabilities()
+        };
+        Linked { parts, harness, scoring, meter, models, no_environment }
+    }
+
+    /// What an attempt that is over is scored again with: its blobs; of its sandboxes those that can be made afresh.
+    pub(super) fn link_again(
+        &self,
+        group: &GroupContext,
+        names: &Names,
+        issued: Vec<IssuedBlob>,
+        (level, gone): (u32, BTreeSet<String>),
+    ) -> ScoringResources {
+        let blobs = self.run.rollout_blobs_of(Arc::new(Meter::new(group.limits.clone())), issued);
+        let sandboxes = self.sandboxes_of(group, names, Arc::clone(&blobs), |provider| {
+            provider.at(level, Stage::Reward { again: false }).without(gone)
+        });
+        ScoringResources { blobs, sandboxes }
+    }
+
+    fn sandboxes_of(
+        &self,
+        group: &GroupContext,
+        names: &Names,
+        blobs: Arc<RolloutBlobs>,
+        set: impl FnOnce(AttemptSandboxes) -> AttemptSandboxes,
+    ) -> Option<ScoringSandboxes> {
+        let run = self.sandboxes.as_ref().filter(|run| run.are_there_for(&group.task))?;
+        let task = Arc::clone(&group.task);
+        let provider = Arc::new(set(AttemptSandboxes::new(Arc::clone(run), task, names.traj_id.clone())));
+        let rollout = Arc::new(RolloutSandboxes::new(
+            Arc::clone(&provider) as Arc<dyn Provider>,
+            blobs as Arc<dyn Blobs>,
+        ));
+        Some(ScoringSandboxes { rollout, provider })
+    }
+
+    fn context(
+        &self,
+        group: &GroupContext,
+        start: &AttemptStart,
+        names: &Names,
+        meter: &Arc<Meter>,
+    ) -> RolloutContext {
+        let (run_seed, attempt, repeat) = (self.seed, start.key.attempt, group.repeat);
+        let (task, rollout_index) = (Arc::clone(&group.task), start.rollout.rollout_index);
+        let seed = move |n| {
+            let (task, task_seed): (&TaskId, _) = (&task.id, task.seed);
+            let scope = SeedScope { run_seed, task, task_seed, repeat, rollout_index };
+            scope.seed(Purpose::Sampling { attempt }, n)
+        };
+        RolloutContext {
+            policy: self.policy.clone(),
+            owner: Owner::Attempt(names.traj_id.clone()),
+            session_id: Arc::clone(&names.session_id),
+            meter: Arc::clone(meter),
+            seed: Box::new(seed),
+            sent: None,
+        }
+    }
+}

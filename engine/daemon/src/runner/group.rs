@@ -1,0 +1,184 @@
+//! Rewards of a group: each sees the rollouts that count together, from their records, before the group closes.
+
+use super::record::Shown;
+use super::score::{Noted, not_shown, note_scores, plugin_scores, tries, turns};
+use super::{GroupContext, Loaded, Runner, now_ms};
+use crate::scheduler::{GroupScored, Written};
+use espalier_core::host::{Blobs, Capabilities};
+use espalier_core::ledger;
+use espalier_core::meter::Meter;
+use espalier_core::seed::{Purpose, SeedScope};
+use espalier_core::signal::{RewardConfig, Scored, Signal, Unscored, add, defect};
+use espalier_core::trajectory::{AttemptRecord, PluginScore, RolloutView, Score};
+use espalier_plugin::{CancelToken, GROUP_REWARD_EXPORT, Job, ScoreOutcome, World};
+use espalier_store::{AttemptEnd, AttemptRow, AttemptState, Finality, IssuedBlob, StoreError};
+use futures::future::BoxFuture;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What one reward of the group gave: a list of scores for each rollout, or why there are none.
+type RewardResult<'a> = (&'a Loaded, &'a RewardConfig, Result<Vec<Vec<Score>>, Unscored>);
+
+/// A rollout of the group, from the store.
+struct Stored {
+    row: AttemptRow,
+    record: AttemptRecord,
+    issued: Vec<IssuedBlob>,
+}
+
+impl Runner {
+    /// Whether a reward of this group sees its rollouts together.
+    pub(crate) fn scores_together(&self, group: &GroupContext) -> bool {
+        self.rewards_of(group, World::GroupReward).next().is_some()
+    }
+
+    /// Lets the rewards of the group see these rollouts, and puts their scores into the records. Bounded by `limits.scoring_wall`
+    /// for each try of each reward. `None`: it was cancelled.
+    pub(crate) async fn score_group(
+        &self,
+        group: &GroupContext,
+        rollouts: &[u32],
+        cancel: &CancelToken,
+    ) -> Result<Option<GroupScored<Vec<AttemptEnd>>>, StoreError> {
+        let began = Instant::now();
+        let mut stored = self.stored(group, rollouts).await?;
+        let issued = stored.iter().flat_map(|one| one.issued.clone()).collect();
+        let blobs = self.run.rollout_blobs_of(Arc::new(Meter::new(group.limits.clone())), issued);
+        let capabilities =
+            Capabilities { blobs: Some(Arc::clone(&blobs) as Arc<dyn Blobs>), ..Capabilities::default() };
+        let mut views = Ok(Vec::with_capacity(stored.len()));
+        for one in &stored {
+            let view = Shown::of_record(&one.record).view(group, &self.policy, blobs.as_ref()).await;
+            views = views.and_then(|mut views: Vec<RolloutView>| {
+                views.push(RolloutView { extra: Some(own_scores(&one.record)), ..view? });
+                Ok(views)
+            });
+        }
+        let turns: Vec<u32> = stored.iter().map(|one| self.turns_of(&one.record)).collect();
+        let now_ms = stored.iter().filter_map(|one| one.row.ended_ms).max().unwrap_or_else(now_ms);
+        // Seeds of rewards are the same for all rollouts of a group.
+        let scope = SeedScope {
+            run_seed: self.seed,
+            task: &group.task.id,
+            task_seed: group.task.seed,
+            repeat: group.repeat,
+            rollout_index: 0,
+        };
+        let seed = scope.seed(Purpose::Reward, 0);
+        let mut noted = Noted::default();
+        let mut results: Vec<RewardResult<'_>> = Vec::new();
+        for (loaded, config) in self.rewards_of(group, World::GroupReward) {
+            let result = match &views {
+                Ok(views) => {
+                    let call = |_| -> BoxFuture<'_, ScoreOutcome<Vec<Vec<Score>>>> {
+                        let job = self.scoring_job(group, loaded, seed, now_ms, cancel);
+                        let job = Job { capabilities: capabilities.clone(), ..job };
+                        Box::pin(self.host.score_group(job, views.clone()))
+                    };
+                    tries(config, cancel, call, &mut noted).await
+                }
+                Err(failure) => Err(not_shown(failure)),
+            };
+            if cancel.is_cancelled() {
+                return Ok(None);
+            }
+            if let Ok(lists) = &result {
+                let mut problems = lists.iter().zip(&turns).map(|(list, turns)| defect(config, list, *turns));
+                note_scores(loaded, GROUP_REWARD_EXPORT, problems.find_map(|problem| problem), &mut noted);
+            }
+            results.push((loaded, config, result));
+        }
+        let score_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (mut rewards, mut written) = (BTreeMap::new(), Written::default());
+        for (place, (one, turns)) in stored.iter_mut().zip(turns).enumerate() {
+            let record = &mut one.record;
+            written.before += record.trajectory.token_sums();
+            add_scores(record, &of_rollout(&results, place), turns);
+            written.tokens += record.trajectory.token_sums();
+            record.trajectory.timing_ms.score += score_ms;
+            // With each of them, so that it is scored again when the plugin is repaired.
+            record.failures.extend(noted.plugins.failures.iter().cloned());
+            rewards.insert(record.trajectory.rollout_index, record.trajectory.reward);
+        }
+        // A log of the group is told once, with the first of its rollouts.
+        if let Some(first) = stored.first_mut() {
+            first.record.logs.append(&mut noted.logs);
+            first.record.log_bytes_dropped += noted.log_bytes_dropped;
+        }
+        let scores = stored.into_iter().map(|one| AttemptEnd {
+            ended_ms: one.row.ended_ms.unwrap_or(now_ms),
+            record: one.record,
+            finality: Finality::Final,
+            blobs: one.issued,
+        });
+        Ok(Some(GroupScored { rewards, written, plugins: noted.plugins, scores: scores.collect() }))
+    }
+
+    /// The results of these rollouts, ascending.
+    async fn stored(&self, group: &GroupContext, rollouts: &[u32]) -> Result<Vec<Stored>, StoreError> {
+        let store = self.run.store();
+        let mut stored = Vec::with_capacity(rollouts.len());
+        for row in store.attempts(self.run.run_id(), group.group_index).await? {
+            let is_result = matches!(row.state, AttemptState::Final(_));
+            if !is_result || !rollouts.contains(&row.rollout_index) {
+                continue;
+            }
+            let record = store.record(&row).await?.ok_or_else(|| {
+                StoreError::Invalid(format!("{} is a result without a record", row.traj_id))
+            })?;
+            let issued = store.issued_blobs(&row.traj_id).await?;
+            stored.push(Stored { row, record, issued });
+        }
+        stored.sort_by_key(|one| one.row.rollout_index);
+        Ok(stored)
+    }
+
+    fn turns_of(&self, record: &AttemptRecord) -> u32 {
+        turns(record.transcript.turns_of(&self.policy).count())
+    }
+}
+
+/// What a rollout's own rewards said, for those of its group: `{"reward": 0.5, "scores": [{"plugin", "name", "value", "turn"}]}`.
+fn own_scores(record: &AttemptRecord) -> String {
+    let scores = record.scores.iter().map(|PluginScore { plugin, score }| {
+        json!({ "plugin": plugin, "name": score.name, "value": score.value, "turn": score.turn })
+    });
+    json!({ "reward": record.trajectory.reward, "scores": scores.collect::<Vec<_>>() }).to_string()
+}
+
+/// The part of each result that is about one rollout.
+fn of_rollout<'a>(results: &'a [RewardResult<'_>], place: usize) -> Vec<Scored<'a>> {
+    let part = |(loaded, config, result): &'a RewardResult<'_>| Scored {
+        config,
+        alias: &loaded.alias,
+        result: match result {
+            Ok(lists) => Ok(&lists[place]),
+            Err(unscored) => Err(unscored.clone()),
+        },
+    };
+    results.iter().map(part).collect()
+}
+
+/// Adds the scores of the group's rewards behind those of the rollout's own.
+fn add_scores(record: &mut AttemptRecord, rewards: &[Scored<'_>], turns: u32) {
+    let trajectory = &mut record.trajectory;
+    let mut signal = Signal {
+        reward: trajectory.reward,
+        reward_parts: std::mem::take(&mut trajectory.reward_parts),
+        turn_rewards: trajectory.turn_rewards.take(),
+        errors: std::mem::take(&mut trajectory.errors),
+    };
+    add(&mut signal, rewards, turns);
+    let Signal { reward, reward_parts, turn_rewards, errors } = signal;
+    trajectory.reward = reward;
+    trajectory.reward_parts = reward_parts;
+    trajectory.turn_rewards = turn_rewards;
+    trajectory.errors = errors;
+    if reward.is_none() && trajectory.trainable && !record.withheld {
+        ledger::withhold(trajectory, ledger::reason::NOT_TRAINABLE);
+        record.withheld = true;
+    }
+    record.scores.extend(plugin_scores(rewards));
+}
