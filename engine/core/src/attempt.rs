@@ -6,6 +6,7 @@
 
 use crate::breaker::PluginReport;
 use crate::ending::{Ending, Lost, Report};
+use crate::journal::Edge;
 use crate::samples::{ErrorNote, Timing, Trajectory};
 use crate::signal::Signal;
 use crate::trajectory::{
@@ -137,6 +138,10 @@ pub struct Draft {
     pub score_time: Duration,
     /// What its plugins did, for the circuit breaker.
     pub plugins: PluginReport,
+    /// Answers from outside, where the experiment keeps them.
+    pub edges: Vec<Edge>,
+    /// How many there was no room for.
+    pub edges_missing: u64,
     /// ms since 1970.
     pub ended_ms: u64,
 }
@@ -161,6 +166,8 @@ impl Draft {
             env_time: Duration::ZERO,
             score_time: Duration::ZERO,
             plugins: PluginReport::default(),
+            edges: Vec::new(),
+            edges_missing: 0,
             ended_ms,
         }
     }
@@ -213,6 +220,8 @@ impl Draft {
             sandboxes: self.sandboxes,
             failures: self.plugins.failures,
             withheld: false,
+            edges: self.edges,
+            edges_missing: self.edges_missing,
         }
     }
 }

@@ -4,16 +4,19 @@
 //! recorded by its number ([`crate::trajectory::HostCall`]): its name, a [`Digest`] of the typed arguments ([`Call`]) and of
 //! what was told ([`Reply`]), the guest's clock, and whether it was let through ([`Verdict`]). Driving a rollout again runs the
 //! host's code again and holds the digests against the record; the first that differs is where the two part. Arguments
-//! and replies themselves ([`Payload`]) are kept where the experiment says so. WIT is mapped onto these types by `plugin`.
+//! and replies themselves ([`Payload`]) are kept where the experiment says so, and with them what the host's own code was told from
+//! outside ([`Edge`]). WIT is mapped onto these types by `plugin`.
 
 mod bytes;
 mod call;
 mod digest;
+mod edge;
 mod reply;
 
 pub use bytes::{Bytes, octets, octets_option};
 pub use call::{Call, Handle};
 pub use digest::{Digest, Measured, measure};
+pub use edge::{EDGES_BYTES_MAX, Edge, EdgeLog};
 pub use reply::Reply;
 
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 
 use crate::chat::{Message, Tool, ToolCall, Usage};
 use crate::ending::Report;
-use crate::journal::{Digest, Payload, Verdict};
+use crate::journal::{Digest, Edge, Payload, Verdict};
 use crate::plugin_failure::PluginFailure;
 use crate::samples::{Call, Excluded, Segment, Trajectory};
 use crate::task::TaskView;
@@ -39,6 +39,16 @@ pub struct AttemptRecord {
     /// Whether its tokens train once it has a reward ([`crate::ledger::restore`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub withheld: bool,
+    /// What it was told from outside of the engine, where `record_calls` is set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edges: Vec<Edge>,
+    /// Edges beyond [`crate::journal::EDGES_BYTES_MAX`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub edges_missing: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Name of the blob that is the work as a git diff.

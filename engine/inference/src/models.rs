@@ -16,6 +16,7 @@ use crate::config::{History, ModelConfig, TemplateSource};
 use crate::conversation::ModelConversation;
 use crate::endpoint::{Endpoint, EndpointInfo};
 use crate::template::{Template, TemplateError};
+use crate::tokenizer::recorded::Recorded;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use crate::tools::ToolParser;
 use async_trait::async_trait;
@@ -24,6 +25,7 @@ use espalier_core::chat::{Message, Tool};
 use espalier_core::ending::Lost;
 use espalier_core::failure::Failure;
 use espalier_core::host::{Conversation, Models};
+use espalier_core::journal::EdgeLog;
 use espalier_core::ledger::{Ledger, Trainability};
 use espalier_core::meter::Meter;
 use espalier_core::trajectory::{ConversationLog, ModelOutput, Transcript};
@@ -32,9 +34,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What an experiment's model needs to speak in token ids.
+#[derive(Clone)]
 pub struct Exact {
     /// How messages become text.
-    pub template: Template,
+    pub template: Arc<Template>,
     /// How text becomes ids.
     pub tokenizer: Arc<dyn Tokenizer>,
     /// How calls are found in an answer.
@@ -42,6 +45,7 @@ pub struct Exact {
 }
 
 /// One model of an experiment, opened and tried.
+#[derive(Clone)]
 pub struct Model {
     /// The experiment's name of it.
     pub name: String,
@@ -56,7 +60,7 @@ pub struct Model {
     /// Tokens that end an answer besides the model's own end of sequence.
     pub(crate) stop_ids: Arc<[u32]>,
     /// Written by every call, read when a rollout has lost the model.
-    pub(crate) health: health::Health,
+    pub(crate) health: Arc<health::Health>,
 }
 
 impl Model {
@@ -75,7 +79,7 @@ impl Model {
             let end = exact.tokenizer.encode(exact.template.end_of_turn(), true).await?;
             stop_ids.extend(end.ids.into_iter().take(1).filter(|id| exact.tokenizer.special(*id).is_some()));
         }
-        let (name, stop_ids, health) = (name.into(), stop_ids.into(), health::Health::default());
+        let (name, stop_ids, health) = (name.into(), stop_ids.into(), Arc::<health::Health>::default());
         Ok(Arc::new(Model { name, config, endpoint, info, exact, stop_ids, health }))
     }
 
@@ -87,6 +91,17 @@ impl Model {
     /// Whether earlier turns are shown as the template renders them now.
     pub(crate) fn renders_history(&self) -> bool {
         self.config.history == History::Template && !self.is_plain()
+    }
+
+    /// The same, with the answers of a tokenizer that asks a server kept.
+    fn recorded(self: &Arc<Self>, edges: &Arc<EdgeLog>) -> Arc<Model> {
+        let Some(exact) = self.exact.as_ref().filter(|exact| exact.tokenizer.asks_a_server()) else {
+            return Arc::clone(self);
+        };
+        let inner = Arc::clone(&exact.tokenizer);
+        let tokenizer = Arc::new(Recorded { inner, model: self.name.clone(), edges: Arc::clone(edges) });
+        let exact = Some(Exact { tokenizer, ..exact.clone() });
+        Arc::new(Model { exact, ..Model::clone(self) })
     }
 
     /// Whether contents stand in order, without roles.
@@ -112,6 +127,8 @@ pub struct RolloutContext {
     pub seed: Box<dyn Fn(u64) -> u64 + Send + Sync>,
     /// Sees each prompt.
     pub sent: Option<PromptRecorder>,
+    /// Keeps what servers answer, where the experiment asks for that.
+    pub edges: Option<Arc<EdgeLog>>,
 }
 
 /// The models of one attempt. Cheap to clone; all clones are one.
@@ -174,6 +191,13 @@ impl Shared {
 impl RolloutModels {
     /// The models of one attempt, by the experiment's names.
     pub fn new(models: Arc<BTreeMap<String, Arc<Model>>>, context: RolloutContext) -> Self {
+        let models = match &context.edges {
+            None => models,
+            Some(edges) => {
+                let recorded = models.iter().map(|(name, model)| (name.clone(), model.recorded(edges)));
+                Arc::new(recorded.collect())
+            }
+        };
         RolloutModels { models, shared: Arc::new(Shared { context, record: Mutex::default() }) }
     }
 

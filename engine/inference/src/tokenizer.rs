@@ -8,6 +8,7 @@
 //! Read next: `template.rs`, which says which text is literal.
 
 pub mod local;
+pub(crate) mod recorded;
 pub mod remote;
 
 pub use crate::endpoint::{Encoded, SpecialToken};
@@ -57,6 +58,11 @@ pub trait Tokenizer: Send + Sync {
     /// What the tokenizer puts before a text by default (often the beginning-of-text token); used with `template =
     /// "plain"` alone, since a chat template writes it itself.
     fn prefix(&self) -> &[u32];
+
+    /// Whether its answers come over the network, so that they cannot be computed again.
+    fn asks_a_server(&self) -> bool {
+        false
+    }
 
     /// The special token with this id.
     fn special(&self, id: u32) -> Option<&SpecialToken> {

@@ -31,7 +31,7 @@ async fn traps_name_their_class_and_place() {
     let plugin = guest("fault-harness").await;
     for (fault, class, said) in [
         ("loop", "guest trap (cpu): ran 200ms without a host call (limits.guest_cpu)", ""),
-        ("memory", "guest trap (memory): wanted ", "(limits.guest_memory = 64MiB)"),
+        ("memory", "guest trap (memory): requested ", "(limits.guest_memory = 64MiB)"),
         ("panic", "guest trap (panic): ", "a panic on purpose"),
         ("panic", "guest trap (panic): ", "faults.rs:"),
         ("index", "guest trap (panic): ", "index out of bounds: the len is 0 but the index is 7"),

@@ -61,7 +61,7 @@ fn common() -> Vec<(&'static str, Expect)> {
     vec![
         ("none", Expect::Report(Outcome::Submitted, "null")),
         ("loop", Expect::Trap("guest trap (cpu): ran 1s without a host call", "")),
-        ("memory", Expect::Trap("guest trap (memory): wanted ", "limits.guest_memory = 128MiB")),
+        ("memory", Expect::Trap("guest trap (memory): requested ", "limits.guest_memory = 128MiB")),
         ("invalid-json", Expect::Trap("guest trap (invalid data): report.data is not valid JSON", "")),
         ("flood", Expect::Report(Outcome::Submitted, "null")),
         ("import-loop", Expect::BudgetIgnored("budget used up: host-calls")),

@@ -22,6 +22,7 @@ use espalier_core::ending::Lost;
 use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
 use espalier_core::host::sandbox::{Sandbox, Sandboxes};
+use espalier_core::journal::EdgeLog;
 use espalier_core::trajectory::SandboxUse;
 pub use patch::Patch;
 pub use suspend::{Suspend, SuspendingModels};
@@ -94,6 +95,7 @@ impl std::fmt::Debug for Opened {
 pub struct RolloutSandboxes {
     provider: Arc<dyn Provider>,
     blobs: Arc<dyn Blobs>,
+    edges: Option<Arc<EdgeLog>>,
     state: Mutex<MachinesState>,
 }
 
@@ -109,7 +111,12 @@ struct MachinesState {
 impl RolloutSandboxes {
     /// Nothing is opened yet. Long outputs, files and changes go into these blobs, at the rollout's expense.
     pub fn new(provider: Arc<dyn Provider>, blobs: Arc<dyn Blobs>) -> RolloutSandboxes {
-        RolloutSandboxes { provider, blobs, state: Mutex::default() }
+        RolloutSandboxes { provider, blobs, edges: None, state: Mutex::default() }
+    }
+
+    /// The same, with how each command ends kept.
+    pub fn recorded(self, edges: Option<Arc<EdgeLog>>) -> RolloutSandboxes {
+        RolloutSandboxes { edges, ..self }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, MachinesState> {
@@ -131,8 +138,7 @@ impl RolloutSandboxes {
                 failure
             })?
         };
-        let machine =
-            Machine::new(name, opened, Arc::clone(&self.blobs), Arc::clone(&self.provider), false).await;
+        let machine = self.machine(name, opened, false).await;
         let mut state = self.state();
         match &machine {
             Err(Failure::Unavailable(why)) => drop(state.unopened.insert(name.to_owned(), why.clone())),
@@ -144,8 +150,12 @@ impl RolloutSandboxes {
     /// Another one of this name, that nobody has touched.
     async fn fresh(&self, name: &str) -> Result<Arc<Machine>, Failure> {
         let opened = self.provider.open_fresh(name).await.map_err(|error| self.failed(name, &error, true))?;
-        let provider = Arc::clone(&self.provider);
-        Machine::new(name, opened, Arc::clone(&self.blobs), provider, true).await
+        self.machine(name, opened, true).await
+    }
+
+    async fn machine(&self, name: &str, opened: Opened, fresh: bool) -> Result<Arc<Machine>, Failure> {
+        let (blobs, provider) = (Arc::clone(&self.blobs), Arc::clone(&self.provider));
+        Machine::new(name, opened, blobs, provider, self.edges.clone(), fresh).await
     }
 
     fn failed(&self, name: &str, error: &SandboxError, fresh: bool) -> Failure {

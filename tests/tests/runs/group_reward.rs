@@ -9,7 +9,8 @@ use espalier_tests::place::plugin_folder;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// All rollouts count as correct: what they are worth is what the group says.
-const LENGTHS: &str = "[[rewards]]\nplugin = \"length-penalty\"\nweight = 2.0\nsettings = { correct_from = 0.0 }";
+const LENGTHS: &str =
+    "[[rewards]]\nplugin = \"length-penalty\"\nweight = 2.0\nsettings = { correct_from = 0.0 }";
 const GROUPS: &str = "size = 3\nfilters = [\"deviation\"]\nconcurrent_rollouts = 1";
 /// One request, then it submits.
 const ONCE: &str = "plugin = \"fault-harness\"\nsettings = { fault = \"complete\", times = 1 }";
@@ -19,7 +20,8 @@ async fn play(lengths: &'static [usize], rewards: &str) -> (RunSummary, Left) {
     let asked = AtomicUsize::new(0);
     let answer = move |_: &str| "a".repeat(lengths[asked.fetch_add(1, Ordering::SeqCst) % lengths.len()]);
     let server = Scripted::start(Options::new(by_text(answer))).await.unwrap();
-    let parts = Parts { url: server.url(), harness: ONCE, world: rewards, groups: GROUPS, limits: "" };
+    let parts =
+        Parts { url: server.url(), harness: ONCE, world: rewards, groups: GROUPS, limits: "", model: "" };
     let setting = Setting::new(&plain_tasks(1), &parts);
     let summary = setting.run().await;
     assert_eq!(summary.state, RunEnd::Finished);
@@ -30,8 +32,7 @@ async fn play(lengths: &'static [usize], rewards: &str) -> (RunSummary, Left) {
 async fn they_tell_rollouts_apart_whose_own_rewards_are_equal() {
     let (summary, left) = play(&[10, 20, 40], LENGTHS).await;
     assert_eq!(left.groups, [Some(GroupStatus::Ready)], "without them all would be 0, and filtered");
-    let mut rewards: Vec<f64> =
-        left.finals().map(|(_, record)| record.trajectory.reward.unwrap()).collect();
+    let mut rewards: Vec<f64> = left.finals().map(|(_, record)| record.trajectory.reward.unwrap()).collect();
     rewards.sort_by(f64::total_cmp);
     let expect = [-1.0, 2.0 * (0.5 - 10.0 / 30.0), 1.0];
     assert!(rewards.iter().zip(expect).all(|(is, expect)| (is - expect).abs() < 1e-9), "{rewards:?}");
@@ -59,13 +60,14 @@ async fn filters_run_on_what_comes_out() {
     }
 }
 
-const BROKEN: &str = "[[rewards]]\nplugin = \"./tournament.wasm\"\nattempts = 1\nsettings = { fault = \"FAULT\" }";
+const BROKEN: &str =
+    "[[rewards]]\nplugin = \"./tournament.wasm\"\nattempts = 1\nsettings = { fault = \"FAULT\" }";
 
 /// Four groups of two, with a group reward of their own in the folder of the experiment.
 fn setting(server: &Scripted, fault: &str) -> Setting {
     let world = BROKEN.replace("FAULT", fault);
     let groups = "size = 2\nplugin_failures_max = 0";
-    let parts = Parts { url: server.url(), harness: ONCE, world: &world, groups, limits: "" };
+    let parts = Parts { url: server.url(), harness: ONCE, world: &world, groups, limits: "", model: "" };
     let setting = Setting::new(&plain_tasks(4), &parts);
     let component = plugin_folder().join("fault-group-reward.wasm");
     std::fs::copy(component, setting.file().with_file_name("tournament.wasm")).unwrap();

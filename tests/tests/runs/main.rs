@@ -9,5 +9,6 @@ mod faults;
 mod group_reward;
 mod kills;
 mod names;
+mod recorded;
 mod setting;
 mod told;

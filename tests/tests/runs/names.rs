@@ -173,7 +173,7 @@ async fn an_alias_takes_nothing_by_which_an_open_run_would_break() {
     check(&["agent", "idle"], &["its settings are invalid", "`max_turns`"]).await;
     check(&["agent", "--remove"], &["no plugin has that name"]).await;
     // A name that no run uses, but that is the name of a plugin of another world.
-    check(&["textcraft", "idle"], &["`textcraft` has been of world environment-plugin"]).await;
+    check(&["textcraft", "idle"], &["`textcraft` is a plugin of world environment-plugin"]).await;
 
     let forced = said(&setting, &["plugin", "alias", "agent", "idle", "--force"]).await.done();
     assert!(forced.err.contains("warning: ") && pointed().await != before, "{}", forced.err);

@@ -175,7 +175,15 @@ fn check_record(record: &AttemptRecord) {
         trajectory.stop_reason.row().trainable || trajectory.stop_reason == StopReason::LimitWall;
     if let Some(reward) = trajectory.reward {
         assert!(may_have_reward, "{place}: a reward was invented for {:?}", trajectory.stop_reason);
+        let parts: f64 = trajectory.reward_parts.values().map(|part| part.weight * part.score).sum();
+        assert!((reward - parts).abs() < 1e-9, "{place}: reward {reward}, its parts sum to {parts}");
         let stepped: f64 = record.steps.iter().filter_map(|step| step.reward).sum();
-        assert!((reward - stepped).abs() < 1e-9, "{place}: reward {reward}, steps sum to {stepped}");
+        if let Some(part) = trajectory.reward_parts.get("environment-reward/reward") {
+            assert!(
+                (part.score - stepped).abs() < 1e-9,
+                "{place}: scored {}, steps sum to {stepped}",
+                part.score
+            );
+        }
     }
 }

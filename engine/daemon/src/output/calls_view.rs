@@ -6,8 +6,9 @@ use super::text::{bytes, count, duration, harmless};
 use super::{Look, styles};
 use anstyle::Style;
 use espalier_core::journal::Digest;
-use espalier_core::trajectory::HostCall;
+use espalier_core::trajectory::{AttemptRecord, HostCall};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Calls shown before the rest is counted.
@@ -65,6 +66,23 @@ pub(super) fn full(calls: &[HostCall], look: &Look) -> Vec<String> {
         lines.push(look.paint(styles::FAINT, hint));
     }
     lines
+}
+
+/// What the host's own code was told from outside, counted by kind; `--json` has it.
+pub(super) fn edges(record: &AttemptRecord, look: &Look) -> Option<String> {
+    if record.edges.is_empty() && record.edges_missing == 0 {
+        return None;
+    }
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    for edge in &record.edges {
+        *kinds.entry(edge.kind()).or_default() += 1;
+    }
+    let mut parts: Vec<String> = kinds.iter().map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
+    if record.edges_missing > 0 {
+        parts.push(format!("{} not kept (over 16 MiB)", count(record.edges_missing)));
+    }
+    let text = format!("answers from outside: {}; --json has them", parts.join(", "));
+    Some(look.paint(styles::FAINT, &text))
 }
 
 /// The digest and size of what was passed, and what it was.

@@ -56,6 +56,7 @@ impl RolloutView<'_> {
             let shown =
                 if parts.full { calls_view::full(calls, look) } else { calls_view::table(calls, look) };
             lines.extend(shown);
+            lines.extend(calls_view::edges(self.record, look).filter(|_| parts.full));
             return lines;
         }
         lines.extend(self.turns(look));

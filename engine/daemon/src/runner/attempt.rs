@@ -7,6 +7,7 @@ use crate::scheduler::AttemptStart;
 use espalier_core::attempt::{AttemptCapabilities, Owner};
 use espalier_core::host::sandbox::Sandboxes;
 use espalier_core::host::{Blobs, Capabilities, Environments, Models};
+use espalier_core::journal::EdgeLog;
 use espalier_core::meter::Meter;
 use espalier_core::seed::{Purpose, SeedScope};
 use espalier_core::task::TaskId;
@@ -68,10 +69,14 @@ impl Runner {
         let meter = Arc::new(Meter::new(group.limits.clone()));
         let blobs = self.run.rollout_blobs(Arc::clone(&meter));
         let mut parts = AttemptCapabilities::default();
-        let models = RolloutModels::new(Arc::clone(&self.models), self.context(group, start, names, &meter));
+        let edges = self.record_calls.then(|| parts.link(Arc::new(EdgeLog::default())));
+        let models = RolloutModels::new(
+            Arc::clone(&self.models),
+            self.context(group, start, names, &meter, edges.clone()),
+        );
         let models = parts.link(Arc::new(models));
         let sandboxes = self.sandboxes_of(group, names, Arc::clone(&blobs), |provider| {
-            provider.at(start.level, Stage::Harness { again: !start.last })
+            (provider.at(start.level, Stage::Harness { again: !start.last }), edges)
         });
         let no_environment = Arc::new(NoEnvironment::default());
         let environments = match &group.environment {
@@ -113,7 +118,7 @@ impl Runner {
     ) -> ScoringResources {
         let blobs = self.run.rollout_blobs_of(Arc::new(Meter::new(group.limits.clone())), issued);
         let sandboxes = self.sandboxes_of(group, names, Arc::clone(&blobs), |provider| {
-            provider.at(level, Stage::Reward { again: false }).without(gone)
+            (provider.at(level, Stage::Reward { again: false }).without(gone), None)
         });
         ScoringResources { blobs, sandboxes }
     }
@@ -123,15 +128,15 @@ impl Runner {
         group: &GroupContext,
         names: &Names,
         blobs: Arc<RolloutBlobs>,
-        set: impl FnOnce(AttemptSandboxes) -> AttemptSandboxes,
+        set: impl FnOnce(AttemptSandboxes) -> (AttemptSandboxes, Option<Arc<EdgeLog>>),
     ) -> Option<ScoringSandboxes> {
         let run = self.sandboxes.as_ref().filter(|run| run.are_there_for(&group.task))?;
         let task = Arc::clone(&group.task);
-        let provider = Arc::new(set(AttemptSandboxes::new(Arc::clone(run), task, names.traj_id.clone())));
-        let rollout = Arc::new(RolloutSandboxes::new(
-            Arc::clone(&provider) as Arc<dyn Provider>,
-            blobs as Arc<dyn Blobs>,
-        ));
+        let (provider, edges) = set(AttemptSandboxes::new(Arc::clone(run), task, names.traj_id.clone()));
+        let provider = Arc::new(provider);
+        let rollout =
+            RolloutSandboxes::new(Arc::clone(&provider) as Arc<dyn Provider>, blobs as Arc<dyn Blobs>);
+        let rollout = Arc::new(rollout.recorded(edges));
         Some(ScoringSandboxes { rollout, provider })
     }
 
@@ -141,6 +146,7 @@ impl Runner {
         start: &AttemptStart,
         names: &Names,
         meter: &Arc<Meter>,
+        edges: Option<Arc<EdgeLog>>,
     ) -> RolloutContext {
         let (run_seed, attempt, repeat) = (self.seed, start.key.attempt, group.repeat);
         let (task, rollout_index) = (Arc::clone(&group.task), start.rollout.rollout_index);
@@ -156,6 +162,7 @@ impl Runner {
             meter: Arc::clone(meter),
             seed: Box::new(seed),
             sent: None,
+            edges,
         }
     }
 }

@@ -3,12 +3,13 @@
 use super::cut::cut;
 use super::prompt::Pending;
 use super::{ModelConversation, finish_of};
-use crate::endpoint::{ChatRequest, GenerateRequest, Generated};
+use crate::endpoint::{ChatGenerated, ChatRequest, GenerateRequest, Generated};
 use crate::error::EndpointError;
 use crate::models::{Exact, Shared};
 use crate::tools::Parsed;
 use espalier_core::chat::{CompleteOptions, Finish, Message, Role, ToolCall};
 use espalier_core::failure::{BudgetKind, Failure};
+use espalier_core::journal::{Bytes, Edge};
 use espalier_core::ledger::CallIndex;
 use espalier_core::samples::{Call, LogprobKind, Sampling};
 use futures::future::join_all;
@@ -229,6 +230,9 @@ impl ModelConversation {
         };
         let generated = self.model.endpoint.generate(request).await.map_err(|error| self.failed(&error))?;
         self.model.health.answered();
+        if let Some(edges) = &context.edges {
+            edges.note(sampled_edge(&call_id, &generated));
+        }
         let Generated { ids, logprobs, token_bytes, finish, versions, logprob_kind, .. } = generated;
         context.meter.add_sampled_tokens(ids.len() as u64);
         let call = Call {
@@ -292,6 +296,9 @@ impl ModelConversation {
         };
         let answer = self.model.endpoint.chat(request).await.map_err(|error| self.failed(&error))?;
         self.model.health.answered();
+        if let Some(edges) = &context.edges {
+            edges.note(answered_edge(&call_id, &answer));
+        }
         context.meter.add_sampled_tokens(u64::from(answer.sampled_tokens));
         let finish = finish_of(&answer.finish, false, !answer.tool_calls.is_empty());
         let call = Call {
@@ -341,5 +348,31 @@ impl ModelConversation {
             EndpointError::Unsupported { .. } => Failure::Invalid(error.to_string()),
             _ => self.lose(error.with_causes()),
         }
+    }
+}
+
+fn sampled_edge(call_id: &str, generated: &Generated) -> Edge {
+    Edge::Sampled {
+        call_id: call_id.to_owned(),
+        ids: generated.ids.clone(),
+        logprobs: generated.logprobs.clone(),
+        token_bytes: generated
+            .token_bytes
+            .as_ref()
+            .map(|bytes| bytes.iter().map(|bytes| Bytes(bytes.clone().into())).collect()),
+        finish: generated.finish.as_str().to_owned(),
+        versions: generated.versions.iter().map(|run| (run.start, run.len, run.label.clone())).collect(),
+    }
+}
+
+fn answered_edge(call_id: &str, answer: &ChatGenerated) -> Edge {
+    Edge::Answered {
+        call_id: call_id.to_owned(),
+        text: answer.text.clone(),
+        tool_calls: answer.tool_calls.clone(),
+        malformed: answer.malformed.clone(),
+        finish: answer.finish.as_str().to_owned(),
+        tokens: (answer.prompt_tokens, answer.sampled_tokens),
+        version: answer.version.clone(),
     }
 }

@@ -130,7 +130,7 @@ async fn exact(
         let features = template.probe()?;
         features.check(Needs { system: true, tool_results: true, tools: false })?;
     }
-    Ok(Exact { template, tokenizer, parser })
+    Ok(Exact { template: Arc::new(template), tokenizer, parser })
 }
 
 fn parser(name: ToolParserName) -> ToolParser {

@@ -127,6 +127,10 @@ impl Tokenizer for RemoteTokenizer {
         Ok(self.endpoint.detokenize(ids).await.map_err(unavailable)?.into_bytes())
     }
 
+    fn asks_a_server(&self) -> bool {
+        true
+    }
+
     fn special_tokens(&self) -> &[SpecialToken] {
         &self.special_tokens
     }

@@ -8,6 +8,7 @@ use espalier_agent_client::{Agent, AgentError, Excerpts, Id, Reason, command};
 use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
 use espalier_core::host::sandbox::{Command, Program, Show, TerminalSize};
+use espalier_core::journal::EdgeLog;
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub(super) struct Machine {
     pub(super) agent: Agent,
     pub(super) blobs: Arc<dyn Blobs>,
     pub(super) provider: Arc<dyn Provider>,
+    /// Keeps how commands ended.
+    pub(super) edges: Option<Arc<EdgeLog>>,
     /// Whether it is one of `open_fresh`, of which no checkpoint is made.
     pub(super) fresh: bool,
     pub(super) ports: Ports,
@@ -97,6 +100,7 @@ impl Machine {
         opened: Opened,
         blobs: Arc<dyn Blobs>,
         provider: Arc<dyn Provider>,
+        edges: Option<Arc<EdgeLog>>,
         fresh: bool,
     ) -> Result<Arc<Machine>, Failure> {
         let Opened { agent, user, workdir, env, account, keep, suspend } = opened;
@@ -111,6 +115,7 @@ impl Machine {
             agent,
             blobs,
             provider,
+            edges,
             fresh,
             suspend,
             user: user.unwrap_or_default(),

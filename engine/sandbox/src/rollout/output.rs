@@ -5,6 +5,7 @@ use espalier_agent_client::wire::{Ended, Excerpt, RunAnswer, Stream, outcome};
 use espalier_agent_client::{AgentError, Event, Id, Offsets, Reason};
 use espalier_core::failure::Failure;
 use espalier_core::host::sandbox::{self as host, Outcome, Output, Show};
+use espalier_core::journal::Edge;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -51,14 +52,22 @@ impl Machine {
                 }
             }
         }
-        Ok(Outcome {
+        let outcome = Outcome {
             ended: how,
             stdout,
             stderr,
             duration: Duration::from_millis(ended.duration_ms),
             left_running: ended.left_running,
             extra: extra(&ended),
-        })
+        };
+        if let Some(edges) = &self.edges {
+            edges.note(Edge::Command {
+                sandbox: self.name.clone(),
+                id: format!("{}/{}", id.client, id.sequence),
+                outcome: outcome.clone(),
+            });
+        }
+        Ok(outcome)
     }
 
     /// All that the agent still has of these outputs.

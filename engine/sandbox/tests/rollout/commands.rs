@@ -1,10 +1,13 @@
 //! Commands and shells: outcomes, outputs, and what is refused.
 
 use crate::support::{Rollout, code, eventually, lives, sh, shell};
-use espalier_core::attempt::AttemptCapability;
+use espalier_core::attempt::{AttemptCapability, Draft};
+use espalier_core::ending::{Ending, StopReason};
 use espalier_core::host::sandbox::{
     Command, Ended, Program, RunOptions, Sandboxes, ShellOptions, Show, TerminalSize,
 };
+use espalier_core::journal::{Edge, EdgeLog};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test]
@@ -144,4 +147,25 @@ async fn each_name_is_one_machine_and_a_fresh_one_is_another() {
     );
     assert_eq!(code(&main.checkpoint().await.unwrap_err()), "unsupported");
     assert_eq!(code(&fresh.checkpoint().await.unwrap_err()), "unsupported");
+}
+
+#[tokio::test]
+async fn how_a_command_ended_is_kept_by_its_id() {
+    let edges = Arc::new(EdgeLog::default());
+    let rollout = Rollout::recorded(Arc::clone(&edges));
+    let sandbox = rollout.main().await;
+    for text in ["echo one", "echo two; exit 3"] {
+        sh(&sandbox, text).await;
+    }
+    let mut draft = Draft::empty(Ending { stop_reason: StopReason::Submitted, error: None }, 0);
+    edges.finish(&mut draft);
+    let [Edge::Command { sandbox, id: first, outcome: one }, Edge::Command { id: second, outcome: two, .. }] =
+        &draft.edges[..]
+    else {
+        panic!("{:?}", draft.edges)
+    };
+    assert_eq!((sandbox.as_str(), one.stdout.head.as_str()), ("main", "one\n"));
+    assert_eq!((two.ended.clone(), two.stdout.head.as_str()), (Ended::ExitCode(3), "two\n"));
+    let number = |id: &str| id.strip_prefix("rollout-1/").unwrap().parse::<u64>().unwrap();
+    assert!(number(first) < number(second), "{first} {second}");
 }

@@ -6,6 +6,7 @@ use espalier_core::cause::Failed;
 use espalier_core::failure::Failure;
 use espalier_core::host::sandbox::{Command, Outcome, Program, Sandbox, Sandboxes, Show};
 use espalier_core::host::{BlobInfo, Blobs};
+use espalier_core::journal::EdgeLog;
 use espalier_sandbox::error::SandboxError;
 use espalier_sandbox::rollout::{Opened, Provider, RolloutSandboxes};
 use std::path::{Path, PathBuf};
@@ -176,6 +177,12 @@ impl Rollout {
             Arc::clone(&blobs) as Arc<dyn Blobs>,
         );
         Rollout { provider, blobs, sandboxes }
+    }
+
+    /// With how each command ends kept.
+    pub(crate) fn recorded(edges: Arc<EdgeLog>) -> Rollout {
+        let Rollout { provider, blobs, sandboxes } = Rollout::new();
+        Rollout { provider, blobs, sandboxes: sandboxes.recorded(Some(edges)) }
     }
 
     pub(crate) async fn main(&self) -> Arc<dyn Sandbox> {

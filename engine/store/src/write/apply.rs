@@ -490,11 +490,9 @@ async fn attempt_scored(
     if row.try_get::<Option<&str>, _>("status")?.is_some() {
         return refuse("its group is not open");
     }
-    if row.try_get::<&str, _>("state")? != "final" {
-        return refuse("it is not a result");
-    }
-    if before == Before::Unrewarded && i64_of(&row, "rewarded")? != 0 {
-        return refuse("it has a reward");
+    let may_have_reward = before == Before::Any;
+    if row.try_get::<&str, _>("state")? != "final" || (i64_of(&row, "rewarded")? != 0 && !may_have_reward) {
+        return refuse("it is not a result without a reward");
     }
     write_end(connection, ended).await?;
     sqlx::query("DELETE FROM exclusions WHERE traj_id = $1")

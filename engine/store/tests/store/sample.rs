@@ -178,6 +178,8 @@ pub(crate) fn record_of(
         sandboxes: Vec::new(),
         failures: Vec::new(),
         withheld: false,
+        edges: Vec::new(),
+        edges_missing: 0,
         blobs: Vec::new(),
     }
 }

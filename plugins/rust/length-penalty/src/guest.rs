@@ -29,7 +29,8 @@ fn score_group(rollouts: Vec<RolloutView>, settings: Settings) -> Result<Vec<Vec
     let (least, most) = (seen.iter().map(|one| one.length).min(), seen.iter().map(|one| one.length).max());
     let (least, most) = (least.unwrap_or(0), most.unwrap_or(0));
     let scored = scores(&settings, &seen).into_iter().zip(&seen).map(|(value, one)| {
-        let reason = format!("{} {unit}, the group has {least} to {most}; own reward {}", one.length, one.reward);
+        let reason =
+            format!("{} {unit}, the group has {least} to {most}; own reward {}", one.length, one.reward);
         vec![Score { name: "reward".to_owned(), value, turn: None, reason, extra: None }]
     });
     Ok(scored.collect())

@@ -77,8 +77,10 @@ mod tests {
     #[test]
     fn shorter_is_better_and_a_wrong_answer_gains_nothing_by_it() {
         let check = |rollouts: &[(u64, f64)], expect: &[f64]| {
-            let rollouts: Vec<Rollout> =
-                rollouts.iter().map(|(length, reward)| Rollout { length: *length, reward: *reward }).collect();
+            let rollouts: Vec<Rollout> = rollouts
+                .iter()
+                .map(|(length, reward)| Rollout { length: *length, reward: *reward })
+                .collect();
             assert_eq!(scores(&Settings::default(), &rollouts), expect, "{rollouts:?}");
         };
         check(&[], &[]);

@@ -292,7 +292,9 @@ impl Setup {
         let mut models = BTreeMap::new();
         for name in ["policy", "judge"] {
             let exact = (config.kind != ModelKind::OpenAiChat).then(|| Exact {
-                template: Template::new(&source, template_options.clone()).expect("the template parses"),
+                template: Arc::new(
+                    Template::new(&source, template_options.clone()).expect("the template parses"),
+                ),
                 tokenizer: tokenizer.clone(),
                 parser: ToolParser::Hermes,
             });
@@ -314,6 +316,7 @@ impl Setup {
             sent: Some(Arc::new(move |call_id, ids| {
                 log.lock().unwrap().push((call_id.into(), ids.to_vec()));
             })),
+            edges: Some(Arc::default()),
         };
         Setup { models: RolloutModels::new(Arc::new(models), context), fake, sent }
     }
