@@ -34,7 +34,7 @@ pub fn check(root: &Path) -> Result<(), String> {
         blocking::check(&source.name, &source.text, &mut faults);
         crates::check(source, &mut faults);
     }
-    words::check(root, &sources, &texts, &mut faults);
+    words::check(&sources, &texts, &mut faults);
     released::check(root, &mut faults);
     if faults.is_empty() { Ok(()) } else { Err(format!("tidy:\n  {}", faults.join("\n  "))) }
 }

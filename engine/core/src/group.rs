@@ -88,7 +88,7 @@ const DEVIATION_MIN: f64 = 1e-6;
 
 /// A value of `[groups]` out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("groups.{key} is {value}, allowed is {least} to {most}")]
+#[error("invalid groups.{key} {value}: expected {least} to {most}")]
 pub struct GroupsConfigError {
     /// Which key.
     pub key: &'static str,

@@ -106,7 +106,7 @@ pub struct Outcome {
 /// again when it is resumed.
 ///
 /// So does one whose circuit breaker has tripped, except that attempts go on as after a first stop where only a reward fails:
-/// what they sample is scored when the reward is mended. One whose source of tasks fails ends what it has begun, then fails.
+/// what they sample is scored when the reward is repaired. One whose source of tasks fails ends what it has begun, then fails.
 pub async fn run<W: SchedulerBackend>(
     backend: Arc<W>,
     schedule: Schedule,

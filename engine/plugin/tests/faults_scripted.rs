@@ -112,7 +112,7 @@ async fn javascript() {
         ("recurse", Expect::Trap("guest trap (", "stack")),
         (
             "invalid-shape",
-            Expect::Trap("does not fit its type: harness.run returns { outcome: { tag: 'submitted' | ", ""),
+            Expect::Trap("does not match its type: harness.run returns { outcome: { tag: 'submitted' | ", ""),
         ),
     ]);
     check("fault-js", cases).await;

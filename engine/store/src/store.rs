@@ -30,7 +30,7 @@ struct Inner {
 
 impl Store {
     /// Opens a store, making it where there is none. Needs a runtime: its writer is a task of its own. A store that lost its
-    /// database is not made anew.
+    /// database is not created again.
     ///
     /// Errors: [`StoreError::NotWritable`], [`StoreError::Newer`], [`StoreError::Damaged`], [`StoreError::Full`],
     /// [`StoreError::Failed`].

@@ -1,4 +1,4 @@
-//! One HTTP/2 connection to an agent, made anew after a cut.
+//! One HTTP/2 connection to an agent, created again after a cut.
 
 use crate::error::{AgentError, Loss};
 use crate::tls::{Connector, Tls, is_stranger};

@@ -72,7 +72,7 @@ async fn import(store: &Path, image: &str, patch: &str) -> String {
 #[tokio::test]
 async fn a_row_becomes_a_rollout_and_a_rollout_a_prediction() {
     let answer = |prompt: &str| match prompt.matches("<returncode>").count() {
-        0 => format!("I mend it.\n```sh\n{WORK}\n```"),
+        0 => format!("I repair it.\n```sh\n{WORK}\n```"),
         _ => "```sh\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```".to_owned(),
     };
     let scripted = Scripted::start(Options::new(by_text(answer))).await.unwrap();

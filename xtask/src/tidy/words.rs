@@ -1,10 +1,7 @@
 //! Words that a reader who knows the field would have to look up: banned in names, and phrases that plain technical English says
-//! otherwise, in comments, messages, help and pages. What is still there is counted file by file in `words.toml`; the sum does not grow, and
-//! `ESPALIER_TIDY_WORDS=write` writes the list again after a rename.
+//! otherwise, banned in comments, messages, help and pages. Each is an error with its file, its line and what to write instead.
 
 use super::source::Source;
-use std::collections::BTreeMap;
-use std::path::Path;
 
 /// Parts of names (`yard` of `KeeperYard`, `yard_lock`), and what the field says.
 const NAMES: [(&str, &str); 34] = [
@@ -45,7 +42,7 @@ const NAMES: [(&str, &str); 34] = [
 ];
 
 /// Phrases, and what to write.
-const PHRASES: [(&str, &str); 22] = [
+const PHRASES: [(&str, &str); 46] = [
     ("way out", "egress"),
     ("ways out", "egress"),
     ("polite kill", "SIGTERM"),
@@ -68,62 +65,48 @@ const PHRASES: [(&str, &str); 22] = [
     ("\"Of the ", "a description says what a thing is"),
     ("is made anew", "is created again"),
     ("the house", "the code, the engine"),
+    (" is no part of", "is not part of"),
+    (" is no regular", "is not a regular file"),
+    (" is no success", "is not a success"),
+    (" is no integer", "is not an integer"),
+    (" is no call", "is not a call"),
+    (" is no manifest", "is not a manifest"),
+    (" is no setting", "is not a setting"),
+    (" is no WebAssembly", "is not WebAssembly"),
+    (" is no value", "is not a value"),
+    (" is no terminal", "is not a terminal"),
+    (" is no format", "unknown format"),
+    (" is no promise", "unknown promise"),
+    (" is no socket", "is not a socket"),
+    (" is no address", "invalid address"),
+    (" are no JSON", "are not JSON"),
+    (" are no tests", "are not tests"),
+    (" is no good", "is invalid"),
+    ("is mended", "is fixed"),
+    ("mend it", "fix it"),
+    ("mend this", "fix this"),
+    ("mend that", "fix that"),
+    ("made anew", "created again"),
+    ("taken by itself", "taken over automatically"),
+    ("by hand of", "by"),
 ];
 
-/// Where the counts stand.
-const COUNTS: &str = "xtask/src/tidy/words.toml";
-/// Files that hold the words because they name them.
-const LISTS: [&str; 2] = ["xtask/src/tidy/words.rs", COUNTS];
+/// The file that holds the words because it names them.
+const LIST: &str = "xtask/src/tidy/words.rs";
 
-/// Checks sources, and other texts as (name, text), against the counts.
-pub(super) fn check(root: &Path, sources: &[Source], texts: &[(String, String)], faults: &mut Vec<String>) {
+/// Checks sources, and other texts as (name, text).
+pub(super) fn check(sources: &[Source], texts: &[(String, String)], faults: &mut Vec<String>) {
     let names = sources.iter().map(|source| (source.name.as_str(), in_names(&source.text)));
     let phrases = texts.iter().map(|(name, text)| (name.as_str(), in_prose(text)));
-    let mut found: BTreeMap<String, Vec<Found>> = BTreeMap::new();
-    for (name, places) in names.chain(phrases).filter(|(name, _)| !LISTS.contains(name)) {
-        if !places.is_empty() {
-            found.entry(name.to_owned()).or_default().extend(places);
-        }
-    }
-    let file = root.join(COUNTS);
-    if std::env::var_os("ESPALIER_TIDY_WORDS").is_some_and(|value| value == "write") {
-        let lines = found.iter().map(|(name, places)| format!("\"{name}\" = {}\n", places.len()));
-        let text = format!(
-            "# Banned words that are still there, by file: see words.rs.\n{}",
-            lines.collect::<String>()
-        );
-        if let Err(error) = std::fs::write(&file, text) {
-            faults.push(format!("{COUNTS}: {error}"));
-        }
-        return;
-    }
-    let counts = std::fs::read_to_string(&file).unwrap_or_default();
-    match toml::from_str(&counts) {
-        Ok(counts) => compare(&found, &counts, faults),
-        Err(error) => faults.push(format!("{COUNTS}: {error}")),
+    for (name, found) in names.chain(phrases).filter(|(name, _)| *name != LIST) {
+        let told =
+            found.iter().map(|(line, word, instead)| format!("{name}:{line}: {word:?} (write: {instead})"));
+        faults.extend(told);
     }
 }
 
 /// A banned word: line, what it is, and what to write.
 type Found = (usize, &'static str, &'static str);
-
-/// The sum counts, so that a file may move; where it grows, the files that grew are named.
-fn compare(found: &BTreeMap<String, Vec<Found>>, counts: &BTreeMap<String, usize>, faults: &mut Vec<String>) {
-    if found.values().map(Vec::len).sum::<usize>() <= counts.values().sum() {
-        return;
-    }
-    for (name, places) in found {
-        let (count, most) = (places.len(), counts.get(name).copied().unwrap_or(0));
-        if count > most {
-            let words: Vec<String> = places
-                .iter()
-                .map(|(line, word, instead)| format!("line {line}: {word:?} (write: {instead})"))
-                .collect();
-            faults
-                .push(format!("{name}: {count} banned words, {COUNTS} counts {most}: {}", words.join(", ")));
-        }
-    }
-}
 
 /// Of a source's names, not of its comments and texts.
 fn in_names(text: &str) -> Vec<Found> {
@@ -190,22 +173,10 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_only_shrinks() {
-        let found = BTreeMap::from([
-            ("a.rs".to_owned(), vec![(3, "yard", "table"), (4, "doom", "kill_reason")]),
-            ("b.rs".to_owned(), vec![(1, "yard", "table")]),
-        ]);
-        let check = |counts: &[(&str, usize)], expect: &[&str]| {
-            let counts = counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-            let mut faults = Vec::new();
-            compare(&found, &counts, &mut faults);
-            assert_eq!(faults, expect);
-        };
-        check(&[("a.rs", 2), ("b.rs", 1)], &[]);
-        check(&[("a.rs", 2), ("old/b.rs", 1)], &[]);
-        check(&[("a.rs", 4)], &[]);
-        let grew =
-            "b.rs: 1 banned words, xtask/src/tidy/words.toml counts 0: line 1: \"yard\" (write: table)";
-        check(&[("a.rs", 2)], &[grew]);
+    fn each_is_told_with_its_place() {
+        let text = |name: &str| (name.to_owned(), "//! x\n// the way out\n".to_owned());
+        let mut faults = Vec::new();
+        check(&[], &[text("a.rs"), text(LIST)], &mut faults);
+        assert_eq!(faults, ["a.rs:2: \"way out\" (write: egress)"]);
     }
 }

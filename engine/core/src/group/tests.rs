@@ -200,14 +200,14 @@ fn a_replacement_that_ended_before_an_earlier_one_is_kept() {
 fn settings_out_of_range_are_named() {
     assert_eq!(config(4).check(), Ok(()));
     let message = |config: GroupsConfig| config.check().unwrap_err().to_string();
-    assert_eq!(message(config(0)), "groups.size is 0, allowed is 1 to 4096");
+    assert_eq!(message(config(0)), "invalid groups.size 0: expected 1 to 4096");
     assert_eq!(
         message(GroupsConfig { min_size: Some(5), ..config(4) }),
-        "groups.min_size is 5, allowed is 1 to 4"
+        "invalid groups.min_size 5: expected 1 to 4"
     );
     assert_eq!(
         message(GroupsConfig { attempts: 0, ..config(4) }),
-        "groups.attempts is 0, allowed is 1 to 100"
+        "invalid groups.attempts 0: expected 1 to 100"
     );
     assert_eq!((config(4).min_size(), config(1).min_size(), config(4).replacements()), (2, 1, 4));
 }

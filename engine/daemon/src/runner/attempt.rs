@@ -100,11 +100,8 @@ impl Runner {
             _ => asked,
         };
         let scoring = ScoringResources { blobs, sandboxes };
-        let harness = Capabilities {
-            models: Some(asked),
-            environments: Some(environments),
-            ..scoring.capabilities()
-        };
+        let harness =
+            Capabilities { models: Some(asked), environments: Some(environments), ..scoring.capabilities() };
         Linked { parts, harness, scoring, meter, models, no_environment }
     }
 

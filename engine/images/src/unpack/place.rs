@@ -161,7 +161,7 @@ impl<'a> Tree<'a> {
             match (found, &here) {
                 (Some(found), Some(here)) if whiteout(&found) => {
                     if make {
-                        // Hidden and made anew, so that nothing below shows.
+                        // Hidden and created again, so that nothing below shows.
                         rustix::fs::unlinkat(here, &part, AtFlags::empty())
                             .map_err(Fault::write("removing", &path))?;
                         next = Some(self.mkdir(here, &part, &path, None)?);

@@ -151,7 +151,7 @@ async fn section(
     }
 }
 
-/// What stands at a path now; the inner error says why it is no part of a patch.
+/// What stands at a path now; the inner error says why it is not part of a patch.
 async fn entry(machine: &Arc<Machine>, path: &Bytes) -> Result<Result<Entry, &'static str>, Failure> {
     let stat: FileStat = match machine.agent.stat(path.clone(), false).await {
         // A file may stand where there was a folder above it.
