@@ -7,6 +7,7 @@ mod hand;
 mod memory;
 mod place;
 mod sdist;
+mod suspend;
 mod swe;
 mod tricks;
 mod whole;
@@ -173,7 +174,7 @@ async fn every_import_of_a_sandbox_comes_back_as_its_wit_says() {
         "cut 12 5 89 123456789",
         "late Ending::TimedOut",
         "invalid: timeout-ms is 0, expected at least 1",
-        "invalid: output-max is 2097152, at most 1048576",
+        "invalid: output-max is 2097152, expected at most 1048576",
         "invalid: argv is empty",
         r#"invalid: environment variable "A=": an empty name, `=` or a NUL byte"#,
         r#"invalid: path "" is empty or has a NUL byte"#,
@@ -196,7 +197,7 @@ async fn every_import_of_a_sandbox_comes_back_as_its_wit_says() {
         "invalid: length 2097152 is over 1048576",
         "not-found",
         "entry Path::Bytes([255]) FileKind::File 600",
-        "invalid: depth 0 is not within 1 and 64",
+        "invalid: depth 0 is not between 1 and 64",
         "stat FileKind::File 10",
         r#"patched Path::Text("p") PatchAction::Created 1"#,
         "patch",

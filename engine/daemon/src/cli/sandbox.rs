@@ -369,6 +369,7 @@ async fn list(context: &mut Context, service: &Sandboxes, args: &ListArgs) -> Re
                 json!({
                     "id": placed.id,
                     "created_s": placed.created_s,
+                    "suspended": placed.suspended,
                     "pid": placed.pid,
                     "image": placed.labels.get(IMAGE),
                     "labels": placed.labels,
@@ -384,6 +385,7 @@ async fn list(context: &mut Context, service: &Sandboxes, args: &ListArgs) -> Re
     }
     let mut table = Table::new(&[
         ("sandbox", Align::Whole),
+        ("state", Align::Left),
         ("image", Align::Left),
         ("labels", Align::Left),
         ("age", Align::Right),
@@ -392,6 +394,7 @@ async fn list(context: &mut Context, service: &Sandboxes, args: &ListArgs) -> Re
     for placed in &all {
         table.row(vec![
             Cell::styled(placed.id.as_str(), styles::STRONG),
+            if placed.suspended { "suspended" } else { "running" }.into(),
             placed.labels.get(IMAGE).map_or("", String::as_str).into(),
             labels(&placed.labels).into(),
             Cell::styled(age(now_s.saturating_sub(placed.created_s) * 1000), styles::FAINT),
