@@ -215,7 +215,7 @@ async fn claim(store: &Store, spec: &RunSpec, start: Start) -> Result<Claim, Sto
 /// groups, environments that outlive a rollout that was cut.
 const INSTANCES_SPARE: u32 = 16;
 /// How long giving the lock back may take. It runs out by itself otherwise.
-const RELEASE_DEADLINE: Duration = Duration::from_secs(5);
+const RELEASE_DEADLINE: Duration = Duration::from_secs(15);
 
 /// What earlier sessions left.
 struct Earlier {

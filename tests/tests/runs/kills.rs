@@ -133,7 +133,10 @@ async fn a_second_engine_is_refused_a_killed_one_taken_over_at_once_a_stopped_on
         let mut child = engine(&setting).spawn().unwrap();
         match works(&setting, &mut child).await {
             Ok(()) => break child,
-            Err(status) => assert_eq!(status.code(), Some(3)),
+            Err(status) => {
+                let told = String::from_utf8_lossy(&end(child).await.stderr).into_owned();
+                assert_eq!(status.code(), Some(3), "{told}");
+            }
         }
         assert!(stopped.elapsed() < BOUND, "the lease of a stopped engine runs out");
         tokio::time::sleep(Duration::from_millis(500)).await;

@@ -143,7 +143,9 @@ async fn ended(store: &Store, run_id: &str, here: &Holder) -> Result<&'static st
     let begun = Instant::now();
     loop {
         let run = store.run(run_id).await?;
-        if !run.is_worked_on(now_ms(), here) {
+        // An engine whose lease ran out on a busy machine may be alive: it renews the lease, or releases the run.
+        let is_over = run.lock.as_ref().is_none_or(|lock| lock.holder.provably_dead(here));
+        if is_over || (begun.elapsed() > bound && !run.is_worked_on(now_ms(), here)) {
             return Ok(run.state_word(now_ms(), here));
         }
         if begun.elapsed() > bound {
