@@ -16,14 +16,15 @@ use crate::users::{self, User};
 use crate::{Reason, refusal};
 use espalier_agent_protocol::v1::Variable;
 use espalier_agent_protocol::{USER_FIELD, refusal_of};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -100,10 +101,6 @@ struct Child {
     exit: oneshot::Sender<Exit>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Agent {
     /// An agent that runs nothing yet.
     pub fn new(settings: Settings, proc: Proc, hidden: bool) -> std::io::Result<Agent> {
@@ -159,27 +156,27 @@ impl Agent {
 
     /// The records, for a moment.
     pub fn records(&self) -> MutexGuard<'_, Records> {
-        lock(&self.records)
+        self.records.lock()
     }
 
     /// The buffer that outputs are read into.
     pub fn scratch(&self) -> MutexGuard<'_, Vec<u8>> {
-        lock(&self.scratch)
+        self.scratch.lock()
     }
 
     /// The budget of all outputs and where they spill.
     pub fn with_budget<T>(&self, work: impl FnOnce(&mut Budget, &Spill) -> T) -> T {
-        work(&mut lock(&self.budget), &self.spill)
+        work(&mut self.budget.lock(), &self.spill)
     }
 
     /// What Changes compares with.
     pub fn baseline(&self) -> Option<Arc<crate::changes::Baseline>> {
-        lock(&self.baseline).clone()
+        self.baseline.lock().clone()
     }
 
     /// From here on Changes compares with this.
     pub fn set_baseline(&self, baseline: crate::changes::Baseline) {
-        *lock(&self.baseline) = Some(Arc::new(baseline));
+        *self.baseline.lock() = Some(Arc::new(baseline));
     }
 
     /// The place for nameless files.
@@ -219,7 +216,7 @@ impl Agent {
 
     /// A new tree with a mark of its own, and a cgroup where there are any.
     pub fn tree(&self) -> Arc<Tree> {
-        let mark = lock(&self.marks).make();
+        let mark = self.marks.lock().make();
         Arc::new(Tree::new(mark, self.cgroups.make(mark), Arc::clone(&self.proc)))
     }
 
@@ -252,11 +249,11 @@ impl Agent {
         if self.is_ending() {
             return Err((Reason::Ending, "the agent is shutting down".to_owned()));
         }
-        let mut children = lock(&self.children);
+        let mut children = self.children.lock();
         if children.len() >= RUNNING_MAX {
             return Err((Reason::Bound, format!("{RUNNING_MAX} commands run already")));
         }
-        let started = lock(&self.launcher).launch(launch, &self.guard);
+        let started = self.launcher.lock().launch(launch, &self.guard);
         let pid =
             started.map_err(|(stage, errno)| explain(stage, errno, program, launch.folder.as_deref()))?;
         let (sender, exit) = oneshot::channel();
@@ -268,7 +265,7 @@ impl Agent {
     /// Reaps all children that have ended: leaders are told of, orphans are forgotten.
     pub fn reap(&self) {
         while let Some((pid, exit)) = sys::reap() {
-            if let Some(child) = lock(&self.children).remove(&pid) {
+            if let Some(child) = self.children.lock().remove(&pid) {
                 child.tree.set_leader(0);
                 let _ = child.exit.send(exit);
             }
@@ -277,13 +274,13 @@ impl Agent {
 
     /// Leaders that run.
     pub fn running(&self) -> usize {
-        lock(&self.children).len()
+        self.children.lock().len()
     }
 
     /// Processes of a tree that live after its leader's end. Quick where there are none.
     pub fn left_running(&self, tree: &Tree) -> u32 {
         let looked_at =
-            tree.group().is_some() || self.proc.has_child_but(&|pid| lock(&self.children).contains_key(&pid));
+            tree.group().is_some() || self.proc.has_child_but(&|pid| self.children.lock().contains_key(&pid));
         if looked_at { u32::try_from(tree.members().len()).unwrap_or(u32::MAX) } else { 0 }
     }
 
@@ -307,7 +304,7 @@ impl Agent {
     pub fn tidy(&self) {
         let mut records = self.records();
         let gone = records.evict(Instant::now());
-        let mut budget = lock(&self.budget);
+        let mut budget = self.budget.lock();
         for record in gone {
             if let CallRecord::Command(job) = record {
                 job.discard(&mut budget);
@@ -403,7 +400,7 @@ impl Agent {
 
     /// Sends a signal to every leader.
     pub fn forward(&self, signal: Signal) {
-        for child in lock(&self.children).values() {
+        for child in self.children.lock().values() {
             child.tree.signal(signal);
         }
     }
@@ -423,7 +420,7 @@ impl Agent {
             sys::kill_all();
         }
         self.cgroups.kill_all();
-        let everything = Tree::of_boot(&lock(&self.marks), Arc::clone(&self.proc));
+        let everything = Tree::of_boot(&self.marks.lock(), Arc::clone(&self.proc));
         everything.kill(&[]).await;
     }
 }

@@ -1,7 +1,8 @@
 //! Standard input of a command: bytes at their offsets, each written once however often it is sent.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::io::unix::AsyncFd;
 
 /// End of input on a terminal.
@@ -80,7 +81,7 @@ impl Input {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, InputState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, InputState> {
+        self.state.lock()
     }
 }

@@ -9,10 +9,11 @@ use crate::spill::Spill;
 use crate::sys::{self, Exit};
 use crate::tree::Tree;
 use espalier_agent_protocol::v1::{self as wire, Ended, Outcome, outcome};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::Signal;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
@@ -110,7 +111,7 @@ impl Job {
     }
 
     fn lock(&self) -> MutexGuard<'_, JobState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// It was started.

@@ -1,6 +1,6 @@
 //! The sandbox's lease: calls renew it; silence longer than it ends everything.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -63,7 +63,7 @@ impl Lease {
     }
 
     fn lock(&self) -> MutexGuard<'_, LeaseState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -9,8 +9,9 @@ use crate::shell::Shell;
 use crate::{Reason, refusal};
 use bytes::Bytes;
 use espalier_agent_protocol::v1::{Call, Id};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -80,8 +81,8 @@ impl Answer {
         matches!(*self.lock(), AnswerState::Pending)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, AnswerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, AnswerState> {
+        self.state.lock()
     }
 }
 

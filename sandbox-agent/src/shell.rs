@@ -15,10 +15,11 @@ use crate::tree::{Member, Tree};
 use crate::users::User;
 use crate::{Reason, refusal, terminal};
 use espalier_agent_protocol::v1::Terminal;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::Signal;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -201,8 +202,8 @@ impl Shell {
         self.tree.members()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.ended.lock()
     }
 }
 

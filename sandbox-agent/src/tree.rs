@@ -8,11 +8,12 @@
 mod process;
 
 use crate::cgroup::Group;
+use parking_lot::Mutex;
 pub use process::Proc;
 use process::Stat;
 use rustix::process::{Pid, Signal};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -103,7 +104,7 @@ impl Tree {
 
     /// The cgroup to start the leader in.
     pub fn group(&self) -> Option<Arc<Group>> {
-        self.group.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.group.lock().clone()
     }
 
     /// Gives its cgroup back where nothing lives in it, after the end: records outlive commands by far, and each fork copies and
@@ -112,7 +113,7 @@ impl Tree {
         let empty = self.group().and_then(|group| group.is_empty());
         if empty == Some(true) {
             self.over.store(true, Ordering::Relaxed);
-            *self.group.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.group.lock() = None;
         }
     }
 

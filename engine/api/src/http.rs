@@ -15,11 +15,12 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
@@ -135,7 +136,7 @@ pub(crate) async fn open(
                     .retry_after(1)
                     .hint("wait for responses; one connection can carry many commands of a sandbox"));
             }
-            *caller.0.open.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+            *caller.0.open.0.lock() = Some(place);
         }
     }
     Ok(key)
@@ -325,7 +326,7 @@ pub(crate) async fn read_body(api: &Api, request: Request) -> Result<Bytes, Prob
         return Err(full());
     }
     if let Some(caller) = caller {
-        *caller.0.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
+        *caller.0.body.lock() = Some(share);
     }
     Ok(body.freeze())
 }

@@ -3,9 +3,10 @@
 
 use crate::problem::{Code, Problem};
 use espalier_store::{ApiKey, Quotas, Store};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// In front of every key.
@@ -158,7 +159,7 @@ impl Keys {
                 .hint("`espalier key list` shows the keys of the store; a lost key cannot be recovered, create a new one");
         let now = Instant::now();
         let free = {
-            let mut tries = lock(&self.tries);
+            let mut tries = self.tries.lock();
             if tries.len() >= ADDRESSES_MAX {
                 tries.retain(|_, bucket| now.duration_since(bucket.at) < Duration::from_secs(60));
             }
@@ -182,7 +183,7 @@ impl Keys {
         let per_s = key.quotas.requests_per_s.unwrap_or(REQUESTS_PER_S).max(0.001);
         let (most, now) = ((per_s * BURST_S).max(1.0), Instant::now());
         let taken = {
-            let mut rates = lock(&self.rates);
+            let mut rates = self.rates.lock();
             if rates.len() >= REMEMBERED_MAX {
                 rates.retain(|_, bucket| now.duration_since(bucket.at) < Duration::from_secs(60));
             }
@@ -204,7 +205,7 @@ impl Keys {
         let opens = |found: &Found| {
             found.key.as_ref().filter(|(_, expected)| *expected == hash).map(|(key, _)| Arc::clone(key))
         };
-        if let Some(found) = lock(&self.found).get(id).filter(|found| found.at.elapsed() < BELIEVED) {
+        if let Some(found) = self.found.lock().get(id).filter(|found| found.at.elapsed() < BELIEVED) {
             return Ok(opens(found));
         }
         let kept = self.store.key(id).await?.filter(|kept| kept.revoked_ms.is_none());
@@ -217,7 +218,7 @@ impl Keys {
         });
         let found = Found { key, at: Instant::now() };
         let opened = opens(&found);
-        let mut all = lock(&self.found);
+        let mut all = self.found.lock();
         if all.len() >= REMEMBERED_MAX {
             all.retain(|_, found| found.at.elapsed() < BELIEVED);
         }
@@ -226,10 +227,6 @@ impl Keys {
         }
         Ok(opened)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

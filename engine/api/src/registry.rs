@@ -20,11 +20,12 @@ use espalier_core::sandbox::SandboxSpec;
 use espalier_sandbox::backend::Placed;
 use espalier_sandbox::service::{Sandbox, Sandboxes};
 use espalier_store::Store;
+use parking_lot::{Mutex, MutexGuard};
 use permits::Permits;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tenant::Tenant;
 use tokio::sync::watch;
@@ -150,11 +151,11 @@ impl Entry {
     }
 
     pub(crate) fn record(&self) -> LabelRecord {
-        lock(&self.record).clone()
+        self.record.lock().clone()
     }
 
     pub(crate) fn touch(&self) {
-        *lock(&self.seen) = Instant::now();
+        *self.seen.lock() = Instant::now();
     }
 
     /// Changes the state, but for one that is over: that is for ever. Whether it was changed.
@@ -266,7 +267,7 @@ impl Registry {
     }
 
     fn tenants(&self) -> MutexGuard<'_, HashMap<Arc<str>, Tenant>> {
-        lock(&self.shared.tenants)
+        self.shared.tenants.lock()
     }
 
     /// A sandbox of this key.
@@ -348,7 +349,7 @@ impl Registry {
                 let labels = changed_labels(&before, &record);
                 registry.shared.sandboxes.backend().relabel(&id, labels).await?;
             }
-            *lock(&entry.record) = record;
+            *entry.record.lock() = record;
             Ok(())
         })
         .await
@@ -368,16 +369,16 @@ impl Registry {
     pub(crate) async fn delete(&self, entry: &Arc<Entry>, how: &str) -> Result<(), Problem> {
         // From here on nobody reaches it. One that is being made is ended by its maker.
         match entry.replace(EntryState::Ended(how.to_owned(), Instant::now())) {
-            Some(EntryState::Running(sandbox)) => *lock(&entry.left) = Some(sandbox.placed.id.clone()),
-            Some(EntryState::Silent(placed, _)) => *lock(&entry.left) = Some(placed.id.clone()),
+            Some(EntryState::Running(sandbox)) => *entry.left.lock() = Some(sandbox.placed.id.clone()),
+            Some(EntryState::Silent(placed, _)) => *entry.left.lock() = Some(placed.id.clone()),
             _ => {}
         }
-        let Some(id) = lock(&entry.left).clone() else { return Ok(()) };
+        let Some(id) = entry.left.lock().clone() else { return Ok(()) };
         let (sandboxes, entry) = (self.shared.sandboxes.clone(), Arc::clone(entry));
         // Whatever becomes of the request. Owned by `tasks`; the backend bounds it.
         let ended = self.shared.tasks.spawn(async move {
             // One that is gone already is not an error there.
-            sandboxes.delete(&id).await.map(|()| *lock(&entry.left) = None)
+            sandboxes.delete(&id).await.map(|()| *entry.left.lock() = None)
         });
         Ok(ended.await.map_err(|error| Problem::new(Code::Internal, format!("ending it: {error}")))??)
     }
@@ -402,10 +403,6 @@ fn labels(record: &LabelRecord) -> BTreeMap<String, String> {
 fn changed_labels(before: &LabelRecord, record: &LabelRecord) -> BTreeMap<String, Option<String>> {
     let gone = before.labels.keys().map(|name| (name.clone(), None));
     gone.chain(labels(record).into_iter().map(|(name, value)| (name, Some(value)))).collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Milliseconds since 1970.

@@ -1,8 +1,9 @@
 //! [`Shares`]: what keys hold of something that there is a bounded amount of, as memory. A key may hold as much as is still free:
 //! alone half of it, two keys a third each; so something is free for the next key whatever the others hold.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Whether a key that holds so much may take more, where so much is free: it may then hold no more than is free after that.
 pub(crate) fn fits(held: u64, more: u64, free: u64) -> bool {
@@ -41,7 +42,7 @@ impl Shares {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 

@@ -4,8 +4,9 @@
 
 use super::names::{Lookups, Shared};
 use super::{Allowed, Peer, Proxy, Refused, Target, accept, connect};
+use parking_lot::Mutex;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
@@ -55,12 +56,12 @@ impl Guard {
 
     /// From the next connection on.
     pub fn set_hosts(&self, hosts: Option<Arc<Hosts>>) {
-        lock(&self.shared.rules).hosts = hosts;
+        self.shared.rules.lock().hosts = hosts;
     }
 
     /// Why the last connection was refused, told once.
     pub fn take_refusal(&self) -> Option<Refused> {
-        lock(&self.shared.refused).take()
+        self.shared.refused.lock().take()
     }
 }
 
@@ -68,10 +69,6 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.serving.abort();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct GuardProxy {
@@ -83,7 +80,7 @@ impl Proxy for GuardProxy {
     const SOCKS: bool = false;
 
     async fn reach(&self, target: &Target) -> Result<Peer, Refused> {
-        let rules = lock(&self.state.rules).clone();
+        let rules = self.state.rules.lock().clone();
         let Target { host, port, tunnel } = target;
         let known = rules.hosts.as_ref().map_or(Ok(()), |hosts| hosts(host, *port, *tunnel));
         let reached = match known {
@@ -92,7 +89,7 @@ impl Proxy for GuardProxy {
         };
         reached.inspect_err(|refused| {
             tracing::debug!(%host, port, why = %refused.why, "not let through");
-            *lock(&self.state.refused) = Some(refused.clone());
+            *self.state.refused.lock() = Some(refused.clone());
         })
     }
 }

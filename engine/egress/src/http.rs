@@ -9,9 +9,9 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version, client, server};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::mem::take;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -39,7 +39,7 @@ pub(super) async fn serve<P: Proxy>(client: TcpStream, head_max: Duration, proxy
     builder.timer(TokioTimer::new()).header_read_timeout(head_max).max_buf_size(HEAD_BYTES_MAX);
     builder.half_close(true).preserve_header_case(true).auto_date_header(false);
     builder.serve_connection(TokioIo::new(client), service).with_upgrades().await?;
-    let mut peers = peers.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut peers = peers.into_inner();
     while peers.join_next().await.is_some() {}
     Ok(())
 }
@@ -131,7 +131,7 @@ async fn forward(
 
 /// Owned by `peers`.
 fn spawn(peers: &Peers, carry: impl Future<Output = ()> + Send + 'static) {
-    peers.lock().unwrap_or_else(PoisonError::into_inner).spawn(carry);
+    peers.lock().spawn(carry);
 }
 
 fn refusal(status: StatusCode, why: &str) -> Answer {
@@ -158,7 +158,7 @@ mod tests {
         const SOCKS: bool = false;
 
         async fn reach(&self, target: &Target) -> Result<Peer, Refused> {
-            *self.asked.lock().unwrap() = Some(target.clone());
+            *self.asked.lock() = Some(target.clone());
             let (from, to) = TcpStream::connect(self.peer).await.unwrap().into_split();
             Ok(tokio::io::join(from.take(u64::MAX), to))
         }
@@ -186,7 +186,7 @@ mod tests {
             serve(served, Duration::from_secs(10), &proxy),
             client.read_to_string(&mut answered)
         );
-        let asked = proxy.asked.into_inner().unwrap();
+        let asked = proxy.asked.into_inner();
         let heard = if asked.is_some() { Some(peer.await.unwrap()) } else { None };
         (heard, asked, answered)
     }

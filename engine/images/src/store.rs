@@ -23,12 +23,13 @@ use crate::{Digest, ImageError, Platform, Source};
 use espalier_core::sandbox::Rule;
 use espalier_egress::{self as egress, Allowed};
 use folder::{Folder, lock_store};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::{Semaphore, watch};
 
 /// Whether a tag that was pulled once is looked up again.
@@ -400,11 +401,7 @@ impl Shared {
     }
 
     fn alive(&self, digest: &Digest) -> Option<Arc<Inner>> {
-        self.alive
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .get(digest)
-            .and_then(Weak::upgrade)
+        self.alive.lock().get(digest).and_then(Weak::upgrade)
     }
 
     fn image(&self, record: ImageRecord, layers: Vec<(PathBuf, Report)>, held: File) -> Image {
@@ -412,7 +409,7 @@ impl Shared {
         if layers.is_empty() {
             layers.push(self.folder.empty());
         }
-        let mut alive = self.alive.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut alive = self.alive.lock();
         if let Some(inner) = alive.get(&record.digest).and_then(Weak::upgrade) {
             return Image { inner };
         }

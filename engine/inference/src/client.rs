@@ -12,13 +12,14 @@ use crate::embedded::{Embedded, SLOTS};
 use crate::error::{EndpointError, Fault, Transport};
 use bytes::{Bytes, BytesMut};
 use espalier_core::cause::{Failed, with_causes};
+use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use retry::{Attempt, Policy};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -183,7 +184,7 @@ impl Client {
         read: impl Fn(&[u8]) -> Result<T, Fault> + Sync,
     ) -> Result<Answered<T>, EndpointError> {
         let jitter = |bound: Duration| {
-            let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut rng = self.rng.lock();
             bound.mul_f64(rng.random::<f64>())
         };
         let (this, read) = (self, &read);
@@ -219,18 +220,12 @@ impl Client {
             requests: self.counters.requests.load(Ordering::Relaxed),
             retries: self.counters.retries.load(Ordering::Relaxed),
             failures: self.counters.failures.load(Ordering::Relaxed),
-            faults: self.counters.faults.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            faults: self.counters.faults.lock().clone(),
         }
     }
 
     fn note(&self, route: &str, number: u32, fault: &Fault) {
-        *self
-            .counters
-            .faults
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(fault.code())
-            .or_default() += 1;
+        *self.counters.faults.lock().entry(fault.code()).or_default() += 1;
         tracing::debug!(route, attempt = number, fault = %with_causes(fault), "attempt failed");
     }
 

@@ -16,11 +16,12 @@ pub use place::{FOLDER_VARIABLE, environment_folder, is_installed};
 use crate::config::ModelConfig;
 use espalier_core::cause::Failed;
 use neighbours::Presence;
+use parking_lot::Mutex as SyncMutex;
 use serde::Deserialize;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -203,7 +204,7 @@ struct ServerState {
 }
 
 /// Last lines of the server's messages. Written by the reader task, read for errors.
-type Log = Arc<StdMutex<VecDeque<String>>>;
+type Log = Arc<SyncMutex<VecDeque<String>>>;
 
 struct Running {
     url: String,
@@ -363,7 +364,7 @@ async fn keep_last_lines(mut lines: impl tokio::io::AsyncBufRead + Unpin, log: L
     while let Ok(1..) = (&mut lines).take(LOG_LINE_BYTES).read_until(b'\n', &mut line).await {
         let text = String::from_utf8_lossy(&line).trim_end().to_owned();
         line.clear();
-        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = log.lock();
         if log.len() == LOG_LINES {
             log.pop_front();
         }
@@ -372,6 +373,6 @@ async fn keep_last_lines(mut lines: impl tokio::io::AsyncBufRead + Unpin, log: L
 }
 
 fn tail(log: &Log) -> String {
-    let log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    let log = log.lock();
     log.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
 }

@@ -29,8 +29,9 @@ use espalier_core::journal::EdgeLog;
 use espalier_core::ledger::{Ledger, Trainability};
 use espalier_core::meter::Meter;
 use espalier_core::trajectory::{ConversationLog, ModelOutput, Transcript};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What an experiment's model needs to speak in token ids.
@@ -184,7 +185,7 @@ impl AttemptLog {
 
 impl Shared {
     pub(crate) fn record(&self) -> MutexGuard<'_, AttemptLog> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+        self.record.lock()
     }
 }
 

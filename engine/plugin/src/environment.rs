@@ -21,9 +21,10 @@ use espalier_core::meter::Meter;
 use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::task::TaskView;
 use espalier_core::trajectory::{LogLine, Step};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wasmtime::Store;
 
@@ -330,7 +331,7 @@ type CallFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = Result<T, Fault>>
 
 impl Shared {
     fn records(&self) -> MutexGuard<'_, Records> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 
     /// Runs one export on the guests' threads, records its time, and turns a fault into what the harness is told.

@@ -25,9 +25,10 @@ use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
 use espalier_core::trajectory::{RolloutView, Score};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Semaphore;
@@ -215,7 +216,7 @@ impl Inner {
     async fn load_component(self: Arc<Self>, read: Recognised) -> Result<Arc<Plugin>, PluginError> {
         let Recognised { path, wasm, digest, world } = read;
         let slot = {
-            let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut loaded = self.loaded.lock();
             Arc::clone(loaded.entry(*digest.as_bytes()).or_default())
         };
         let mut slot = slot.lock().await;

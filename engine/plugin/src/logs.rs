@@ -2,8 +2,9 @@
 
 use espalier_core::meter::Meter;
 use espalier_core::trajectory::{LogLine, LogSource};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// What a line costs beside its bytes, so that empty lines are bounded too.
@@ -116,7 +117,7 @@ impl Logs {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
-        let mut inner = self.0.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.inner.lock();
         let host_calls = self.0.host_calls.load(Ordering::Relaxed);
         if inner.last_words_at != host_calls {
             inner.last_words_at = host_calls;

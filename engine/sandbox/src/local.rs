@@ -19,9 +19,10 @@ use espalier_core::sandbox::{Network, check_environment};
 use espalier_images::{Image, ImageOptions, ImageStore, Stop, Written};
 use espalier_keeper::wire::{self, PROXY_PORT};
 use machine::{Config, ENTRYPOINT, Machine, USER, WORKDIR};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::broadcast;
 
@@ -70,7 +71,7 @@ impl Local {
 
 impl Shared {
     fn images(&self) -> MutexGuard<'_, HashMap<String, Image>> {
-        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+        self.images.lock()
     }
 
     async fn carry_egress(&self, placed: &Placed) -> Result<(), SandboxError> {

@@ -29,9 +29,10 @@ pub use suspend::{Suspend, SuspendingModels};
 
 use handle::Handle;
 use machine::Machine;
+use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 /// Makes the sandboxes of one rollout, set up as task and experiment say. Its futures may be dropped: what was half made then
@@ -119,8 +120,8 @@ impl RolloutSandboxes {
         RolloutSandboxes { edges, ..self }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, MachinesState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, MachinesState> {
+        self.state.lock()
     }
 
     /// Opens it for the first time, noting whether that can be done.

@@ -10,13 +10,14 @@ use crate::rollout::Suspend;
 use async_trait::async_trait;
 use espalier_agent_client::files::Source;
 use espalier_agent_client::{Agent, AgentError, Config as AgentConfig, Excerpts, USER_FIELD, command, wire};
-use espalier_core::cause::{Failed, with_causes};
+use espalier_core::cause::Failed;
 use espalier_core::limits::SizeText;
 use espalier_core::sandbox::{SandboxSpec, check_lease};
 use espalier_images::{Stop, Written};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -132,11 +133,7 @@ impl Sandboxes {
         let entrypoint = &placed.entrypoint;
         let failed = |error: AgentError, what: String| match error {
             AgentError::Lost(_) => lost(&placed.id, error),
-            error => SandboxError::Invalid {
-                what,
-                value: with_causes(&error),
-                wanted: "a supported request".to_owned(),
-            },
+            error => SandboxError::Rejected(Failed::by(what, error)),
         };
         // What the agent says of a user speaks of no folder.
         let of_user = |error: &AgentError| match (error, user) {
@@ -220,11 +217,8 @@ impl Sandboxes {
                 let text = String::from_utf8_lossy(&[out.head, out.tail].concat()).trim().to_owned();
                 let tail: String =
                     text.chars().rev().take(400).collect::<Vec<_>>().into_iter().rev().collect();
-                return Err(SandboxError::Invalid {
-                    what: what(),
-                    value: format!("{}: {tail}", describe(outcome.as_ref())),
-                    wanted: "exit code 0".to_owned(),
-                });
+                let failure = format!("{} failed with {}: {tail}", what(), describe(outcome.as_ref()));
+                return Err(SandboxError::Rejected(failure.into()));
             }
         }
         Ok(())
@@ -303,13 +297,11 @@ impl Sandboxes {
     /// Ends what is kept warm, and waits for what is being deleted.
     pub async fn close(&self) {
         let surplus = self.warm().bound(0);
-        let mut filling =
-            std::mem::take(&mut *self.shared.filling.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut filling = std::mem::take(&mut *self.shared.filling.lock());
         // What they have begun is deleted.
         filling.shutdown().await;
         surplus.iter().for_each(|sandbox| drop(self.hold(sandbox)));
-        let mut leaving =
-            std::mem::take(&mut *self.shared.leaving.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut leaving = std::mem::take(&mut *self.shared.leaving.lock());
         // Each is bounded.
         while leaving.join_next().await.is_some() {}
     }
@@ -401,7 +393,7 @@ fn unknown(id: &str) -> SandboxError {
     SandboxError::Invalid {
         what: "sandbox".to_owned(),
         value: id.to_owned(),
-        wanted: "one of `espalier sandbox list`".to_owned(),
+        wanted: "an id of `espalier sandbox list`".to_owned(),
     }
 }
 
@@ -467,7 +459,7 @@ impl Drop for DeleteOnDrop {
         let service = self.service.clone();
         // Bounded, and waited for by `close`; where the runtime has ended, the lease does it.
         let runtime = self.service.shared.runtime.clone();
-        let mut leaving = self.service.shared.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leaving = self.service.shared.leaving.lock();
         while leaving.try_join_next().is_some() {}
         leaving.spawn_on(async move { service.end(&target).await }, &runtime);
     }
@@ -483,7 +475,7 @@ async fn forget_ended(shared: std::sync::Weak<Shared>, mut ended: tokio::sync::b
         };
         let Some(shared) = shared.upgrade() else { return };
         tracing::debug!(sandbox = %ended.sandbox, how = %ended.how, "a sandbox ended by itself");
-        let mut warm = shared.warm.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warm = shared.warm.lock();
         warm.forget(|sandbox| sandbox.placed.id == ended.sandbox);
     }
 }

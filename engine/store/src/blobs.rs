@@ -7,12 +7,13 @@ use crate::error::StoreError;
 use espalier_core::failure::Failure;
 use espalier_core::host::{BlobInfo, Blobs};
 use espalier_core::meter::Meter;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 /// Most bytes of one read by a plugin.
@@ -243,12 +244,12 @@ impl RolloutBlobs {
 
     /// What was issued, for [`crate::AttemptEnd::blobs`]; in order of hash.
     pub fn issued(&self) -> Vec<IssuedBlob> {
-        let issued = self.issued.lock().expect("nothing panics while it holds this lock");
+        let issued = self.issued.lock();
         issued.iter().map(|(hash, info)| IssuedBlob { hash: hash.clone(), info: info.clone() }).collect()
     }
 
     fn info(&self, blob: &str) -> Result<BlobInfo, Failure> {
-        let issued = self.issued.lock().expect("nothing panics while it holds this lock");
+        let issued = self.issued.lock();
         issued.get(blob).cloned().ok_or_else(|| {
             let shown: String = blob.chars().take(80).collect();
             Failure::Invalid(format!("blob `{shown}` was not issued to this rollout"))
@@ -270,11 +271,7 @@ impl Blobs for RolloutBlobs {
         let hash = self.folder.put(bytes).await.map_err(|error| unavailable(&error))?;
         let info = BlobInfo { length, media_type: media_type.to_owned() };
         // The first media type of the same bytes stays.
-        self.issued
-            .lock()
-            .expect("nothing panics while it holds this lock")
-            .entry(hash.clone())
-            .or_insert(info);
+        self.issued.lock().entry(hash.clone()).or_insert(info);
         Ok(hash)
     }
 

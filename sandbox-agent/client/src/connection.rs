@@ -8,10 +8,10 @@ use espalier_agent_protocol::v1::{HelloAnswer, HelloRequest};
 use espalier_agent_protocol::{MESSAGE_BYTES_MAX, SECRET_KEY, VERSION, VERSION_KEY, VERSION_OLDEST};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::{Mutex as SyncMutex, MutexGuard};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Mutex as StdMutex;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -92,7 +92,7 @@ pub(crate) struct Connection {
     dialer: Dialer,
     secret: MetadataValue<tonic::metadata::Binary>,
     reconnect_within: Duration,
-    line: StdMutex<Line>,
+    line: SyncMutex<Line>,
     /// Held while one caller connects; the others wait for what it makes.
     dialing: tokio::sync::Mutex<()>,
 }
@@ -122,7 +122,7 @@ impl Connection {
             dialer,
             secret: MetadataValue::from_bytes(&secret.0),
             reconnect_within,
-            line: StdMutex::default(),
+            line: SyncMutex::default(),
             dialing: tokio::sync::Mutex::default(),
         })
     }
@@ -179,8 +179,8 @@ impl Connection {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.line.lock()
     }
 
     async fn dial_until(&self, deadline: Instant, again: bool) -> Result<HelloAnswer, AgentError> {

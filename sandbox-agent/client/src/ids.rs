@@ -1,8 +1,8 @@
 //! Ids of changing calls: allotted here, one counter for each sandbox and client, with the floor below which none is new.
 
 use espalier_agent_protocol::v1::Id;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
 /// Who calls.
 #[derive(Clone, Debug)]
@@ -74,8 +74,8 @@ impl Ids {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock()
     }
 }
 

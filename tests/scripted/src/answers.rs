@@ -2,10 +2,10 @@
 
 mod forms;
 
+use crate::Shared;
 use crate::http::{Request, Response};
 use crate::policy::Prompt;
 use crate::tokens::{EOS, decode, encode};
-use crate::{Shared, lock};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -110,13 +110,13 @@ pub(crate) fn generate(shared: &Shared, request: &Request, body: &Value) -> Answ
         };
     }
     let sampled = sample(shared, &request.session_id, asked);
-    let version = lock(&shared.version).clone();
+    let version = shared.version.lock().clone();
     let body = match request.route.as_str() {
         "/completion" => forms::llama_cpp(&sampled, body["n_probs"].as_u64().unwrap_or(0) as usize),
         "/inference/v1/generate" => {
-            let switch = lock(&shared.switch).take();
+            let switch = shared.switch.lock().take();
             if let Some((_, to)) = &switch {
-                lock(&shared.version).clone_from(to);
+                shared.version.lock().clone_from(to);
             }
             forms::vllm_generate(&sampled, &version, switch)
         }
@@ -132,7 +132,7 @@ fn sample(shared: &Shared, session_id: &str, ask: Ask) -> Sampled {
         return Sampled { prompt: ask.prompt, ids: vec![force], finish: Finish::Length };
     }
     let room = shared.options.context_tokens as usize - ask.prompt.len();
-    let planned = lock(&shared.plans).rest.get(&Plans::key(session_id, &ask.prompt)).cloned();
+    let planned = shared.plans.lock().rest.get(&Plans::key(session_id, &ask.prompt)).cloned();
     let mut rest = planned.unwrap_or_else(|| {
         let text = decode(&ask.prompt);
         let prompt = Prompt { text: &text, ids: &ask.prompt, seed: ask.seed, session_id };
@@ -159,7 +159,7 @@ fn sample(shared: &Shared, session_id: &str, ask: Ask) -> Sampled {
     });
     if !rest.is_empty() {
         let whole = [&ask.prompt[..], &ids].concat();
-        lock(&shared.plans).keep(Plans::key(session_id, &whole), rest);
+        shared.plans.lock().keep(Plans::key(session_id, &whole), rest);
     }
     Sampled { prompt: ask.prompt, ids, finish }
 }
@@ -179,7 +179,7 @@ fn stop_end(ids: &[u32], ask: &Ask) -> Option<usize> {
 /// Routes that say what the server is, tokenize, or tell its health.
 pub(crate) fn describe(shared: &Shared, route: &str, body: &Value) -> Response {
     let options = &shared.options;
-    let version = lock(&shared.version).clone();
+    let version = shared.version.lock().clone();
     let answer = match route {
         "/health" => json!({ "status": "ok" }),
         "/props" => json!({

@@ -25,10 +25,11 @@ pub use tokens::{EOS, IM_START, TEMPLATE, decode, encode, logprob};
 use answers::Plans;
 use faults::Schedule;
 use http::{Connection, Response};
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
@@ -170,7 +171,7 @@ impl Scripted {
 
     /// Requests to generating routes, in order of arrival.
     pub fn recorded(&self) -> Vec<Recorded> {
-        lock(&self.shared.recorded).clone()
+        self.shared.recorded.lock().clone()
     }
 
     /// Counters as they stand.
@@ -180,23 +181,23 @@ impl Scripted {
             answered: self.shared.answered.load(Ordering::Relaxed),
             tokens: self.shared.tokens.load(Ordering::Relaxed),
             in_flight_max: self.shared.in_flight_max.load(Ordering::Relaxed),
-            faults: lock(&self.shared.faults).clone(),
+            faults: self.shared.faults.lock().clone(),
         }
     }
 
     /// Another schedule from now on.
     pub fn set_faults(&self, faults: &Faults) {
-        *lock(&self.shared.schedule) = Schedule::new(faults);
+        *self.shared.schedule.lock() = Schedule::new(faults);
     }
 
     /// Another version of the weights from the next answer on.
     pub fn set_version(&self, version: &str) {
-        *lock(&self.shared.version) = version.to_owned();
+        *self.shared.version.lock() = version.to_owned();
     }
 
     /// The next answer of vLLM's generate route changes to `version` behind `tokens` tokens, and stays there.
     pub fn switch_version(&self, tokens: u32, version: &str) {
-        *lock(&self.shared.switch) = Some((tokens, version.to_owned()));
+        *self.shared.switch.lock() = Some((tokens, version.to_owned()));
     }
 
     /// Closes the port and every connection: gone for good.
@@ -252,7 +253,7 @@ impl Shared {
         let under_way = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         self.in_flight_max.fetch_max(under_way, Ordering::Relaxed);
         let _under_way = UnderWay(&self.in_flight);
-        let fault = lock(&self.schedule).next();
+        let fault = self.schedule.lock().next();
         if !self.options.latency.is_zero() {
             tokio::time::sleep(self.options.latency).await;
         }
@@ -269,10 +270,10 @@ impl Shared {
                 self.answered.fetch_add(1, Ordering::Relaxed);
                 self.tokens.fetch_add(answer.tokens, Ordering::Relaxed);
             }
-            Some(fault) => *lock(&self.faults).entry(fault.name()).or_default() += 1,
+            Some(fault) => *self.faults.lock().entry(fault.name()).or_default() += 1,
         }
         if self.options.record {
-            lock(&self.recorded).push(Recorded {
+            self.recorded.lock().push(Recorded {
                 route: request.route.clone(),
                 session_id: request.session_id.clone(),
                 request: body,
@@ -282,8 +283,4 @@ impl Shared {
         }
         response
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,11 +5,11 @@
 
 use crate::answers::is_generating;
 use crate::http::{Connection, Response};
-use crate::lock;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::io::{Error, ErrorKind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
@@ -71,7 +71,7 @@ impl Proxy {
 
     /// Exchanges of generating routes, in the order in which the requests arrived.
     pub fn exchanges(&self) -> Vec<Exchange> {
-        lock(&self.shared.exchanges).clone()
+        self.shared.exchanges.lock().clone()
     }
 
     /// Requests to generating routes that the server has answered.
@@ -172,7 +172,7 @@ impl<'a> UnderWay<'a> {
     fn start(shared: &'a Shared, request: &crate::http::Request) -> UnderWay<'a> {
         let now = shared.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         shared.in_flight_max.fetch_max(now, Ordering::Relaxed);
-        let mut exchanges = lock(&shared.exchanges);
+        let mut exchanges = shared.exchanges.lock();
         exchanges.push(Exchange {
             route: request.route.clone(),
             session_id: request.session_id.clone(),
@@ -183,7 +183,7 @@ impl<'a> UnderWay<'a> {
     }
 
     fn answered(self, answer: &Answer) {
-        lock(&self.shared.exchanges)[self.place].answer = Some((answer.status, answer.json()));
+        self.shared.exchanges.lock()[self.place].answer = Some((answer.status, answer.json()));
         self.shared.answered.fetch_add(1, Ordering::Relaxed);
     }
 }

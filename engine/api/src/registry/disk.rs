@@ -1,13 +1,13 @@
 //! Disk that checkpoints of keys have.
 
-use super::{Registry, lock};
+use super::Registry;
 use crate::problem::{Code, Problem};
 use espalier_core::limits::SizeText;
 
 impl Registry {
     /// Bytes of a key's checkpoints together.
     pub(crate) fn kept_bytes(&self, owner: &str) -> u64 {
-        lock(&self.shared.kept).disk(owner)
+        self.shared.kept.lock().disk(owner)
     }
 
     /// Whether a key may hold a checkpoint of so many bytes, too.

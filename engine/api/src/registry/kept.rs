@@ -1,7 +1,7 @@
 //! Checkpoints of keys. Whose one is, the label says that its sandbox had when it was taken.
 
 use super::tenant::label_bytes;
-use super::{Entry, LABEL, LabelRecord, Registry, Request, lock};
+use super::{Entry, LABEL, LabelRecord, Registry, Request};
 use crate::keys::Key;
 use crate::problem::{Code, Problem};
 use espalier_sandbox::backend::Checkpoint;
@@ -174,7 +174,7 @@ impl Registry {
             self.remember_checkpoint(&owner, request, &known.view).await?;
             return Ok(known.view.clone());
         }
-        lock(&self.shared.kept).admits(&owner, bytes(&record.spec.image, &labels))?;
+        self.shared.kept.lock().admits(&owner, bytes(&record.spec.image, &labels))?;
         let (name, asked) = request.clone().map(|request| (request.name, request.asked)).unzip();
         let note = Note { labels, request: name, asked, passing: false };
         let kept = self.take(entry, &note).await?;
@@ -184,7 +184,7 @@ impl Registry {
             return Err(problem);
         }
         let taken = known.view.clone();
-        lock(&self.shared.kept).insert(&owner, known);
+        self.shared.kept.lock().insert(&owner, known);
         if let Some(request) = &request {
             self.remember_checkpoint(&owner, request, &taken).await?;
         }
@@ -218,7 +218,7 @@ impl Registry {
 
     /// The one that a request of this name took.
     fn taken_by(&self, owner: &str, request: &str) -> Option<Arc<Known>> {
-        let kept = lock(&self.shared.kept);
+        let kept = self.shared.kept.lock();
         kept.of(owner)
             .find(|known| known.request.as_ref().is_some_and(|(name, _)| name == request))
             .map(Arc::clone)
@@ -226,7 +226,7 @@ impl Registry {
 
     /// The checkpoints of a key, newest first.
     pub(crate) fn checkpoints(&self, key: &Key) -> Vec<CheckpointView> {
-        let mut all: Vec<_> = lock(&self.shared.kept).of(&key.id).map(Arc::clone).collect();
+        let mut all: Vec<_> = self.shared.kept.lock().of(&key.id).map(Arc::clone).collect();
         all.sort_by(|one, other| {
             (other.view.created_ms, &other.view.id).cmp(&(one.view.created_ms, &one.view.id))
         });
@@ -240,12 +240,12 @@ impl Registry {
         id: &str,
     ) -> Result<(CheckpointView, LabelRecord), Problem> {
         let unknown = || Problem::not_found("checkpoint", id);
-        let known = lock(&self.shared.kept).of(owner).find(|known| known.view.id == id).map(Arc::clone);
+        let known = self.shared.kept.lock().of(owner).find(|known| known.view.id == id).map(Arc::clone);
         let known = known.ok_or_else(unknown)?;
         let found = self.shared.sandboxes.backend().find_checkpoint(id).await?;
         let Some((record, _)) = found.and_then(|kept| read(&kept)) else {
             // Deleted by the command line.
-            lock(&self.shared.kept).remove(owner, id);
+            self.shared.kept.lock().remove(owner, id);
             return Err(unknown());
         };
         Ok((known.view.clone(), record))
@@ -255,7 +255,7 @@ impl Registry {
     pub(crate) async fn delete_checkpoint(&self, owner: &str, id: &str) -> Result<(), Problem> {
         self.find_checkpoint(owner, id).await?;
         self.shared.sandboxes.delete_checkpoint(id).await?;
-        lock(&self.shared.kept).remove(owner, id);
+        self.shared.kept.lock().remove(owner, id);
         Ok(())
     }
 
@@ -271,7 +271,7 @@ impl Registry {
                 }
                 continue;
             }
-            lock(&self.shared.kept).insert(&record.owner, Known::of(&kept, &record, note));
+            self.shared.kept.lock().insert(&record.owner, Known::of(&kept, &record, note));
         }
         Ok(())
     }
@@ -279,7 +279,7 @@ impl Registry {
     /// Forgets those that the command line has deleted.
     pub(super) async fn compare_checkpoints(&self) {
         let known: Vec<(Arc<str>, String)> = {
-            let kept = lock(&self.shared.kept);
+            let kept = self.shared.kept.lock();
             let ids = kept.by_key.iter();
             ids.flat_map(|(owner, ids)| ids.keys().map(|id| (Arc::clone(owner), id.clone()))).collect()
         };
@@ -288,7 +288,7 @@ impl Registry {
         }
         let Ok(there) = self.shared.sandboxes.backend().checkpoint_ids().await else { return };
         let there: HashSet<String> = there.into_iter().collect();
-        let mut kept = lock(&self.shared.kept);
+        let mut kept = self.shared.kept.lock();
         for (owner, id) in known.iter().filter(|(_, id)| !there.contains(id)) {
             kept.remove(owner, id);
         }

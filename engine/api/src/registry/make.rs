@@ -2,7 +2,7 @@
 
 use super::kept::CHECKPOINT;
 use super::tenant::Used;
-use super::{Entry, EntryState, LabelRecord, OWN, Registry, Request, changed_labels, labels, lock, now_ms};
+use super::{Entry, EntryState, LabelRecord, OWN, Registry, Request, changed_labels, labels, now_ms};
 use crate::http::shown;
 use crate::keys::{Key, Scope};
 use crate::problem::{Code, Problem};
@@ -345,7 +345,7 @@ impl Registry {
         let labels = changed_labels(begun, &record);
         self.shared.sandboxes.backend().relabel(&sandbox.placed.id, labels).await?;
         self.remember(record.clone(), None).await?;
-        *lock(&entry.record) = record;
+        *entry.record.lock() = record;
         entry.touch();
         // One that was deleted meanwhile goes with `hold`.
         if entry.transition(EntryState::Running(Box::new(sandbox))) {

@@ -2,8 +2,9 @@
 //! one that has the fewest is next, then the one that had its last the longest ago.
 
 use crate::shares::fits;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Those who have gone are looked for among the waiting of a key when it has so many more.
@@ -80,7 +81,7 @@ impl Permits {
     }
 
     fn state(&self) -> MutexGuard<'_, PermitsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,13 +2,14 @@
 //! names are kept, whatever has become of what was made. Here while a sandbox is shown, in the store from when it is there.
 
 use super::kept::CheckpointView;
-use super::{Entry, EntryState, LabelRecord, Registry, lock, millis, now_ms};
+use super::{Entry, EntryState, LabelRecord, Registry, millis, now_ms};
 use crate::problem::{Code, Problem};
 use espalier_store::ApiRequest;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -171,7 +172,7 @@ impl Registry {
             made_ms: now_ms(),
         };
         let (sender, receiver) = oneshot::channel();
-        lock(&self.shared.made.waiting).push((row, sender));
+        self.shared.made.waiting.lock().push((row, sender));
         let registry = self.clone();
         // Owned by `tasks`, for who waits may be dropped while it writes what others wait for, too; the store bounds it.
         self.shared.tasks.spawn(async move { registry.write_waiting().await });
@@ -183,7 +184,7 @@ impl Registry {
         let queue = &self.shared.made;
         let _turn = queue.writing.lock().await;
         let (rows, senders): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut *lock(&queue.waiting)).into_iter().unzip();
+            std::mem::take(&mut *queue.waiting.lock()).into_iter().unzip();
         if rows.is_empty() {
             return;
         }

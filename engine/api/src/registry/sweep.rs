@@ -1,6 +1,6 @@
 //! What time does to sandboxes: lives that are over, silence, ends that nobody asked for.
 
-use super::{Entry, EntryState, Registry, lock, now_ms};
+use super::{Entry, EntryState, Registry, now_ms};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ impl Registry {
         let now = now_ms();
         for entry in self.every() {
             let record = entry.record();
-            let silent = lock(&entry.seen).elapsed();
+            let silent = entry.seen.lock().elapsed();
             let busy = entry.busy.load(Ordering::Relaxed) > 0;
             let running = matches!(&*entry.state.borrow(), EntryState::Running(_));
             let how = if now >= record.expires_ms {
@@ -82,7 +82,7 @@ impl Registry {
             tenant.forget_old();
             tenant.retain(|entry| match &*entry.state.borrow() {
                 EntryState::Ended(_, at) | EntryState::Failed(_, at) => {
-                    at.elapsed() < shown || lock(&entry.left).is_some()
+                    at.elapsed() < shown || entry.left.lock().is_some()
                 }
                 EntryState::Creating | EntryState::Running(_) | EntryState::Silent(..) => true,
             })
@@ -101,7 +101,7 @@ impl Registry {
 
     /// Tries again what could not be deleted.
     fn end_what_is_left(&self) {
-        for entry in self.every().into_iter().filter(|entry| lock(&entry.left).is_some()) {
+        for entry in self.every().into_iter().filter(|entry| entry.left.lock().is_some()) {
             self.end(entry, String::new());
         }
     }

@@ -1,6 +1,6 @@
 //! What one key has: its sandboxes, those that are over for a while, and the requests that made them by their names.
 
-use super::{Entry, EntryState, LabelRecord, lock};
+use super::{Entry, EntryState, LabelRecord};
 use espalier_core::sandbox::{Network, SandboxSpec};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -46,7 +46,7 @@ pub(crate) type Place = (Reverse<u64>, String);
 impl Entry {
     /// Where it stands in lists, for ever.
     pub(crate) fn place(&self) -> Place {
-        let record = lock(&self.record);
+        let record = self.record.lock();
         (Reverse(record.created_ms), record.id.clone())
     }
 }
@@ -129,7 +129,7 @@ impl Tenant {
     pub(super) fn used(&self) -> Used {
         let mut used = Used::default();
         for entry in self.entries().filter(|entry| !entry.state.borrow().is_over()) {
-            let record = lock(&entry.record);
+            let record = entry.record.lock();
             used.add(Used::of(&record.spec));
         }
         used
@@ -138,10 +138,10 @@ impl Tenant {
     /// Forgets the oldest of those that are over, where they are many or large.
     pub(super) fn forget_old(&mut self) {
         let over = |entry: &Entry| match &*entry.state.borrow() {
-            EntryState::Failed(problem, at) if lock(&entry.left).is_none() => {
+            EntryState::Failed(problem, at) if entry.left.lock().is_none() => {
                 Some((*at, problem.detail.len()))
             }
-            EntryState::Ended(how, at) if lock(&entry.left).is_none() => Some((*at, how.len())),
+            EntryState::Ended(how, at) if entry.left.lock().is_none() => Some((*at, how.len())),
             _ => None,
         };
         let mut ended: Vec<(Instant, usize, String)> = self
@@ -149,7 +149,7 @@ impl Tenant {
             .iter()
             .filter_map(|(id, entry)| {
                 let (at, said) = over(entry)?;
-                Some((at, said + lock(&entry.record).bytes(), id.clone()))
+                Some((at, said + entry.record.lock().bytes(), id.clone()))
             })
             .collect();
         let bytes: usize = ended.iter().map(|(_, bytes, _)| bytes).sum();

@@ -7,9 +7,9 @@ use super::{Bytes, octets};
 use crate::attempt::{AttemptCapability, Draft};
 use crate::chat::ToolCall;
 use crate::host::sandbox::Outcome;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most bytes of edges that are kept of one attempt.
 pub const EDGES_BYTES_MAX: u64 = 16 << 20;
@@ -160,7 +160,7 @@ impl EdgeLog {
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

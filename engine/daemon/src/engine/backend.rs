@@ -19,8 +19,9 @@ use espalier_core::limits::Limits;
 use espalier_core::rollout::{AttemptOutcome, Disposition};
 use espalier_plugin::CancelToken;
 use espalier_store::{AttemptEnd, GroupClosed, GroupOpened, StoreError};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -52,7 +53,7 @@ impl EngineBackend {
     }
 
     fn versions(&self) -> MutexGuard<'_, VersionLog> {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.versions.lock()
     }
 
     /// Tells whoever watches where a group opened with other components than the one before.

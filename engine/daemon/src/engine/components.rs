@@ -5,9 +5,10 @@
 use super::{EngineError, off_runtime};
 use espalier_plugin::{Plugin, PluginError, PluginHost, Registry, UnknownPlugin, digest_of};
 use espalier_store::{Store, StoreError};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Hex digits of a digest where people read it.
@@ -162,7 +163,7 @@ impl Components {
     ///
     /// Errors: `Engine` where its file holds something else by now.
     pub(crate) async fn bytes(&self, name: &str, plugin: &Plugin) -> Result<Vec<u8>, EngineError> {
-        let kept = lock(&self.stored).contains_key(plugin.digest());
+        let kept = self.stored.lock().contains_key(plugin.digest());
         if let Some(store) = self.finder.store.as_ref().filter(|_| kept) {
             return Ok(store.blobs().read_whole(plugin.digest()).await?);
         }
@@ -176,14 +177,14 @@ impl Components {
     async fn load_file(&self, path: &Path) -> Result<Arc<Plugin>, EngineError> {
         let of = path.to_owned();
         let stamp = blocking(move || stamp(&of)).await?;
-        if let (Some(stamp), Some((of, plugin))) = (stamp, lock(&self.loaded).get(path))
+        if let (Some(stamp), Some((of, plugin))) = (stamp, self.loaded.lock().get(path))
             && *of == stamp
         {
             return Ok(Arc::clone(plugin));
         }
         let plugin = self.host.load(path).await?;
         if let Some(stamp) = stamp {
-            lock(&self.loaded).insert(path.to_owned(), (stamp, Arc::clone(&plugin)));
+            self.loaded.lock().insert(path.to_owned(), (stamp, Arc::clone(&plugin)));
         }
         Ok(plugin)
     }
@@ -201,7 +202,7 @@ impl Components {
         {
             return Ok(plugin);
         }
-        if let Some(plugin) = lock(&self.stored).get(digest) {
+        if let Some(plugin) = self.stored.lock().get(digest) {
             return Ok(Arc::clone(plugin));
         }
         let Some(store) = &self.finder.store else {
@@ -224,7 +225,7 @@ impl Components {
                 format!("the component of plugin {name} in the store has the digest {}", plugin.digest());
             return Err(EngineError::Engine(text));
         }
-        lock(&self.stored).insert(digest.to_owned(), Arc::clone(&plugin));
+        self.stored.lock().insert(digest.to_owned(), Arc::clone(&plugin));
         Ok(plugin)
     }
 }
@@ -241,8 +242,4 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 fn stamp(path: &Path) -> Option<Stamp> {
     let data = std::fs::metadata(path).ok()?;
     Some(Stamp { modified: data.modified().ok()?, bytes: data.len() })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,9 +7,9 @@ use crate::runner::Loaded;
 use espalier_core::cause::with_causes;
 use espalier_plugin::{PluginError, SettingsError, World};
 use espalier_store::Store;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The plugins that one group runs with.
 #[derive(Debug)]
@@ -177,12 +177,12 @@ impl Plugins {
     pub(crate) async fn keep(&self, plugins: &GroupPlugins) -> Result<(), EngineError> {
         for loaded in plugins.all() {
             let digest = loaded.plugin.digest();
-            if lock(&self.kept).contains(digest) {
+            if self.kept.lock().contains(digest) {
                 continue;
             }
             let bytes = self.components.bytes(&loaded.alias, &loaded.plugin).await?;
             let hash = self.store.blobs().put(bytes).await?;
-            lock(&self.kept).insert(hash);
+            self.kept.lock().insert(hash);
         }
         Ok(())
     }
@@ -230,10 +230,6 @@ fn refused(experiment: &Experiment, key: &str, error: EngineError) -> EngineErro
         _ => return error,
     };
     experiment.refuse(key, with_causes(&error), hint).into()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::progress::ProgressSender;
 use crate::scheduler::{SourceFailed, TaskSource};
 use async_trait::async_trait;
 use espalier_core::limits::LimitsFile;
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -17,8 +18,8 @@ use std::collections::hash_map::Entry;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 
 /// Longest line, in bytes; a longer one is rejected.
@@ -74,13 +75,13 @@ impl Tally {
     }
 
     pub(super) fn rejected(&self) -> (u64, Vec<RejectedTask>) {
-        let first = self.first_rejected.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let first = self.first_rejected.lock().clone();
         (self.rejected.load(Ordering::Relaxed), first)
     }
 
     fn reject(&self, rejected: RejectedTask) {
         self.rejected.fetch_add(1, Ordering::Relaxed);
-        let mut first = self.first_rejected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.first_rejected.lock();
         if first.len() < REJECTED_MAX {
             first.push(rejected);
         }

@@ -11,8 +11,9 @@ use espalier_core::trajectory::SandboxUse;
 use espalier_sandbox::error::SandboxError;
 use espalier_sandbox::rollout::{Opened, Provider, RolloutSandboxes, Suspend, SuspendingModels};
 use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Label: the run.
@@ -177,7 +178,7 @@ impl AttemptSandboxes {
     }
 
     fn state(&self) -> MutexGuard<'_, SandboxesState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     async fn make(&self, name: &str, fresh: bool) -> Result<Sandbox, SandboxError> {

@@ -12,8 +12,9 @@ use crate::endpoint::Endpoint;
 use crate::error::EndpointError;
 use async_trait::async_trait;
 use espalier_core::cause::Failed;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Tokens spelled in one request while special tokens are sought.
 const IDS_PER_REQUEST: usize = 4096;
@@ -102,7 +103,7 @@ impl RemoteTokenizer {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

@@ -3,8 +3,8 @@
 use super::machine::{Egress, EgressListener, Machine};
 use crate::error::SandboxError;
 use espalier_egress::{Allowed, Shared, serve};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 
 /// The proxies that this engine carries or waits for, by sandbox.
@@ -57,7 +57,7 @@ impl EgressProxies {
     }
 
     fn carried(&self) -> MutexGuard<'_, HashMap<String, AbortHandle>> {
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+        self.carried.lock()
     }
 }
 

@@ -3,6 +3,7 @@
 //! everybody to read is hidden; it is looked for again every hour, and whenever `/etc` or the upper folders of `/usr` change.
 
 use espalier_keeper::wire::Overlay;
+use parking_lot::Mutex;
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, Permissions};
@@ -10,7 +11,6 @@ use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// Held while the folder below is made.
@@ -60,7 +60,7 @@ const LEFT_OUT: [&str; 7] = ["hosts", "hostname", "resolv.conf", "mtab", "machin
 pub fn overlays(folder: &Path) -> io::Result<Vec<Overlay>> {
     let base = folder.join(format!("host-{:016x}", state()));
     // One at a time in this process; between processes the name of the unfinished folder keeps them apart.
-    let _turn = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = MAKING.lock();
     let made = fs::metadata(&base).and_then(|found| found.modified());
     let old = made.as_ref().is_ok_and(|made| made.elapsed().is_ok_and(|age| age > HIDDEN_BELIEVED));
     if old && fs::read(base.join(HIDDEN))? == list(&hidden()?) {

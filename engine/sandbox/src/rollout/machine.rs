@@ -9,8 +9,9 @@ use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
 use espalier_core::host::sandbox::{Command, Program, Show, TerminalSize};
 use espalier_core::journal::EdgeLog;
+use parking_lot::Mutex;
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of a command shown in the agent's lists.
@@ -136,7 +137,7 @@ impl Machine {
 
     /// Why it is to be tried again with more memory, if it is.
     pub(super) fn out_of_memory(&self) -> Option<String> {
-        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let fault = self.fault.lock();
         let fault = fault.as_ref().filter(|fault| fault.out_of_memory);
         fault.map(|fault| format!("sandbox {}: {}", self.name, fault.text))
     }
@@ -146,27 +147,27 @@ impl Machine {
         let Some(more) = self.provider.out_of_memory(&self.name, self.fresh) else { return Ok(()) };
         let text = format!("a command was killed for memory; {more}");
         let failure = Failure::Unavailable(format!("sandbox {}: {text}", self.name));
-        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fault = self.fault.lock();
         fault.get_or_insert(MachineFault { text, lasting: true, out_of_memory: true });
         Err(failure)
     }
 
     /// No later call can succeed.
     pub(super) fn give_up(&self, why: &str) {
-        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fault = self.fault.lock();
         let text = why.to_owned();
         fault.get_or_insert(MachineFault { text, lasting: true, out_of_memory: false });
     }
 
     /// Why it counts as lost, if it does.
     pub(super) fn lost(&self) -> Option<String> {
-        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let fault = self.fault.lock();
         fault.as_ref().map(|fault| format!("sandbox {}: {}", self.name, fault.text))
     }
 
     /// What an answer of the agent means, noting whether the sandbox can still be reached.
     pub(super) fn said<T>(&self, answer: Result<T, AgentError>) -> Result<T, Failure> {
-        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fault = self.fault.lock();
         if let Some(MachineFault { text, out_of_memory: true, .. }) = &*fault {
             return Err(Failure::Unavailable(format!("sandbox {}: {text}", self.name)));
         }
@@ -250,12 +251,12 @@ impl Machine {
 
     /// The guest's call of this number begins: the ids of what it changes follow from it.
     pub(super) fn begin(&self, call: u64) {
-        self.sequences.lock().unwrap_or_else(PoisonError::into_inner).begin(call);
+        self.sequences.lock().begin(call);
     }
 
     /// The next id of the call under way, or one of the host's own where no guest has called yet.
     fn id(&self) -> Id {
-        let mut sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sequences = self.sequences.lock();
         match sequences.take() {
             Some(sequence) => self.agent.claim(sequence),
             None => self.agent.allot(),
@@ -270,7 +271,7 @@ impl Machine {
     /// Nobody will ask for this command's output again. Most are given up together: a record is small.
     pub(super) async fn forget(&self, id: Id, printed: u64) {
         let ids = {
-            let mut acks = self.acks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut acks = self.acks.lock();
             acks.push(id);
             if acks.len() < ACKS_MAX && printed <= KEEP_PRINTED_MAX {
                 return;

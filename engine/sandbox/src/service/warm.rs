@@ -5,9 +5,9 @@ mod pools;
 use super::{Purpose, Sandbox, Sandboxes, random_id};
 use crate::error::SandboxError;
 use espalier_core::sandbox::SandboxSpec;
+use parking_lot::MutexGuard;
 use pools::Wanted;
 use std::collections::BTreeMap;
-use std::sync::{MutexGuard, PoisonError};
 
 pub(super) use pools::{Kind, Pools};
 
@@ -44,7 +44,7 @@ impl Sandboxes {
     }
 
     pub(super) fn warm(&self) -> MutexGuard<'_, Pools<Sandbox>> {
-        self.shared.warm.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.warm.lock()
     }
 
     /// One that was kept ready becomes its user's own, or is ended.
@@ -71,7 +71,7 @@ impl Sandboxes {
             client: format!("warm-{}", random_id()),
             ..purpose.clone()
         };
-        let mut filling = self.shared.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut filling = self.shared.filling.lock();
         while filling.try_join_next().is_some() {}
         // Ends with its one sandbox; a failure is told by the next create that makes its own. Ended by `close`.
         let fill = async move {

@@ -6,11 +6,12 @@ use espalier_keeper::frame::{self, FrameError, ReceiveBuffer};
 use espalier_keeper::wire::{
     Answer, Hello, KeeperMessage, Operation, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, VERSION,
 };
+use parking_lot::Mutex;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -102,7 +103,7 @@ impl Line {
 
     /// Whether the keeper has gone.
     pub(super) fn is_cut(&self) -> bool {
-        self.queue.is_closed() || self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.queue.is_closed() || self.waiting.lock().is_none()
     }
 
     /// Asks, and waits for the answer. Dropped before the request has its place in the queue, nothing was asked; later, it is
@@ -113,7 +114,7 @@ impl Line {
             frame::frame(&Request { number, what }, REQUEST_BYTES_MAX).map_err(LineError::TooLong)?;
         let place = self.queue.reserve().await.map_err(|_| LineError::Cut)?;
         let (sender, answer) = oneshot::channel();
-        match self.waiting.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        match self.waiting.lock().as_mut() {
             Some(waiting) => waiting.insert(number, sender),
             None => return Err(LineError::Cut),
         };
@@ -131,7 +132,7 @@ struct Waits<'a> {
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        if let Some(waiting) = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(waiting) = self.waiting.lock().as_mut() {
             waiting.remove(&self.number);
         }
     }
@@ -197,7 +198,7 @@ async fn hear(
         }
     }
     // Every waiting sender is dropped here.
-    waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+    waiting.lock().take();
 }
 
 /// Gives an answer to whoever waits for it.
@@ -215,7 +216,7 @@ fn take(text: &[u8], waiting: &Waiting, ended: &broadcast::Sender<Ended>) {
             (number, Err(Refusal::new(RefusalKind::Failed, text)))
         }
     };
-    let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut waiting = waiting.lock();
     if let Some(sender) = waiting.as_mut().and_then(|waiting| waiting.remove(&number)) {
         // Whoever asked may have gone.
         let _ = sender.send(answer);
