@@ -438,7 +438,7 @@ impl Abilities {
             Some(Err(remedy)) => Some(remedy.clone()),
             None => {
                 let known: Vec<&str> = self.promises.keys().map(String::as_str).collect();
-                Some(format!("expected one of {}", known.join(", ")))
+                Some(format!("unknown, expected one of {}", known.join(", ")))
             }
         }
     }

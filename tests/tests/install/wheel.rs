@@ -133,7 +133,7 @@ async fn a_wheel_is_installed_plays_to_a_scored_group_and_goes_without_a_trace()
     let again = run(&mut machine.espalier("game", &["init", "shell"])).await;
     assert_eq!(again.status.code(), Some(2), "{}", text(&again));
     assert!(
-        text(&again).contains("experiment.toml, tasks.jsonl, README.md: already there"),
+        text(&again).contains("experiment.toml, tasks.jsonl, README.md: already exists"),
         "{}",
         text(&again)
     );

@@ -151,6 +151,6 @@ async fn a_row_becomes_a_rollout_and_a_rollout_a_prediction() {
     assert_eq!(again["solved"], 1, "{again:#}");
     let missing =
         run(store.path(), &["export", "again", "--format", "swebench-predictions", "--out", "-"]).await;
-    assert!(text(&missing).contains("1 rollout left out, without a patch"), "{}", text(&missing));
+    assert!(text(&missing).contains("1 rollout left out because it has no patch"), "{}", text(&missing));
     assert!(store.sandboxes().await.is_empty());
 }

@@ -228,15 +228,15 @@ async fn sandboxes_by_hand() {
             "invalid sandbox.memory \"1MiB\": expected 16MiB to 16384GiB",
             2,
         ),
-        (&["sandbox", "create", "--require", "gold"], "promise `gold`", 4),
+        (&["sandbox", "create", "--require", "gold"], "cannot guarantee `gold`", 4),
         (&["sandbox", "create", "--user", "stranger", "--setup", "true"], "stranger", 2),
         (&["sandbox", "create", "--setup", "echo broken; exit 3"], "exit code 3: broken", 2),
         (&["sandbox", "create", "--lease", "0s"], "invalid sandbox.lease \"0ms\": expected 1s to 24h", 2),
         (&["sandbox", "create", "--lease", "1000h"], "expected 1s to 24h", 2),
         (&["sandbox", "create", "--workdir", "/etc/passwd"], "expected a folder", 2),
         (&["sandbox", "create", "127.0.0.1:1/no/registry:x"], "127.0.0.1:1", 4),
-        (&["sandbox", "exec", "nobody", "--", "true"], "sandbox is \"nobody\"", 125),
-        (&["sandbox", "create", "checkpoint:gone"], "checkpoint is \"gone\"", 2),
+        (&["sandbox", "exec", "nobody", "--", "true"], "invalid sandbox \"nobody\": expected an id of", 125),
+        (&["sandbox", "create", "checkpoint:gone"], "invalid checkpoint \"gone\": expected an id of", 2),
     ] {
         let output = run(store.path(), arguments).await;
         assert!(text(&output).contains(expect), "{arguments:?}: {}", text(&output));

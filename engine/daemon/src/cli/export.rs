@@ -73,8 +73,9 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
     ));
     if summary.without_patch > 0 {
         context.screen.say(&format!(
-            "{} left out because they have no patch: set `keep_patch = true` in [sandbox] to keep patches",
-            counted(summary.without_patch, "rollout")
+            "{} left out because {} no patch: set `keep_patch = true` in [sandbox] to keep patches",
+            counted(summary.without_patch, "rollout"),
+            if summary.without_patch == 1 { "it has" } else { "they have" }
         ));
     }
     if summary.groups == 0 {

@@ -325,7 +325,7 @@ impl SandboxTable {
         let id = &order.id;
         if !home::is_id(id) {
             return invalid(format!(
-                "sandbox id {id:?}: 1 to {} letters, digits and dashes",
+                "invalid sandbox id {id:?}: expected 1 to {} letters, digits and dashes",
                 home::ID_BYTES_MAX
             ));
         }

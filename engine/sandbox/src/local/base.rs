@@ -146,7 +146,7 @@ pub(super) fn no_checkpoint(id: &str) -> SandboxError {
     SandboxError::Invalid {
         what: "checkpoint".to_owned(),
         value: id.to_owned(),
-        wanted: "one of `espalier sandbox list --checkpoints`".to_owned(),
+        wanted: "an id of `espalier sandbox list --checkpoints`".to_owned(),
     }
 }
 

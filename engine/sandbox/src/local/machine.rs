@@ -283,7 +283,9 @@ impl Machine {
     pub(super) async fn require(&self, name: &str) -> Result<(), SandboxError> {
         match self.abilities().await?.missing(name) {
             None => Ok(()),
-            Some(remedy) => Err(SandboxError::Refused { requirement: format!("promise `{name}`: {remedy}") }),
+            Some(remedy) => {
+                Err(SandboxError::Refused { requirement: format!("guarantee `{name}`: {remedy}") })
+            }
         }
     }
 

@@ -6,6 +6,7 @@ mod tls;
 
 use crate::support::Place;
 use espalier_agent_client::{Excerpts, command, wire};
+use espalier_core::cause::with_causes;
 use espalier_core::sandbox::{FileContent, SandboxSpec};
 use espalier_sandbox::backend::{Backend, Order};
 use espalier_sandbox::error::SandboxError;
@@ -151,7 +152,8 @@ async fn what_is_ordered_is_there(site: &impl Site) {
     assert!(service.list().await.unwrap().is_empty());
     let failing = SandboxSpec { setup: vec!["echo no; exit 3".to_owned()], ..small() };
     let error = service.create(&failing, &Purpose::new("two")).await.unwrap_err();
-    assert!(matches!(error, SandboxError::Invalid { .. }), "{error}");
+    assert!(matches!(error, SandboxError::Rejected(_)), "{error}");
+    assert_eq!(with_causes(&error), "sandbox.setup failed with exit code 3: no");
     service.close().await;
     assert!(service.list().await.unwrap().is_empty(), "what could not be set up is gone");
 }

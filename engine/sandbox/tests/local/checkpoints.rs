@@ -1,6 +1,6 @@
 //! File systems that are kept, and sandboxes that start from them.
 
-use crate::support::{Leftovers, Place, Sandbox, of_disk, order, wait_until};
+use crate::support::{Leftovers, Place, Sandbox, of_disk, order};
 use espalier_core::sandbox::SandboxSpec;
 use espalier_images::{Draft, ImageConfig, Rights, Stop, Upper, write_layout};
 use espalier_keeper::wire::{Checkpoint, Order, Root};
@@ -56,7 +56,7 @@ async fn a_checkpoint_is_a_moment_and_forks_are_apart() {
     }
     assert_eq!(place.local.checkpoints(false).await.unwrap().len(), 1);
     place.local.delete_checkpoint("second").await.unwrap();
-    wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+    before.are_back(&place).await;
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_fork_has_its_own_quota() {
     let error = place.local.checkpoint("origin", "moment").await.unwrap_err().to_string();
     assert!(error.contains("\"moment\" is in use"), "{error}");
     let error = place.local.checkpoint("nobody", "other").await.unwrap_err().to_string();
-    assert!(error.contains("there is no sandbox \"nobody\""), "{error}");
+    assert!(error.contains("no sandbox \"nobody\""), "{error}");
 }
 
 async fn create(service: &Sandboxes, image: &str) -> Sandbox {
@@ -99,7 +99,7 @@ async fn what_was_changed_on_one_machine_goes_over_the_programs_of_another() {
     let error = ours.export("nothing", &archive, &Stop::default()).await.unwrap_err().to_string();
     assert_eq!(
         error,
-        "invalid checkpoint \"nothing\": expected one of `espalier sandbox list --checkpoints`"
+        "invalid checkpoint \"nothing\": expected an id of `espalier sandbox list --checkpoints`"
     );
     ours.delete(&origin.placed.id).await.unwrap();
     ours.delete_checkpoint(&kept.id).await.unwrap();

@@ -1,8 +1,6 @@
 //! What is in one sandbox, or written down of it, whatever it is, keeps nobody from another.
 
-use crate::support::{
-    Leftovers, Place, Sandbox, found_by_the_next, keeper_pid, kill, open, order, wait_until,
-};
+use crate::support::{Leftovers, Place, Sandbox, found_by_the_next, keeper_pid, kill, open, order};
 use espalier_core::sandbox::SandboxSpec;
 use espalier_keeper::wire::{Environment, Order};
 use espalier_sandbox::error::SandboxError;
@@ -232,5 +230,5 @@ async fn sandboxes_and_checkpoints_of_version_2_are_taken_over() {
         place.local.delete_checkpoint(&id).await.unwrap();
     }
     place.local.delete("old").await.unwrap();
-    wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+    before.are_back(&place).await;
 }

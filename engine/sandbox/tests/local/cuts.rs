@@ -1,6 +1,6 @@
 //! Whoever asks for a sandbox may go at any moment: what was begun is undone, and nobody else notices.
 
-use crate::support::{Leftovers, Place, Polls, found_by_the_next, keeper_pid, kill, open, order, wait_until};
+use crate::support::{Leftovers, Place, Polls, found_by_the_next, keeper_pid, kill, open, order};
 use espalier_core::sandbox::SandboxSpec;
 use espalier_keeper::wire::{Environment, Order};
 use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes};
@@ -113,7 +113,7 @@ async fn a_sandbox_whose_engine_goes_while_it_is_made_is_not_made() {
         runtime.shutdown_background();
     });
     tokio::task::spawn_blocking(|| engine.join().unwrap()).await.unwrap();
-    wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+    before.are_back(&place).await;
     assert_eq!(ids(&place).await, ["stays"]);
 }
 
@@ -126,7 +126,7 @@ async fn a_creation_that_arrives_after_its_deletion_makes_nothing() {
     assert!(place.local.delete_checkpoint("late").await.is_err());
     place.host("origin").await;
     let error = place.local.checkpoint("origin", "late").await.unwrap_err().to_string();
-    assert_eq!(error, "checkpoint late was deleted before it was made");
+    assert_eq!(error, "checkpoint late was deleted before it was created");
     assert_eq!(ids(&place).await, ["origin"]);
     place.local.delete("origin").await.unwrap();
 }

@@ -100,7 +100,7 @@ async fn a_killed_agent_is_reported_at_once_and_its_sandbox_removed() {
     assert_eq!(told.how, "its agent was killed by signal 9");
     let error = tokio::time::timeout(Duration::from_secs(20), command).await.unwrap().unwrap().unwrap_err();
     assert!(matches!(error, espalier_agent_client::AgentError::Lost(_)), "{error}");
-    wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+    before.are_back(&place).await;
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn silence_longer_than_the_lease_ends_a_sandbox() {
         (&*told.sandbox, &*told.how),
         ("silent", "its lease expired: it received no request from an engine")
     );
-    wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+    before.are_back(&place).await;
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn sandboxes_outlive_their_keeper_and_the_next_one_finds_them() {
     for id in ["healthy", "next"] {
         place.local.delete(id).await.unwrap();
     }
-    wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+    before.are_back(&place).await;
 }
 
 #[tokio::test]
@@ -181,15 +181,14 @@ async fn a_sandbox_that_cannot_be_made_says_why_and_leaves_nothing() {
         (
             nowhere,
             &[],
-            "sandbox bad could not be made: /no/such/mount/point: No such file or directory (os error 2)",
+            "sandbox bad could not be created: /no/such/mount/point: No such file or directory (os error 2)",
         ),
         (forked, &[], "there is no checkpoint \"gone\""),
-        (id, &[], "sandbox id \"../escape\": 1 to 40 letters, digits and dashes"),
-        (plain(), &required, "promise `gold`: expected one of"),
+        (id, &[], "invalid sandbox id \"../escape\": expected 1 to 40 letters, digits and dashes"),
+        (plain(), &required, "this machine cannot guarantee `gold`: unknown, expected one of"),
     ] {
         let error = place.local.create(&order, require).await.unwrap_err().to_string();
         assert!(error.contains(expect), "{error}");
-        wait_until("nothing is left", || Leftovers::of(&place) == before).await;
-        assert_eq!(Leftovers::of(&place), before);
+        before.are_back(&place).await;
     }
 }

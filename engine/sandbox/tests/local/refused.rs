@@ -2,6 +2,7 @@
 
 use crate::support::Place;
 use espalier_agent_client::wire;
+use espalier_core::cause::with_causes;
 use espalier_core::sandbox::SandboxSpec;
 use espalier_images::{Draft, ImageConfig, Rights, Upper, write_layout};
 
@@ -61,7 +62,7 @@ async fn what_no_sandbox_can_have_is_bad_input() {
         (
             SandboxSpec { user: Some("stranger".to_owned()), ..small.clone() },
             minute,
-            "sandbox.user \"stranger\" is \"user `stranger`: not in /etc/passwd\"",
+            "sandbox.user \"stranger\": user `stranger`: not in /etc/passwd",
         ),
     ] {
         let error = service.create(&spec, &Purpose { lease, ..Purpose::new("test") }).await.unwrap_err();
@@ -69,7 +70,7 @@ async fn what_no_sandbox_can_have_is_bad_input() {
             matches!(error, SandboxError::Invalid { .. } | SandboxError::Rejected(_)),
             "{expect}: {error:?}"
         );
-        assert!(error.to_string().contains(expect), "{error}");
+        assert!(with_causes(&error).contains(expect), "{}", with_causes(&error));
     }
     service.close().await;
     assert!(place.local.list().await.unwrap().is_empty(), "what could not be made left nothing");

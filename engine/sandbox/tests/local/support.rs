@@ -194,6 +194,17 @@ impl Leftovers {
         disks = disks.into_iter().filter_map(|path| path.file_name().map(PathBuf::from)).collect();
         Leftovers { groups, files: list(&place.folder.join("sandboxes")), agents, mounts, disks }
     }
+
+    /// Waits for 20 s until nothing more is left than this.
+    pub(crate) async fn are_back(&self, place: &Place) {
+        for _ in 0..400 {
+            if Leftovers::of(place) == *self {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(Leftovers::of(place), *self, "something is left");
+    }
 }
 
 fn collect_groups(folder: &Path, depth: u32, found: &mut Vec<PathBuf>) {

@@ -1,6 +1,6 @@
 //! The same for an ordinary user: what the machine cannot do for one is refused by name, the rest holds.
 
-use crate::support::{Leftovers, Place, Sandbox, order, wait_until};
+use crate::support::{Leftovers, Place, Sandbox, order};
 use espalier_keeper::wire::{Order, Reach};
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn an_ordinary_user_gets_what_the_kernel_gives_one() {
     let error = place.local.checkpoint("plain", "no").await.unwrap_err().to_string();
     assert_eq!(error, "this machine cannot keep checkpoints: disks of an ordinary user are in memory");
     place.local.delete("plain").await.unwrap();
-    wait_until("nothing is left", || Leftovers::of(&place) == before).await;
+    before.are_back(&place).await;
 }
 
 #[tokio::test]

@@ -180,12 +180,12 @@ mod tests {
         check(
             &[Failed, Failed, Passed, Failed, Failed, Failed, Failed, Failed, Failed],
             Some(1),
-            Some("was changed"),
+            Some("was tampered with"),
         );
         check(
             &[Failed, Failed, Skipped, Failed, Failed, Failed, Failed, Failed, Failed],
             Some(1),
-            Some("was changed"),
+            Some("was tampered with"),
         );
         check(&[Failed; 3], Some(1), Some("6 of 9"));
         check(&[Failed; 9], Some(0), Some("exit code 0"));

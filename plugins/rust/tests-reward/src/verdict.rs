@@ -270,7 +270,7 @@ mod tests {
         let good = case("a", "") + &case("b", "") + &case("c", "");
         let with = |code, output: &str, report| Run { report, ..run(code, output) };
         check(&job, &with(1, "", report(&good, 9)), Some(&guard), 1.0, "2 of 2");
-        check(&job, &with(0, "", report(&good, 9)), Some(&guard), 0.0, "exit code 0 in spite of");
+        check(&job, &with(0, "", report(&good, 9)), Some(&guard), 0.0, "exit code 0 although checks failed");
         check(&job, &with(1, "", report(&good, 8)), Some(&guard), 0.0, "1 of 9 checks");
         check(
             &job,
@@ -289,9 +289,11 @@ mod tests {
         let own = |written: Option<&str>| own_verdict(&run(7, "why"), written);
         assert_eq!(own(Some(" 0.25\n")).value, 0.25);
         assert_eq!(own(Some(r#"{"reward": 1, "more": 3}"#)).value, 1.0);
-        for (written, reason) in
-            [(None, "no score was written: why"), (Some("NaN"), "is none: NaN"), (Some("{}"), "is none: {}")]
-        {
+        for (written, reason) in [
+            (None, "no score was written: why"),
+            (Some("NaN"), "is not a number: NaN"),
+            (Some("{}"), "is not a number: {}"),
+        ] {
             let verdict = own(written);
             assert!(verdict.value == 0.0 && verdict.reason.contains(reason), "{verdict:?}");
         }

@@ -19,11 +19,14 @@ impl SandboxTable {
         else {
             return Err(unknown(id));
         };
-        if !home::is_id(checkpoint) || self.checkpoints.contains_key(checkpoint) {
-            return Err(Refusal::new(
-                RefusalKind::Invalid,
-                format!("checkpoint id {checkpoint:?} is invalid or already in use"),
-            ));
+        if !home::is_id(checkpoint) {
+            let text =
+                format!("invalid checkpoint id {checkpoint:?}: expected 1 to 40 letters, digits and dashes");
+            return Err(Refusal::new(RefusalKind::Invalid, text));
+        }
+        if self.checkpoints.contains_key(checkpoint) {
+            let text = format!("checkpoint id {checkpoint:?} is in use");
+            return Err(Refusal::new(RefusalKind::Invalid, text));
         }
         if self.gone.contains(&checkpoint_name(checkpoint)) {
             return Err(Refusal::new(
