@@ -39,7 +39,7 @@ async fn a_rollouts_sandbox_is_suspended_while_its_model_takes_long_and_works_ag
             }
             suspended.fetch_add(usize::from(is_suspended(&folder)), Ordering::Relaxed);
             if prompt.contains("still there") {
-                return "Done.".to_owned();
+                return block("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT");
             }
             block("kill -0 $(cat /root/pid) && touch /root/done && echo still there")
         }
@@ -50,7 +50,7 @@ async fn a_rollouts_sandbox_is_suspended_while_its_model_takes_long_and_works_ag
     let experiment = format!(
         "name = \"suspend\"\n[tasks]\nsource = \"tasks.jsonl\"\n[groups]\nsize = 1\n\
          [models.policy]\nkind = \"llama-cpp\"\nurl = \"{}\"\n\
-         [harness]\nplugin = \"bash-agent\"\n[harness.settings]\nmode = \"fenced\"\nmax_turns = 3\nformat_errors_max = 1\n\
+         [harness]\nplugin = \"bash-agent\"\n[harness.settings]\nmode = \"fenced\"\nfence = \"bash\"\nmax_turns = 3\nformat_errors_max = 1\n\
          [sandbox]\nsuspend_after = \"100ms\"\n[[rewards]]\nplugin = \"check-reward\"\n",
         scripted.url()
     );
