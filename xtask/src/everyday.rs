@@ -247,13 +247,16 @@ fn client_python() -> Result<PathBuf, String> {
     Ok(folder.join("bin/python"))
 }
 
-/// Tests of the Python package that wait most of their time for a service of their own.
-const PYTHON_WAITING: [&str; 2] = ["tests/test_service_load.py", "tests/test_service_restart.py"];
+/// Tests of the Python package that take a minute or more, each with a service of its own.
+const PYTHON_LONG: [(&str, &[&str]); 2] = [
+    ("waiting", &["tests/test_service_load.py", "tests/test_service_restart.py"]),
+    ("fuzz", &["tests/test_service_fuzz.py"]),
+];
 
-/// The Python package's own tests, in two programs; they start the engine.
-fn python_tests(python: &Path) -> [Program; 2] {
+/// The Python package's own tests, in three programs; they start the engine.
+fn python_tests(python: &Path) -> Vec<Program> {
     let client = root().join("clients/python");
-    let program = |name: &str, which: Vec<String>| {
+    let program = |name: &str, which: &[String]| {
         let mut pytest = Command::new(python);
         pytest.current_dir(&client).env("PYTHONPATH", client.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
         pytest.env("ESPALIER_BIN", place::binary());
@@ -261,11 +264,15 @@ fn python_tests(python: &Path) -> [Program; 2] {
         pytest.args(["-m", "pytest", "--durations=15", "-p", "no:cacheprovider"]).args(which);
         Program { name: name.to_owned(), command: pytest }
     };
-    let others = PYTHON_WAITING.map(|file| format!("--ignore={file}"));
-    [
-        program("clients/python", others.into()),
-        program("clients/python waiting", PYTHON_WAITING.map(String::from).into()),
-    ]
+    let long = PYTHON_LONG.iter().flat_map(|(_, files)| *files);
+    let others: Vec<String> = long.map(|file| format!("--ignore={file}")).collect();
+    let long = PYTHON_LONG.map(|(name, files)| {
+        program(
+            &format!("clients/python {name}"),
+            &files.iter().map(|&file| file.to_owned()).collect::<Vec<_>>(),
+        )
+    });
+    std::iter::once(program("clients/python", &others)).chain(long).collect()
 }
 
 /// Every bench, or those named; results go to `benches/runs`.

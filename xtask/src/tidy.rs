@@ -45,7 +45,8 @@ fn name(root: &Path, file: &Path) -> String {
 }
 
 fn files(root: &Path) -> Vec<PathBuf> {
-    let skipped = ["target", "node_modules", "dist", "build", "__pycache__", "runs", "generated"];
+    let skipped =
+        ["target", "node_modules", "dist", "build", "__pycache__", ".hypothesis", "runs", "generated"];
     let walks = FOLDERS.iter().flat_map(|folder| {
         WalkDir::new(root.join(folder))
             .sort_by_file_name()

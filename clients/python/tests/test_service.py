@@ -34,9 +34,8 @@ def sandbox(c: Any) -> Any:
     return c.create_sandbox(network="loopback")
 
 
-def collect(stream: Any) -> bytes:
-    """Standard output of a stream that must be whole."""
-    out = b""
+def collect(stream: Any, out: bytes = b"") -> bytes:
+    """Standard output of a stream that must be whole, after what came before."""
     for event in stream:
         assert not isinstance(event, api.Gap), event
         if isinstance(event, api.Output) and event.stream == "stdout":
@@ -71,22 +70,24 @@ def test_a_command_that_takes_too_long_keeps_what_it_printed(sandbox: Any) -> No
 def test_a_command_whose_machine_is_lost_has_an_unknown_end(c: Any, sandbox: Any, served: Any, how: str) -> None:
     listed = json.loads(served.daemon.command("sandbox", "list", "--json"))
     agent = next(each["pid"] for each in listed if json.loads(each["labels"]["espalier.api"])["id"] == sandbox.id)
-    process = sandbox.start("echo begun; sleep 1000", timeout=None)
-    # Killed as soon as it is seen to run, however it is looked at.
-    killer = threading.Thread(target=killed_when_begun, args=(sandbox, process.id, agent))
     if how == "exec":
         killer = threading.Thread(target=killed_when_begun, args=(sandbox, "lost.1.1", agent))
         killer.start()
         result = sandbox.exec("echo begun; sleep 1000", id="lost.1.1", timeout=None)
+        killer.join()
     elif how == "wait":
+        process = sandbox.start("echo begun; sleep 1000", timeout=None)
+        # Two seconds are enough for the request that waits to be there.
+        killer = threading.Timer(2.0, killed_when_begun, args=(sandbox, process.id, agent))
         killer.start()
         result = process.wait(60)
+        killer.join()
     else:
-        killer.start()
-        stream = process.events()
-        assert collect(stream) == b"begun\n"
+        stream = sandbox.start("echo begun; sleep 1000", timeout=None).events()
+        begun = next(event for event in stream if isinstance(event, api.Output))
+        os.kill(agent, signal.SIGKILL)
+        assert begun.data == b"begun\n" and collect(stream, begun.data) == b"begun\n"
         result = stream.result
-    killer.join()
     assert (result.state, result.outcome, result.exit_code, result.lost) == ("ended", "unknown", None, True)
     assert result.failed and "lost" in str(result.message)
     with pytest.raises(api.SandboxLost):
