@@ -195,8 +195,8 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
         programs.extend(python_tests(&python));
     }
     say(&format!("running {} programs of tests", programs.len()));
-    // One more than there are cores: many tests wait most of their time.
-    let at_once = std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1);
+    // More than there are cores: many tests wait most of their time.
+    let at_once = std::thread::available_parallelism().map_or(4, |cores| cores.get() * 2);
     suite::run(programs, at_once)
 }
 
