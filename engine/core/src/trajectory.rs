@@ -151,7 +151,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostCall {
     /// Number of the call in its instance, from 0; logs are not counted.
-    pub number: u64,
+    pub number: u32,
     /// `conversation.complete`, `clock.now-ms` ...
     pub name: Cow<'static, str>,
     /// Microseconds since the instance started.
@@ -163,7 +163,7 @@ pub struct HostCall {
     /// Bytes of the texts, byte strings and numbers to the guest.
     pub bytes_out: u64,
     /// The failure it returned.
-    pub failure: Option<String>,
+    pub failure: Option<Box<str>>,
     /// What the guest's clock says from here to its next call, ms since 1970; 0 in records of engines before.
     #[serde(default)]
     pub clock_ms: u64,

@@ -149,14 +149,15 @@ impl Runner {
         let job = self.configure(group, start, &linked);
         draft.boot = began.elapsed();
         let outcome = Box::pin(self.host.run_harness(job, group.task.view(self.private_task))).await;
-        self.close(group, start, &linked, outcome, &mut draft).await;
+        // On the heap only once they are due: a rollout is parked in its harness most of its life.
+        Box::pin(self.close(group, start, &linked, outcome, &mut draft)).await;
         if self.is_scored(draft.ending.stop_reason) {
             if self.keeps_patches() {
-                self.keep_patch(group, start, &linked.scoring, &mut draft).await;
+                Box::pin(self.keep_patch(group, start, &linked.scoring, &mut draft)).await;
             }
             let scoring = Instant::now();
             let none = again::Scores::default();
-            self.score(group, start, &names, &mut draft, &linked.scoring, &none).await;
+            Box::pin(self.score(group, start, &names, &mut draft, &linked.scoring, &none)).await;
             draft.score_time = scoring.elapsed();
         }
         self.finish(group, start, &names, draft, &linked)

@@ -18,6 +18,7 @@ use espalier_core::meter::Meter;
 use espalier_core::trajectory::HostCall;
 use std::borrow::Cow;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -27,6 +28,10 @@ use tokio::runtime::Handle;
 const RECORDED_MAX: usize = 100_000;
 /// What an import that waits for something keeps of `import_wall` to gather its answer.
 const ANSWER_MARGIN: Duration = Duration::from_secs(5);
+
+/// What an import waits for. On the heap once: by value it would be part of every future around it, and of the guest's stack,
+/// which keeps the pages that it ever touched while a rollout is parked.
+pub(crate) type Work<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
 
 /// What a gate is built from.
 pub(crate) struct GateSetup {
@@ -89,7 +94,7 @@ pub(crate) struct Asked {
     name: Cow<'static, str>,
     measured: Measured,
     /// Kept for the record.
-    call: Option<Call<'static>>,
+    call: Option<Box<Call<'static>>>,
 }
 
 /// A call under way.
@@ -143,7 +148,7 @@ impl Gate {
     #[inline]
     pub(crate) fn asked(&mut self, call: Call<'_>) -> Asked {
         let (name, measured) = (call.name(), measure(&call));
-        let call = self.keeps(measured).then(|| call.into_owned());
+        let call = self.keeps(measured).then(|| Box::new(call.into_owned()));
         Asked { name, measured, call }
     }
 
@@ -212,13 +217,13 @@ impl Gate {
 
     /// An import that may wait: it runs on the `io` runtime until it is ready, or until the import, the rollout or the
     /// grace is out of time, or the run is cancelled; then it is dropped.
-    pub(crate) async fn pass<T: Send + 'static>(
+    pub(crate) fn pass<T: Send + 'static>(
         &mut self,
         asked: Asked,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
         reply: impl FnOnce(&T) -> Reply<'_>,
-    ) -> wasmtime::Result<Result<T, Failure>> {
-        self.pass_noted(asked, work, Ok, reply, |_| None).await
+    ) -> impl Future<Output = wasmtime::Result<Result<T, Failure>>> {
+        self.pass_noted(asked, Box::pin(work), Ok, reply, |_| None)
     }
 
     /// The same, with what is made of the result before the guest is told, and a note for people in the record: what was asked
@@ -226,7 +231,7 @@ impl Gate {
     pub(crate) async fn pass_noted<T: Send + 'static, U>(
         &mut self,
         asked: Asked,
-        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        work: Work<T>,
         take: impl FnOnce(T) -> Result<U, Failure>,
         reply: impl FnOnce(&U) -> Reply<'_>,
         note: impl FnOnce(Option<&U>) -> Option<Box<str>>,
@@ -270,7 +275,7 @@ impl Gate {
         &mut self,
         at: Instant,
         name: &str,
-        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        work: Work<T>,
     ) -> (Result<T, Failure>, Verdict) {
         let import_wall = self.meter.limits().import_wall;
         let mut until = at + import_wall;
@@ -375,22 +380,22 @@ impl Gate {
         let Entered { asked, at, .. } = entered;
         let told = measure(&reply);
         let reply = self.keeps(told).then(|| reply.into_owned());
-        let payload = Payload { call: asked.call, reply };
-        let is_kept = payload.call.is_some() || payload.reply.is_some();
+        let is_kept = asked.call.is_some() || reply.is_some();
+        let payload = is_kept.then(|| Box::new(Payload { call: asked.call.map(|call| *call), reply }));
         self.calls.push(HostCall {
-            number: self.calls.len() as u64,
+            number: self.calls.len() as u32,
             name: asked.name,
             start_us: micros(at.saturating_duration_since(self.started)),
             duration_us: micros(now.saturating_duration_since(at)),
             bytes_in: asked.measured.bytes,
             bytes_out: told.bytes,
-            failure: failure.map(ToString::to_string),
+            failure: failure.map(|failure| failure.to_string().into()),
             clock_ms: self.now_ms,
             asked: Some(asked.measured.digest),
             told: Some(told.digest),
             verdict,
             note,
-            payload: is_kept.then(|| Box::new(payload)),
+            payload,
         });
     }
 

@@ -12,7 +12,7 @@ use crate::bindings::reward::espalier::plugin::scores;
 use crate::convert::{
     completion_out, failure_out, messages_in, observation_out, options_in, step_out, tools_in, usage_out,
 };
-use crate::gate::Asked;
+use crate::gate::{Asked, Work};
 use crate::guest::{Guest, OpenConversation, OpenEnvironment};
 use espalier_core::chat::Completion;
 use espalier_core::failure::Failure;
@@ -216,7 +216,7 @@ impl Guest {
     async fn ask_model<T: Send + 'static, U>(
         &mut self,
         asked: Asked,
-        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        work: Work<T>,
         take: impl FnOnce(&mut ResourceTable, T) -> Result<U, Failure>,
         reply: impl FnOnce(&U) -> Reply<'_>,
     ) -> wasmtime::Result<Result<U, Failure>> {
@@ -265,7 +265,7 @@ impl conversations::Host for Guest {
             let models = models.ok_or_else(|| Failure::Denied("espalier:model/conversations".to_owned()))?;
             models.open(&model, messages, tools).await
         };
-        Ok(self.ask_model(asked, work, keep, opened).await?.map_err(failure_out))
+        Ok(self.ask_model(asked, Box::pin(work), keep, opened).await?.map_err(failure_out))
     }
 }
 
@@ -279,7 +279,7 @@ impl conversations::HostConversation for Guest {
         let messages = messages_in(messages);
         let call = Call::Append { conversation: handle(&this), messages: Cow::Borrowed(&messages) };
         let asked = self.gate.asked(call);
-        let work = async move { inner.lock().await.append(messages).await };
+        let work = Box::pin(async move { inner.lock().await.append(messages).await });
         Ok(self.ask_model(asked, work, as_it_is, |()| Reply::Done).await?.map_err(failure_out))
     }
 
@@ -292,7 +292,7 @@ impl conversations::HostConversation for Guest {
         let options = options_in(options);
         let call = Call::Complete { conversation: handle(&this), options: Cow::Borrowed(&options) };
         let asked = self.gate.asked(call);
-        let work = async move { inner.lock().await.complete(options).await };
+        let work = Box::pin(async move { inner.lock().await.complete(options).await });
         self.gate.begin_turn();
         let answer = self.ask_model(asked, work, as_it_is, |answer| Reply::Completion(Cow::Borrowed(answer)));
         Ok(answer.await?.map(completion_out).map_err(failure_out))
@@ -308,12 +308,12 @@ impl conversations::HostConversation for Guest {
         let options = options_in(options);
         let call = Call::CompleteMany { conversation: handle(&this), n, options: Cow::Borrowed(&options) };
         let asked = self.gate.asked(call);
-        let work = async move {
+        let work = Box::pin(async move {
             if n == 0 || n > BRANCHES_MAX {
                 return Err(Failure::Invalid(format!("n = {n} is not within 1 and {BRANCHES_MAX}")));
             }
             inner.lock().await.complete_many(n, options).await
-        };
+        });
         self.gate.begin_turn();
         let held = |table: &mut ResourceTable, branches: Vec<espalier_core::host::Branch>| {
             branches
@@ -344,7 +344,7 @@ impl conversations::HostConversation for Guest {
     async fn fork(&mut self, this: Resource<OpenConversation>) -> Answer<Resource<OpenConversation>> {
         let inner = self.conversation(&this)?;
         let asked = self.gate.asked(Call::Fork { conversation: handle(&this) });
-        let work = async move { inner.lock().await.fork().await };
+        let work = Box::pin(async move { inner.lock().await.fork().await });
         Ok(self.ask_model(asked, work, keep, opened).await?.map_err(failure_out))
     }
 
@@ -357,14 +357,14 @@ impl conversations::HostConversation for Guest {
         let messages = messages_in(messages);
         let call = Call::Rewrite { conversation: handle(&this), messages: Cow::Borrowed(&messages) };
         let asked = self.gate.asked(call);
-        let work = async move { inner.lock().await.rewrite(messages).await };
+        let work = Box::pin(async move { inner.lock().await.rewrite(messages).await });
         Ok(self.ask_model(asked, work, as_it_is, |()| Reply::Done).await?.map_err(failure_out))
     }
 
     async fn elide_images(&mut self, this: Resource<OpenConversation>, keep: u32) -> Answer<u32> {
         let inner = self.conversation(&this)?;
         let asked = self.gate.asked(Call::ElideImages { conversation: handle(&this), keep });
-        let work = async move { inner.lock().await.elide_images(keep).await };
+        let work = Box::pin(async move { inner.lock().await.elide_images(keep).await });
         let elided = self.ask_model(asked, work, as_it_is, |count: &u32| Reply::Number((*count).into()));
         Ok(elided.await?.map_err(failure_out))
     }
@@ -408,7 +408,7 @@ impl environments::Host for Guest {
         let asked = self.gate.asked(Call::OpenEnvironment {});
         let table = &mut self.table;
         let held = |environment| hold(table, OpenEnvironment { inner: Arc::new(Mutex::new(environment)) });
-        Ok(self.gate.pass_noted(asked, work, held, opened, |_| None).await?.map_err(failure_out))
+        Ok(self.gate.pass_noted(asked, Box::pin(work), held, opened, |_| None).await?.map_err(failure_out))
     }
 }
 

@@ -231,10 +231,10 @@ impl Inner {
             cancel: job.cancel,
         });
         let cpu = Arc::clone(&store.data().gate.cpu);
-        let work = async move {
+        let work = Box::pin(async move {
             let returned = export.call(&mut store).await;
             Called::of(store, E::NAME, returned)
-        };
+        });
         self.in_instance(cpu, job.plugin.loaded.places, work).await.unwrap_or_else(|error| {
             let (lines, log_bytes_dropped) = logs.take();
             let called = Called::trapped(format!("the plugin host failed: {error}"));

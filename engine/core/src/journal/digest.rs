@@ -97,10 +97,10 @@ impl Mixer {
     #[inline]
     fn name(&mut self, name: &str) {
         self.word(name.len() as u64);
-        for chunk in name.as_bytes().chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.word(u64::from_le_bytes(word));
+        let (words, rest) = name.as_bytes().as_chunks::<8>();
+        words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
+        if !rest.is_empty() {
+            self.word(rest_word(rest));
         }
     }
 
@@ -110,10 +110,14 @@ impl Mixer {
         self.word(content.len() as u64);
         let (words, rest) = content.as_chunks::<8>();
         words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
-        let mut word = [0; 8];
-        word[..rest.len()].copy_from_slice(rest);
-        self.word(u64::from_le_bytes(word));
+        self.word(rest_word(rest));
     }
+}
+
+/// Up to seven bytes as one word, the first lowest. By shifts: a copy of so few bytes is a call of `memcpy`, and names are many.
+#[inline]
+fn rest_word(rest: &[u8]) -> u64 {
+    rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 type Never = de::value::Error;

@@ -164,7 +164,7 @@ mod tests {
         let long = Reply::Text(Cow::Owned("x".repeat(5_000)));
         let kept = [call(step.clone(), long, true), call(step, Reply::Done, true)];
         let mut cut = call(Call::ClockNow {}, Reply::Number(7), false);
-        (cut.verdict, cut.failure) = (Verdict::Cut(Limit::Import), Some("unavailable: late".to_owned()));
+        (cut.verdict, cut.failure) = (Verdict::Cut(Limit::Import), Some("unavailable: late".into()));
         let look = Look { colour: false, width: usize::MAX, terminal: false };
         let text = full(&kept, &look).join("\n");
         assert!(

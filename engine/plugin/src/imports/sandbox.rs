@@ -9,6 +9,7 @@ use crate::bindings::harness::espalier::sandbox::sandboxes as wit;
 use crate::bindings::reward::espalier::sandbox::scoring;
 use crate::convert::failure_out;
 use crate::convert::sandbox::outcome_out;
+use crate::gate::Work;
 use crate::guest::{Guest, OpenProcess, OpenSandbox, OpenShell};
 use espalier_core::failure::Failure;
 use espalier_core::host::sandbox::{Outcome, Process, Sandbox, Sandboxes, Shell};
@@ -101,7 +102,7 @@ impl Guest {
     }
 
     /// One import of a sandbox: refused where what it was asked makes no sense, noted by what was asked.
-    async fn in_sandbox<A, T, F>(
+    fn in_sandbox<A, T, F>(
         &mut self,
         name: &'static str,
         asked: Result<A, Failure>,
@@ -109,15 +110,15 @@ impl Guest {
         note: String,
         work: impl FnOnce(A) -> F,
         reply: impl FnOnce(&T) -> Reply<'_>,
-    ) -> wasmtime::Result<Result<T, Failure>>
+    ) -> impl Future<Output = wasmtime::Result<Result<T, Failure>>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        self.in_sandbox_noted(name, asked, call, work, reply, move |_| Some(note.into())).await
+        self.in_sandbox_noted(name, asked, call, work, reply, move |_| Some(note.into()))
     }
 
-    async fn in_sandbox_noted<A, T, F>(
+    fn in_sandbox_noted<A, T, F>(
         &mut self,
         name: &'static str,
         asked: Result<A, Failure>,
@@ -125,15 +126,13 @@ impl Guest {
         work: impl FnOnce(A) -> F,
         reply: impl FnOnce(&T) -> Reply<'_>,
         note: impl FnOnce(Option<&T>) -> Option<Box<str>>,
-    ) -> wasmtime::Result<Result<T, Failure>>
+    ) -> impl Future<Output = wasmtime::Result<Result<T, Failure>>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let call = self.gate.checked(name, &asked, call);
-        let work = asked.map(work);
-        let work = async move { work?.await };
-        self.gate.pass_noted(call, work, Ok, reply, note).await
+        self.gate.pass_noted(call, started(asked, work), Ok, reply, note)
     }
 
     /// An import that gives the guest something to hold.
@@ -152,8 +151,7 @@ impl Guest {
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let call = self.gate.checked(name, &asked, call);
-        let work = asked.map(work);
-        let work = async move { work?.await };
+        let work = started(asked, work);
         let table = &mut self.table;
         let take = |value| hold(table, held(value));
         Ok(self.gate.pass_noted(call, work, take, opened, |_| Some(note.into())).await?.map_err(failure_out))
@@ -203,7 +201,7 @@ impl Guest {
         };
         let outcome = self.gate.pass_noted(
             asked,
-            work,
+            Box::pin(work),
             |outcome: Option<Outcome>| outcome.map(Outcome::known).transpose(),
             |outcome: &Option<Outcome>| Reply::Outcome(outcome.as_ref().map(Cow::Borrowed)),
             noted,
@@ -220,6 +218,18 @@ impl Guest {
     fn longest_command(&self) -> Duration {
         let longest = self.gate.longest_wait();
         self.gate.command_wall().map_or(longest, |wall| wall.min(longest))
+    }
+}
+
+/// What is to be done with arguments that make sense; their failure, where they do not.
+fn started<A, T, F>(asked: Result<A, Failure>, work: impl FnOnce(A) -> F) -> Work<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, Failure>> + Send + 'static,
+{
+    match asked.map(work) {
+        Ok(work) => Box::pin(work),
+        Err(failure) => Box::pin(std::future::ready(Err(failure))),
     }
 }
 

@@ -367,7 +367,7 @@ impl wit::HostSandbox for Guest {
 
     async fn checkpoint(&mut self, this: Resource<OpenSandbox>) -> Answer<String> {
         let sandbox = self.sandbox(&this)?;
-        let work = async move { sandbox.checkpoint().await };
+        let work = Box::pin(async move { sandbox.checkpoint().await });
         let asked = self.gate.asked(Call::Checkpoint { sandbox: handle(&this) });
         let noted = |name: Option<&String>| name.map(|name| name.as_str().into());
         let name =
