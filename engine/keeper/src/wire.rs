@@ -258,6 +258,8 @@ pub enum RefusalKind {
     Unable,
     /// The pool of disks, or the disk below it, is full.
     DiskFull,
+    /// A process of the sandbox waits in the kernel, as for a disk. Later it may not.
+    Busy,
     /// Something of the machine failed.
     Failed,
 }

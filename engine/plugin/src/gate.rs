@@ -75,7 +75,7 @@ pub(crate) struct Gate {
     kill: Arc<AtomicBool>,
     calls: Vec<HostCall>,
     total: u64,
-    last: Cow<'static, str>,
+    last: &'static str,
     /// Of the last call.
     verdict: Verdict,
     /// Bytes of arguments and replies that may still be kept; `None`: none are.
@@ -91,7 +91,7 @@ struct Grace {
 
 /// A call as the guest makes it.
 pub(crate) struct Asked {
-    name: Cow<'static, str>,
+    name: &'static str,
     measured: Measured,
     /// Kept for the record.
     call: Option<Box<Call<'static>>>,
@@ -138,7 +138,7 @@ impl Gate {
             kill: Arc::new(AtomicBool::new(false)),
             calls: Vec::new(),
             total: 0,
-            last: Cow::Borrowed("none"),
+            last: "none",
             verdict: Verdict::Passed,
             payload_bytes_left: setup.record_calls.then_some(PAYLOADS_BYTES_MAX),
         }
@@ -242,7 +242,7 @@ impl Gate {
                 let verdict = Entered::refused(&refusal);
                 (Err(refusal), verdict)
             }
-            None => self.wait(entered.at, &entered.asked.name, work).await,
+            None => self.wait(entered.at, entered.asked.name, work).await,
         };
         let result = result.and_then(take);
         let now = Instant::now();
@@ -343,7 +343,7 @@ impl Gate {
             grace.calls_left -= 1;
         }
         self.total += 1;
-        self.last.clone_from(&asked.name);
+        self.last = asked.name;
         self.move_clock(at);
         self.logs.went_on(self.total);
         let refusal = if self.cancel.is_cancelled() {
@@ -384,7 +384,7 @@ impl Gate {
         let payload = is_kept.then(|| Box::new(Payload { call: asked.call.map(|call| *call), reply }));
         self.calls.push(HostCall {
             number: self.calls.len() as u32,
-            name: asked.name,
+            name: Cow::Borrowed(asked.name),
             start_us: micros(at.saturating_duration_since(self.started)),
             duration_us: micros(now.saturating_duration_since(at)),
             bytes_in: asked.measured.bytes,

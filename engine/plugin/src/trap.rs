@@ -23,7 +23,7 @@ pub(crate) enum Stop {
     Killed,
     /// It called an import while imports are closed.
     #[error("called {import} {reason}")]
-    Closed { import: std::borrow::Cow<'static, str>, reason: &'static str },
+    Closed { import: &'static str, reason: &'static str },
     /// It called `exit`.
     #[error("called exit({status})")]
     Exit { status: u32 },

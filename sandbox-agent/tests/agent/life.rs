@@ -23,7 +23,7 @@ async fn silence_longer_than_the_lease_ends_everything() {
     for way in ways() {
         let mut sandbox = Sandbox::with(way, &["--lease-ms", "3000"]).await;
         let pids = sandbox.path("pids");
-        let text = format!("setsid bash -c 'echo $$; exec sleep 4321' >{} & sleep 4321", pids.display());
+        let text = format!("setsid bash -c 'echo $$; exec sleep 7654.25' >{} & sleep 7654.25", pids.display());
         sandbox.agent.start(&sandbox.agent.allot(), command::script(text)).await.unwrap();
         eventually("it runs", || std::fs::read_to_string(&pids).is_ok_and(|text| text.ends_with('\n'))).await;
         let agent = std::mem::replace(
@@ -39,7 +39,7 @@ async fn silence_longer_than_the_lease_ends_everything() {
         assert!(lives(pid), "{way:?}");
         // Where a program stands around the agent, that passes its exit code on.
         assert_eq!(sandbox.exit_code(Duration::from_secs(20)), Some(3), "{way:?}");
-        eventually("its commands are gone", || !running("sleep 4321")).await;
+        eventually("its commands are gone", || !running("sleep 7654.25")).await;
         let lost = agent.list().await.unwrap_err();
         assert!(lost.to_string().starts_with("sandbox lost"), "{lost}");
     }

@@ -68,10 +68,12 @@ macro_rules! calls {
 
         impl Call<'_> {
             /// `conversation.complete`, `clock.now-ms` ...
-            pub fn name(&self) -> Cow<'static, str> {
+            pub fn name(&self) -> &'static str {
                 match self {
-                    $(Call::$variant { .. } => Cow::Borrowed($name),)*
-                    Call::Invalid { import, .. } => Cow::Owned(import.clone().into_owned()),
+                    $(Call::$variant { .. } => $name,)*
+                    Call::Invalid { import, .. } => {
+                        [$($name),*].into_iter().find(|name| name == import).unwrap_or("invalid")
+                    }
                 }
             }
 

@@ -61,7 +61,7 @@ fn calls_and_replies_come_back_as_they_were() {
         let json = serde_json::to_value(&call).expect("it can be written");
         let key = json.as_object().and_then(|object| object.keys().next()).cloned();
         let invalid = matches!(call, Call::Invalid { .. });
-        assert!(invalid || key.as_deref() == Some(&*call.name()), "{key:?}");
+        assert!(invalid || key.as_deref() == Some(call.name()), "{key:?}");
         let read: Call<'static> = serde_json::from_value(json).expect("it can be read");
         assert_eq!(read, call);
         assert_eq!((measure(&read), call.clone().into_owned()), (measure(&call), read));

@@ -143,7 +143,7 @@ mod tests {
         let (asked, told) = (measure(&call), measure(&reply));
         HostCall {
             number: 0,
-            name: call.name(),
+            name: call.name().into(),
             start_us: 12,
             duration_us: 2_500,
             bytes_in: asked.bytes,

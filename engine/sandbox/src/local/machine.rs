@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 
 /// Label: the user that commands run as.
 pub(super) const USER: &str = "espalier.user";
@@ -38,6 +39,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(60);
 const CONNECT_MAX: Duration = Duration::from_secs(120);
 /// Writing out before a checkpoint.
 const FLUSH_MAX: Duration = Duration::from_secs(20);
+/// How long commands that cannot be stopped are waited for, and between two tries.
+const BUSY_MAX: Duration = Duration::from_secs(20);
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
 /// Sandboxes that ended and that nobody has heard of yet.
 const ENDED_MAX: usize = 4096;
 
@@ -98,6 +102,23 @@ impl Machine {
     }
 
     async fn ask(&self, what: Operation) -> Result<Answer, SandboxError> {
+        self.answer(what).await?.map_err(refused)
+    }
+
+    /// The same for what stops the commands of a sandbox first: tried again, for [`BUSY_MAX`], while one of them cannot be stopped.
+    async fn ask_stopping(&self, what: impl Fn() -> Operation) -> Result<Answer, SandboxError> {
+        let until = Instant::now() + BUSY_MAX;
+        loop {
+            match self.answer(what()).await? {
+                Err(refusal) if refusal.kind == RefusalKind::Busy && Instant::now() < until => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                answer => return answer.map_err(refused),
+            }
+        }
+    }
+
+    async fn answer(&self, what: Operation) -> Result<Result<Answer, Refusal>, SandboxError> {
         let open = self.keeper().await?;
         match tokio::time::timeout(ANSWER_MAX, open.line.ask(what)).await {
             Err(_) => Err(SandboxError::Unavailable(
@@ -108,7 +129,7 @@ impl Machine {
                 error,
             ))),
             Ok(Err(error @ LineError::Cut)) => Err(SandboxError::Unavailable(error.to_string().into())),
-            Ok(Ok(answer)) => answer.map_err(refused),
+            Ok(Ok(answer)) => Ok(answer),
         }
     }
 
@@ -315,7 +336,7 @@ impl Machine {
     /// Stops its commands, or lets them go on.
     pub async fn suspend(&self, id: &str, stop: bool) -> Result<(), SandboxError> {
         self.require("suspend").await?;
-        self.ask(Operation::Suspend { sandbox: id.to_owned(), stop }).await.map(drop)
+        self.ask_stopping(|| Operation::Suspend { sandbox: id.to_owned(), stop }).await.map(drop)
     }
 
     /// Sets labels; `None` removes one.
@@ -329,9 +350,9 @@ impl Machine {
 
     /// Keeps the file system of a sandbox under a new id.
     pub async fn checkpoint(&self, id: &str, checkpoint: &str) -> Result<wire::Checkpoint, SandboxError> {
-        let what = Operation::Checkpoint { sandbox: id.to_owned(), checkpoint: checkpoint.to_owned() };
+        let what = || Operation::Checkpoint { sandbox: id.to_owned(), checkpoint: checkpoint.to_owned() };
         self.flush(id).await?;
-        match self.ask(what).await? {
+        match self.ask_stopping(what).await? {
             Answer::Checkpoint(made) => Ok(*made),
             _ => Err(strange()),
         }
@@ -414,7 +435,7 @@ fn refused(refusal: Refusal) -> SandboxError {
         RefusalKind::Invalid | RefusalKind::Unknown => SandboxError::Rejected(text.into()),
         RefusalKind::Unable => SandboxError::Refused { requirement: text },
         RefusalKind::DiskFull => SandboxError::unavailable("disk full", text),
-        RefusalKind::Failed => SandboxError::Unavailable(text.into()),
+        RefusalKind::Busy | RefusalKind::Failed => SandboxError::Unavailable(text.into()),
     }
 }
 

@@ -251,7 +251,8 @@ async fn suspended_commands_stand_still_and_so_do_their_timeouts(site: &impl Sit
     let service = Sandboxes::new(site.engine());
     let sandbox = service.create(&small(), &Purpose::new("test")).await.unwrap();
     let id = &sandbox.placed.id;
-    run(&sandbox, "(while :; do echo x >> /root/ticks; sleep 0.01; done) > /dev/null 2>&1 &").await;
+    let ticking = "(while :; do echo x >> /root/ticks; sleep 0.01; done) > /dev/null 2>&1 & until test -s /root/ticks; do sleep 0.01; done";
+    run(&sandbox, ticking).await;
     let limit = Duration::from_millis(1500);
     let slow = run_for(&sandbox, "sleep 1; echo in time", limit);
     let suspended = async {

@@ -141,7 +141,7 @@ fn stop(groups: &Groups, id: &str) -> Result<(), Refusal> {
             let text = format!(
                 "sandbox {id} could not be stopped in {waited} s: a process of it waits in the kernel"
             );
-            return Err(Refusal::new(RefusalKind::Failed, text));
+            return Err(Refusal::new(RefusalKind::Busy, text));
         }
         pause();
     }
