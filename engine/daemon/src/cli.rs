@@ -61,13 +61,13 @@ pub struct Cli {
 #[derive(Clone, Debug, Args)]
 pub struct Common {
     /// Print JSON for programs on standard output; messages stay on standard error.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
     /// Print the causes of an error on separate lines instead of in the message.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Global options")]
     pub verbose: bool,
     /// Where runs are stored: a folder, or a postgres:// URL.
-    #[arg(long, global = true, env = "ESPALIER_STORE", default_value = DEFAULT_STORE, value_name = "DIR|URL", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = "Global options", env = "ESPALIER_STORE", default_value = DEFAULT_STORE, value_name = "DIR|URL", hide_env_values = true)]
     pub store: String,
 }
 
