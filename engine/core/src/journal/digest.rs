@@ -94,14 +94,14 @@ impl Mixer {
         }
     }
 
+    /// In one step: most calls are a name and a number or two.
     #[inline]
-    fn name(&mut self, name: &str) {
-        self.word(name.len() as u64);
+    fn name(&mut self, name: &'static str) {
         let (words, rest) = name.as_bytes().as_chunks::<8>();
-        words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
-        if !rest.is_empty() {
-            self.word(rest_word(rest));
-        }
+        let start = name.len() as u64 ^ rest_word(rest);
+        self.word(words.iter().fold(start, |folded, word| {
+            (folded ^ u64::from_le_bytes(*word)).wrapping_mul(0xc4ce_b9fe_1a85_ec53).rotate_left(29)
+        }));
     }
 
     #[inline]
