@@ -1,5 +1,6 @@
 //! Interfaces that were released do not change, whatever is said about them: plugins that were built against them live on.
-//! What is added is a patch: a folder of its own (`deps/base-0.1.1`) that holds the one before word for word and more.
+//! What is added is a patch: a folder of its own (`deps/base-0.1.1`) that holds the one before word for word and more. The worlds of
+//! `plugin.wit` are patched in `deps/plugin-0.1.1/plugin.wit`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -52,12 +53,13 @@ fn words(text: &str) -> Vec<&str> {
 }
 
 /// The file that this one is a patch of: `deps/base-0.1.2/base.wit` of `deps/base-0.1.1/base.wit`, and that of
-/// `deps/base/base.wit`.
+/// `deps/base/base.wit`. The worlds' first version is the root package, `plugin.wit`.
 fn patched(file: &str) -> Option<String> {
     let (folder, name) = file.strip_prefix("deps/")?.split_once('/')?;
     let (package, version) = folder.rsplit_once('-')?;
     let (track, patch) = version.rsplit_once('.')?;
     let before = match patch.parse::<u32>().ok()?.checked_sub(1)? {
+        0 if package == "plugin" => return Some(name.to_owned()),
         0 => package.to_owned(),
         patch => format!("{package}-{track}.{patch}"),
     };
@@ -80,17 +82,23 @@ impl Item {
 
 /// Whether `after` is `before`, under another patch version, with items added and nothing else.
 fn adds_only(before: &str, after: &str) -> Result<(), String> {
-    let version = |text: &str| {
-        let package = text.lines().find_map(|line| line.strip_prefix("package ")).unwrap_or_default();
-        package
-            .trim_end_matches(';')
-            .rsplit_once('@')
-            .map_or(String::new(), |(_, version)| version.to_owned())
+    // `espalier:base@0.1.0` of `package espalier:base@0.1.0;`.
+    let package = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("package ")).unwrap_or_default();
+        let (name, version) = line.trim_end_matches(';').rsplit_once('@').unwrap_or_default();
+        (name.to_owned(), version.to_owned())
     };
-    let (old, new) = (version(before), version(after));
+    let ((name, old), (_, new)) = (package(before), package(after));
     // Other packages keep the versions they are used in.
     let items = |text: &str, own: &str| {
-        let text = words(text).join(" ").replace(&format!("@{own};"), "@own;");
+        let is_own = |word: &str| {
+            word.strip_prefix(&name).is_some_and(|rest| rest.starts_with('@') || rest.starts_with('/'))
+        };
+        let words = words(text).into_iter().map(|word| match is_own(word) {
+            true => word.replace(&format!("@{own}"), "@own"),
+            false => word.to_owned(),
+        });
+        let text = words.collect::<Vec<_>>().join(" ");
         let mut rest = text.as_str();
         items(&mut rest)
     };
@@ -164,6 +172,8 @@ mod tests {
         assert_eq!(patched("deps/base-0.1.2/base.wit"), "deps/base-0.1.1/base.wit");
         assert_eq!(patched("deps/base/base.wit"), "");
         assert_eq!(patched("plugin.wit"), "");
+        assert_eq!(patched("deps/plugin-0.1.1/plugin.wit"), "plugin.wit");
+        assert_eq!(patched("deps/plugin-0.1.2/plugin.wit"), "deps/plugin-0.1.1/plugin.wit");
     }
 
     const BEFORE: &str = "package a:b@0.1.0;\ninterface c {\n  use a:d/e@0.2.0.{f, g};\n  record h { i: u32,\n j: list<tuple<string, u8>> }\n
@@ -185,6 +195,48 @@ mod tests {
         check("i: u32,", "i: u32, q: u8,", Err("`record h` is changed"));
         check("{f, g}", "{f}", Err("`use a:d/e@0.2.0.{f, g}` is gone or changed"));
         check("@0.1.1", "@0.1.0", Err("version `0.1.0` is followed by `0.1.0`"));
+    }
+
+    #[test]
+    fn a_world_gets_an_import_by_a_patch_of_the_worlds() {
+        let wit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit");
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("wit");
+        for file in [
+            "plugin.wit",
+            "released.toml",
+            "deps/base/base.wit",
+            "deps/environment/environment.wit",
+            "deps/model/model.wit",
+            "deps/sandbox/sandbox.wit",
+        ] {
+            std::fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
+            std::fs::copy(wit.join(file), folder.join(file)).unwrap();
+        }
+        let worlds = std::fs::read_to_string(wit.join("plugin.wit"))
+            .unwrap()
+            .replace("plugin@0.1.0;", "plugin@0.1.1;");
+        let faults = |text: &str| {
+            std::fs::create_dir_all(folder.join("deps/plugin-0.1.1")).unwrap();
+            std::fs::write(folder.join("deps/plugin-0.1.1/plugin.wit"), text).unwrap();
+            let released = std::fs::read_to_string(wit.join("released.toml")).unwrap();
+            let entry = format!("\"deps/plugin-0.1.1/plugin.wit\" = \"{}\"\n", digest_of_meaning(text));
+            std::fs::write(folder.join("released.toml"), released + &entry).unwrap();
+            let mut faults = Vec::new();
+            check(root.path(), &mut faults);
+            faults
+        };
+        let more = worlds.replace(
+            "world harness-plugin {",
+            "world harness-plugin {\n  import espalier:environment/environments@0.1.0;",
+        );
+        assert_ne!(more, worlds);
+        assert_eq!(faults(&more), Vec::<String>::new());
+        let [fault] = &faults(&more.replace("gave-up,", "resigned,"))[..] else { panic!("one fault") };
+        assert!(
+            fault.starts_with("wit/deps/plugin-0.1.1/plugin.wit: a patch of wit/plugin.wit must keep it"),
+            "{fault}"
+        );
     }
 
     #[test]
