@@ -558,3 +558,35 @@ impl From<io::Error> for Problem {
         Problem::new(Exit::Unavailable, format!("cannot write to standard output: {error}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// The help of a command and of those below it; each that does something has an example.
+    fn help(command: &mut clap::Command, shown: &mut String, without: &mut Vec<String>) {
+        let text = command.render_long_help().to_string();
+        let name = command.get_bin_name().unwrap_or("espalier").to_owned();
+        if !command.has_subcommands() && !text.contains("Example") {
+            without.push(name.clone());
+        }
+        *shown += &format!("$ {name} --help\n{text}\n");
+        command.get_subcommands_mut().for_each(|below| help(below, shown, without));
+    }
+
+    #[test]
+    fn every_command_explains_itself_and_has_an_example() {
+        let mut command = Cli::command().term_width(80);
+        command.build();
+        let (mut shown, mut without) = (String::new(), Vec::new());
+        help(&mut command, &mut shown, &mut without);
+        // The same everywhere: once is enough.
+        let begin = shown.find("Global options:").unwrap();
+        let end = shown.find("Exit codes:").unwrap();
+        let shown =
+            shown[..end].to_owned() + &shown[end..].replace(shown[begin..end].trim_end(), "Global options");
+        assert_eq!(without, Vec::<String>::new());
+        insta::assert_snapshot!("help", shown);
+    }
+}

@@ -394,7 +394,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
         self.handles.insert(rollout, (key, handle));
     }
 
-    /// A runner's word. Believed once, while its attempt runs; then written before anything follows from it.
+    /// The result of an attempt. The first one is accepted while the attempt runs, and written before anything follows from it.
     fn attempt_ended(&mut self, mut ended: AttemptEnded<W::Output>) {
         self.lag.record(ended.sent_at.elapsed());
         let (rollout, key) = (ended.rollout, ended.key);

@@ -31,6 +31,10 @@ Scopes:
                         user who runs the service")]
     Create(CreateArgs),
     /// List the keys.
+    #[command(after_help = "\
+Examples:
+  espalier key list
+  espalier key list --json | jq -r '.[].id'")]
     List,
     /// Revoke keys. Their sandboxes run until their lifetime ends.
     #[command(after_help = "Example:

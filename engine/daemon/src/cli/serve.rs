@@ -23,7 +23,13 @@ use std::sync::Arc;
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// Address to listen on; port 0 takes any free port.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8700", env = "ESPALIER_LISTEN")]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:8700",
+        env = "ESPALIER_LISTEN",
+        hide_env_values = true
+    )]
     pub listen: SocketAddr,
     /// Certificate in PEM form, with its chain.
     #[arg(long, value_name = "FILE", requires = "tls_key")]

@@ -16,7 +16,7 @@ pub(super) struct NoEnvironment {
 }
 
 impl NoEnvironment {
-    /// What the harness asked for in vain.
+    /// What the harness asked for and the engine does not have.
     pub(super) fn missing_part(&self, models: &RolloutModels) -> Option<MissingPart> {
         let environment = self.asked.load(Ordering::Relaxed).then_some(MissingPart::Environment);
         environment.or_else(|| models.missing().map(MissingPart::Model))

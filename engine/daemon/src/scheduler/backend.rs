@@ -66,7 +66,7 @@ pub enum RunBlocker {
     Missing(MissingPart),
 }
 
-/// A part that a harness asked for in vain.
+/// A part that a harness asked for and the engine does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissingPart {
     /// `[environment]`.
