@@ -1,4 +1,4 @@
-"""Makes what is made: `sandbox/sync` of `sandbox/aio`, and `docs/python.md` of the package's own words.
+"""Makes what is made: `sandbox/sync` of `sandbox/aio`, and `docs/python.md` from the package's docstrings.
 
 `python generate.py` writes them; `python generate.py --check` says which are not current (a test does that).
 """

@@ -83,7 +83,7 @@ More programs that run: `clients/python/examples`. How calls are repeated, bound
 
 # Reference: sandboxes
 
-This page is made by `clients/python/generate.py` of the package's own words.
+This page is made by `clients/python/generate.py` from the package's docstrings.
 
 `from espalier import SandboxClient`, or for asyncio `AsyncSandboxClient`; all other names are in `espalier.sandbox`. The
 classes for asyncio have the same names with `Async` in front and the same methods, to be awaited; only `close` of clients, streams
@@ -131,7 +131,7 @@ def of_class(node: ast.ClassDef, source: List[str]) -> Iterator[str]:
 
 
 def of_member(owner: ast.ClassDef, node: ast.stmt, source: List[str]) -> Iterator[str]:
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
         yield f"- `{node.target.id}: {ast.unparse(node.annotation)}`{said(comment(source, node.lineno))}"
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return

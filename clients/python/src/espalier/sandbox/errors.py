@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class EspalierError(Exception):
-    """Everything that this package raises on its own."""
+    """Base class of this package's exceptions."""
 
 
 class ConnectionFailed(EspalierError, ConnectionError):

@@ -57,7 +57,7 @@ class Fault(Record):
 
 @dataclass(frozen=True)
 class SandboxInfo(Record):
-    """A sandbox as the service told last."""
+    """The state of a sandbox, as last reported by the service."""
 
     id: str
     #: `creating`, `running`, `failed` or `ended`.
@@ -91,7 +91,7 @@ class SandboxInfo(Record):
 
 @dataclass(frozen=True)
 class Result(Record):
-    """A command as the service told last: a job, in Orchard's words."""
+    """The state of a command, as last reported by the service (Orchard's `job`)."""
 
     #: The call's id: attach to the command with it.
     id: str
@@ -100,13 +100,13 @@ class Result(Record):
     state: str = "running"
     label: Optional[str] = None
     pid: Optional[int] = None
-    #: `exit`, `signal`, `timed-out`, `out-of-memory`, `not-started`, or `unknown`: its sandbox was lost under it. None while it runs.
+    #: `exit`, `signal`, `timed-out`, `out-of-memory`, `not-started`, or `unknown` if its sandbox was lost. None while it runs.
     outcome: Optional[str] = None
     exit_code: Optional[int] = None
     signal: Optional[int] = None
     message: Optional[str] = None
     duration_ms: Optional[int] = None
-    #: Head and tail, with a line in the middle that says what is left out; bytes that are no UTF-8 replaced.
+    #: Head and tail, with a line in between about what is left out; invalid UTF-8 is replaced.
     stdout: str = ""
     stderr: str = ""
     #: Bytes printed.
@@ -115,7 +115,7 @@ class Result(Record):
     #: Bytes left out between head and tail.
     stdout_omitted: int = 0
     stderr_omitted: int = 0
-    #: The shell that it ran in ended with it.
+    #: Whether its shell ended with it.
     shell_ended: bool = False
     #: Processes of its tree that were left running.
     left_running: int = 0
@@ -127,7 +127,7 @@ class Result(Record):
 
     @property
     def stdout_raw(self) -> bytes:
-        """Standard output as bytes, as far as it is in the answer (`stdout_omitted`)."""
+        """Standard output as bytes, without what `stdout_omitted` counts."""
         return self._bytes("stdout")
 
     @property
@@ -160,7 +160,7 @@ class Result(Record):
 
     @property
     def lost(self) -> bool:
-        """Its sandbox was lost under it: how far it came is not known. A failure of the infrastructure, not of the command."""
+        """Whether its sandbox was lost, so that its outcome is unknown: an infrastructure failure, not one of the command."""
         return self.outcome == "unknown"
 
     @property
@@ -169,7 +169,7 @@ class Result(Record):
         return self.stdout_omitted > 0 or self.stderr_omitted > 0
 
     def check(self) -> "Result":
-        """Itself; `CommandFailed` unless it ended with exit code 0."""
+        """Returns itself; `CommandFailed` unless the exit code is 0."""
         if not self.succeeded:
             raise CommandFailed(self)
         return self
@@ -199,7 +199,7 @@ class Result(Record):
 
     @property
     def error(self) -> Optional[str]:
-        """What kept it from ending by itself; None where it ended with any exit code."""
+        """Why it did not end by itself; None if it ended with any exit code."""
         return None if self.state == "running" or self.outcome == "exit" else self.ending
 
 
@@ -216,10 +216,10 @@ class Output:
 
     #: `stdout` or `stderr`.
     stream: str
-    #: Of the first byte, in all that the command printed there.
+    #: Offset of the first byte in the stream.
     offset: int
     data: bytes
-    #: The text that these bytes complete: a character cut in two comes with the second half.
+    #: The bytes as text; a character split between two events comes with the second one.
     text: str
 
 
@@ -244,7 +244,7 @@ Event = Union[Started, Output, Gap, Ended]
 
 @dataclass(frozen=True)
 class Stat(Record):
-    """What stands at a path."""
+    """Attributes of a file."""
 
     path: str
     #: `file`, `folder`, `link`, `fifo`, `socket`, `device` or `other`.
@@ -258,7 +258,7 @@ class Stat(Record):
     modified_ms: int = 0
     #: Where a link points.
     target: Optional[str] = None
-    #: Why an entry of a folder could not be looked at.
+    #: Why an entry of a folder could not be read.
     error: Optional[str] = None
     raw: Json = field(default_factory=dict, repr=False, compare=False)
 
@@ -316,7 +316,7 @@ class Patched(Record):
 
 @dataclass(frozen=True)
 class Checkpoint(Record):
-    """A sandbox's file system as it was, to make others from."""
+    """A saved file system from which sandboxes can be created."""
 
     id: str
     sandbox_id: Optional[str] = None
@@ -328,11 +328,11 @@ class Checkpoint(Record):
 
 @dataclass(frozen=True)
 class Resources(Record):
-    """What this key may have and has, and what the machine has."""
+    """Quotas and use of the key, and the capacity of the machine."""
 
     #: `sandboxes`, `cpu`, `memory`, `disk` (bytes) of this key, and `checkpoints`: bytes that the quota of `disk` counts, too.
     used: Mapping[str, Any] = field(default_factory=dict)
-    #: The same; None: no bound.
+    #: The limits; None: no limit.
     quotas: Mapping[str, Any] = field(default_factory=dict)
     #: Cores of the machine.
     cpu_total: float = 0

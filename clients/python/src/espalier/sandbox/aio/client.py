@@ -26,9 +26,9 @@ ANEW_SECONDS = 0.2
 
 
 class AsyncSandboxClient:
-    """Of one service, by one key. As a context manager it deletes what it made and closes its connections.
+    """Client of one service with one API key. As a context manager, it deletes the sandboxes it created and closes its connections.
 
-    `base_url` and `api_key` come from `ESPALIER_URL` and `ESPALIER_API_KEY` where they are not given. Calls that fail on the
+    `base_url` and `api_key` default to `ESPALIER_URL` and `ESPALIER_API_KEY`. Calls that fail on the
     way are made again with the same id for `reconnect_within` seconds (`connect_within` as long as the service was never
     reached), and never act twice. `verify`: as of httpx, for the service's certificate.
     """
@@ -147,7 +147,7 @@ class AsyncSandboxClient:
         return found
 
     async def get_sandbox(self, sandbox_id: str) -> AsyncSandbox:
-        """One by its id. It is not deleted with this client."""
+        """The sandbox with this id. It is not deleted with this client."""
         info = SandboxInfo.read((await self.connection.call(Request("GET", sandbox_path(sandbox_id)))).object())
         return self._known(info)
 
@@ -158,7 +158,7 @@ class AsyncSandboxClient:
         name: Optional[str] = None,
         limit: int = 10_000,
     ) -> List[AsyncSandbox]:
-        """This key's sandboxes, the newest first. `labels`: all of these; an empty value asks only that there is one."""
+        """The key's sandboxes, newest first. `labels`: only sandboxes with all of these; an empty value matches any value."""
         found: List[AsyncSandbox] = []
         after: Optional[str] = None
         while len(found) < limit:
@@ -172,7 +172,7 @@ class AsyncSandboxClient:
         return found
 
     async def delete_sandbox(self, sandbox_id: str) -> None:
-        """Ends one. That it is gone already is no error."""
+        """Deletes a sandbox. Deleting one that no longer exists is not an error."""
         await self._delete(sandbox_id)
 
     async def _delete(self, sandbox_id: str, within: Optional[float] = None) -> bool:
@@ -237,11 +237,11 @@ class AsyncSandboxClient:
                 raise
 
     async def health(self) -> Json:
-        """That the service lives; needs no key."""
+        """State of the service; needs no key."""
         return (await self.connection.call(Request("GET", "/health"))).object()
 
     async def ready(self) -> bool:
-        """That the service takes work."""
+        """Whether the service accepts work."""
         try:
             await self.connection.call(Request("GET", "/ready", repeatable=False))
             return True
@@ -249,7 +249,7 @@ class AsyncSandboxClient:
             return False
 
     async def resources(self) -> Resources:
-        """What this key may have and has, and what the machine has."""
+        """Quotas and use of the key, and the capacity of the machine."""
         return Resources.read((await self.connection.call(Request("GET", "/resources"))).object())
 
     async def key(self) -> Key:

@@ -26,7 +26,7 @@ class AsyncForwarder:
         self._places = asyncio.Semaphore(TUNNELS_MAX)
         #: `(host, port)` to connect to.
         self.address: Tuple[str, int] = ("", 0)
-        #: Why the last tunnel did not open.
+        #: Why the last tunnel failed to open.
         self.error: Optional[Exception] = None
 
     @property
@@ -71,7 +71,7 @@ class AsyncForwarder:
             await socket.aclose()
 
     async def close(self) -> None:
-        """Stops to listen and ends the tunnels."""
+        """Closes the listener and its tunnels."""
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):

@@ -30,9 +30,9 @@ class AsyncSandbox(AsyncFiles):
         self._client = client
         self._connection: AsyncConnection = client.connection
         self.id = info.id
-        #: As the service told last; `refresh` asks anew.
+        #: The last state reported by the service; `refresh` updates it.
         self.info = info
-        #: What the last heartbeat failed with.
+        #: Error of the last heartbeat, if it failed.
         self.heartbeat_error: Optional[Exception] = None
         self._heartbeat: Optional[AsyncBackground] = None
 
@@ -169,11 +169,11 @@ class AsyncSandbox(AsyncFiles):
         return terminal
 
     def attach(self, id: str) -> AsyncProcess:
-        """A command by its id, whoever started it. Asks nothing yet."""
+        """A command by its id, started by any client. Sends no request."""
         return AsyncProcess(self._connection, self.id, id)
 
     async def get_job(self, job_id: str) -> Result:
-        """A command as it is now."""
+        """The current state of a command."""
         return await self.attach(job_id).poll()
 
     async def list_commands(self) -> List[Result]:
@@ -238,7 +238,7 @@ class AsyncSandbox(AsyncFiles):
     # Its life.
 
     async def refresh(self) -> SandboxInfo:
-        """As the service knows it now."""
+        """The current state, from the service."""
         return self._told(await self._connection.call(Request("GET", sandbox_path(self.id))))
 
     def _told(self, response: Any) -> SandboxInfo:
@@ -246,7 +246,7 @@ class AsyncSandbox(AsyncFiles):
         return self.info
 
     async def wait(self, state: str = "running", timeout: float = 60.0) -> SandboxInfo:
-        """Until it is `running` (or has failed or ended), or `ended`. `WaitTimeout` after `timeout` seconds."""
+        """Waits until it is `running` (or has failed or ended), or `ended`. `WaitTimeout` after `timeout` seconds."""
         end = now() + timeout
         while True:
             left = min(max(end - now(), 0.0), WAIT_SECONDS)
@@ -268,7 +268,7 @@ class AsyncSandbox(AsyncFiles):
         return self._told(await self._connection.call(send_json("PATCH", sandbox_path(self.id), body)))
 
     async def heartbeat(self) -> SandboxInfo:
-        """Says that it is still wanted (`idle_s`)."""
+        """Resets the time of `idle_s`."""
         return self._told(await self._connection.call(Request("POST", sandbox_path(self.id, "/heartbeat"))))
 
     def start_heartbeat(self, interval: float = 60) -> None:
@@ -296,20 +296,20 @@ class AsyncSandbox(AsyncFiles):
     async def fork(
         self, count: int = 1, labels: Optional[Labels] = None, lifetime_s: Optional[float] = None
     ) -> "List[AsyncSandbox]":
-        """So many new sandboxes with its files as they are now; what runs in it stays where it is."""
+        """Creates `count` sandboxes with a copy of its current files. Processes are not copied."""
         body = {"count": count, "labels": dict(labels) if labels is not None else None, "lifetime_s": lifetime_s}
         request = once(send_json("POST", sandbox_path(self.id, "/fork"), body, wait=MAKE_SECONDS))
         answer = (await self._connection.call(request)).object()
         return [self._client._track(SandboxInfo.read(each)) for each in answer.get("sandboxes", [])]
 
     async def checkpoint(self, labels: Optional[Labels] = None) -> Checkpoint:
-        """Keeps its files as they are now: `create_sandbox(checkpoint=checkpoint.id)`."""
+        """Saves its current files; `create_sandbox(checkpoint=checkpoint.id)` creates a sandbox from them."""
         body = {"labels": dict(labels) if labels else None}
         request = once(send_json("POST", sandbox_path(self.id, "/checkpoints"), body, wait=MAKE_SECONDS))
         return Checkpoint.read((await self._connection.call(request)).object())
 
     async def delete(self) -> None:
-        """Ends it. That it is gone already is no error."""
+        """Deletes the sandbox. Deleting one that no longer exists is not an error."""
         self.stop_heartbeat()
         await self._client.delete_sandbox(self.id)
 

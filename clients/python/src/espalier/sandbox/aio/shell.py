@@ -13,12 +13,12 @@ from .process import AsyncProcess, AsyncStream
 
 
 class AsyncShell:
-    """Keeps folder, variables and functions between its commands. `exit` ends it (`Result.shell_ended`)."""
+    """A shell that keeps its folder, variables and functions between commands. `exit` ends it (`Result.shell_ended`)."""
 
     def __init__(self, sandbox: Any, connection: AsyncConnection, id: str, pid: Optional[int]) -> None:
         self._sandbox, self._connection = sandbox, connection
         self.id = id
-        #: Inside of the sandbox.
+        #: Process id inside the sandbox.
         self.pid = pid
 
     def __repr__(self) -> str:

@@ -24,9 +24,9 @@ class AsyncTerminal:
     def __init__(self, connection: AsyncConnection, process: AsyncProcess) -> None:
         #: The command; `process.id` attaches to it later.
         self.process = process
-        #: Its end, once it was seen.
+        #: The result, once the command has ended.
         self.result: Optional[Result] = None
-        #: Bytes of output that were no longer kept when they were asked for.
+        #: Number of output bytes that are no longer kept.
         self.lost = 0
         self._connection = connection
         self._dialogue = Dialogue(process.id)
@@ -36,7 +36,7 @@ class AsyncTerminal:
 
     @property
     def pid(self) -> Optional[int]:
-        """Inside of the sandbox, where the service says it."""
+        """Process id inside the sandbox, if known."""
         return self._dialogue.pid
 
     @property
@@ -126,7 +126,7 @@ class AsyncTerminal:
             await sleep(self._attempts.delay(error, now()))
 
     async def read(self, timeout: float = 10.0, bytes_max: int = 1 << 20) -> bytes:
-        """What it printed since, waiting for something to come. Nothing: `timeout` seconds are over, or it has ended."""
+        """Waits for output and returns it. Empty after `timeout` seconds, or if the command has ended."""
         until = now() + timeout
         while not self._read and self.result is None and now() < until:
             await self._step(until)
@@ -135,7 +135,7 @@ class AsyncTerminal:
         return data
 
     async def read_until(self, expected: Union[str, bytes], timeout: float = 30.0) -> bytes:
-        """What it printed, up to and with these bytes. `WaitTimeout` where they do not come; what came stays to be read."""
+        """Reads up to and including these bytes. `WaitTimeout` if they do not come; the output received stays readable."""
         mark = expected.encode() if isinstance(expected, str) else expected
         until = now() + timeout
         while mark not in self._read:
@@ -148,7 +148,7 @@ class AsyncTerminal:
         return data
 
     async def write(self, data: Union[str, bytes]) -> None:
-        """Types. What a cut may have swallowed is sent again, once."""
+        """Writes input. Input that may have been lost with a broken connection is sent again, once."""
         rest = data.encode() if isinstance(data, str) else data
         while rest:
             await self._send(self._dialogue.input(rest[:MESSAGE_BYTES]), resent=True)
@@ -157,7 +157,7 @@ class AsyncTerminal:
     write_stdin = write
 
     async def close_stdin(self) -> None:
-        """Nothing is typed any more."""
+        """Closes its standard input."""
         await self._send(self._dialogue.end(), resent=True)
 
     async def resize(self, rows: int, columns: int) -> None:
@@ -167,11 +167,11 @@ class AsyncTerminal:
         await self.process.signal(signal, tree)
 
     async def kill(self) -> None:
-        """Ends it and all that it started."""
+        """Kills it and all processes that it started."""
         await self.process.kill()
 
     async def _send(self, message: Union[str, bytes], resent: bool = False) -> None:
-        """`resent`: to connect anew sends it, too."""
+        """`resent`: is also sent on reconnecting."""
         if self.result is not None:
             raise ProtocolError(f"command {self.process.id} has ended")
         while True:
@@ -187,7 +187,7 @@ class AsyncTerminal:
                 await self._broke(cut)
 
     async def wait(self, timeout: float = 300.0) -> Result:
-        """Its end; what it prints until then stays to be read. `WaitTimeout` after `timeout` seconds."""
+        """Waits for its end; its output stays readable. `WaitTimeout` after `timeout` seconds."""
         until = now() + timeout
         while self.result is None:
             if now() >= until:
@@ -196,7 +196,7 @@ class AsyncTerminal:
         return self.result
 
     async def aclose(self) -> None:
-        """Closes the connection; the command goes on."""
+        """Closes the connection; the command keeps running."""
         await self._drop()
 
     async def __aenter__(self) -> "AsyncTerminal":

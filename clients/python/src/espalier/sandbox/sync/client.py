@@ -27,9 +27,9 @@ ANEW_SECONDS = 0.2
 
 
 class SandboxClient:
-    """Of one service, by one key. As a context manager it deletes what it made and closes its connections.
+    """Client of one service with one API key. As a context manager, it deletes the sandboxes it created and closes its connections.
 
-    `base_url` and `api_key` come from `ESPALIER_URL` and `ESPALIER_API_KEY` where they are not given. Calls that fail on the
+    `base_url` and `api_key` default to `ESPALIER_URL` and `ESPALIER_API_KEY`. Calls that fail on the
     way are made again with the same id for `reconnect_within` seconds (`connect_within` as long as the service was never
     reached), and never act twice. `verify`: as of httpx, for the service's certificate.
     """
@@ -148,7 +148,7 @@ class SandboxClient:
         return found
 
     def get_sandbox(self, sandbox_id: str) -> Sandbox:
-        """One by its id. It is not deleted with this client."""
+        """The sandbox with this id. It is not deleted with this client."""
         info = SandboxInfo.read((self.connection.call(Request("GET", sandbox_path(sandbox_id)))).object())
         return self._known(info)
 
@@ -159,7 +159,7 @@ class SandboxClient:
         name: Optional[str] = None,
         limit: int = 10_000,
     ) -> List[Sandbox]:
-        """This key's sandboxes, the newest first. `labels`: all of these; an empty value asks only that there is one."""
+        """The key's sandboxes, newest first. `labels`: only sandboxes with all of these; an empty value matches any value."""
         found: List[Sandbox] = []
         after: Optional[str] = None
         while len(found) < limit:
@@ -173,7 +173,7 @@ class SandboxClient:
         return found
 
     def delete_sandbox(self, sandbox_id: str) -> None:
-        """Ends one. That it is gone already is no error."""
+        """Deletes a sandbox. Deleting one that no longer exists is not an error."""
         self._delete(sandbox_id)
 
     def _delete(self, sandbox_id: str, within: Optional[float] = None) -> bool:
@@ -238,11 +238,11 @@ class SandboxClient:
                 raise
 
     def health(self) -> Json:
-        """That the service lives; needs no key."""
+        """State of the service; needs no key."""
         return (self.connection.call(Request("GET", "/health"))).object()
 
     def ready(self) -> bool:
-        """That the service takes work."""
+        """Whether the service accepts work."""
         try:
             self.connection.call(Request("GET", "/ready", repeatable=False))
             return True
@@ -250,7 +250,7 @@ class SandboxClient:
             return False
 
     def resources(self) -> Resources:
-        """What this key may have and has, and what the machine has."""
+        """Quotas and use of the key, and the capacity of the machine."""
         return Resources.read((self.connection.call(Request("GET", "/resources"))).object())
 
     def key(self) -> Key:

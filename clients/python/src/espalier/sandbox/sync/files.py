@@ -18,7 +18,7 @@ from .io import Answer, now, sleep
 
 #: Bytes that `download_content` holds in memory at most, unless told otherwise.
 CONTENT_BYTES_MAX = 1 << 30
-#: How often a download into a file begins anew, because the file was replaced meanwhile.
+#: How often a download into a file starts again, because the file was replaced meanwhile.
 RESTARTS_MAX = 5
 
 LocalPath = Union[str, "os.PathLike[str]"]
@@ -97,7 +97,7 @@ class Reader:
 
 
 class Files:
-    """What a sandbox offers for files. Paths are absolute, or relative to its working folder."""
+    """File operations of a sandbox. Paths are absolute, or relative to its working folder."""
 
     _connection: Connection
     id: str
@@ -129,7 +129,7 @@ class Files:
         parents: bool = True,
         create_new: bool = False,
     ) -> Stat:
-        """Writes a file as a whole: nobody ever sees half of it. `mode` as in `0o644`; by default the replaced file's, else 0644."""
+        """Writes a file atomically. `mode` as in `0o644`; by default the replaced file's, else 0644."""
         data = content.encode() if isinstance(content, str) else bytes(content)
         return self._put(data, remote_path, mode, owner, parents, create_new)
 
@@ -143,7 +143,7 @@ class Files:
         parents: bool = True,
         create_new: bool = False,
     ) -> Stat:
-        """Copies a file into the sandbox, of any size and as a whole; with the local one's permissions where `mode` is not said."""
+        """Copies a file of any size into the sandbox, atomically; `mode` defaults to the permissions of the local file."""
         found = os.stat(local_path)
         body = Body(found.st_size, lambda: open(local_path, "rb"))
         mode = modes.S_IMODE(found.st_mode) & 0o777 if mode is None else mode
@@ -152,7 +152,7 @@ class Files:
     def stream_file(
         self, remote_path: RemotePath, start: int = 0, end: Optional[int] = None
     ) -> Iterator[bytes]:
-        """A file's bytes in pieces, from `start` up to `end` (or its own end); cuts are mended. `FileChanged` where it is replaced meanwhile."""
+        """Streams a file from `start` up to `end` (default: its end) and reconnects if the connection breaks. `FileChanged` if the file is replaced meanwhile."""
         reader = Reader(self._connection, self._at("/files", remote_path), start, end)
         try:
             while True:
@@ -170,7 +170,7 @@ class Files:
         end: Optional[int] = None,
         bytes_max: int = CONTENT_BYTES_MAX,
     ) -> bytes:
-        """A file's bytes, from `start` up to `end`. `ValueError` where they are more than `bytes_max`."""
+        """A file's bytes, from `start` up to `end`. `ValueError` if they are more than `bytes_max`."""
         content = bytearray()
         for piece in self.stream_file(remote_path, start, end):
             content += piece
@@ -179,9 +179,9 @@ class Files:
         return bytes(content)
 
     def download_file(self, remote_path: RemotePath, local_path: LocalPath, *, resume: bool = False) -> int:
-        """Copies a file out of the sandbox, as a whole: `local_path` is replaced when all is there. The number of bytes.
+        """Copies a file out of the sandbox; `local_path` is replaced once the copy is complete. Returns the number of bytes.
 
-        A file that is replaced meanwhile is begun anew. `resume`: what had come when a download failed is kept beside
+        A file that is replaced meanwhile is started again. `resume`: what had come when a download failed is kept beside
         `local_path`, and the next one goes on from there where the file is still the same.
         """
         for _ in range(RESTARTS_MAX):
@@ -224,18 +224,18 @@ class Files:
             reader.close()
 
     def list_files(self, remote_path: RemotePath = ".", depth: int = 1) -> List[Stat]:
-        """What is in a folder, `depth` levels deep; `path` is counted from the folder. `ValueError` where it is too much."""
+        """The entries of a folder, `depth` levels deep; their `path` is relative to the folder. `ValueError` if there are too many."""
         answer = (self._connection.call(Request("GET", self._at("/folders", remote_path, depth=depth)))).object()
         if answer.get("truncated"):
             raise ValueError(f"{remote_path!r} has more entries than one answer holds; list its folders one by one")
         return [Stat.read(each) for each in answer.get("entries", [])]
 
     def stat(self, remote_path: RemotePath, follow: bool = True) -> Stat:
-        """What stands at a path; of a link, what it points to."""
+        """Attributes of the file at a path; follows links unless `follow` is false."""
         return Stat.read((self._connection.call(Request("GET", self._at("/stat", remote_path, follow=follow)))).object())
 
     def exists(self, remote_path: RemotePath) -> bool:
-        """Something stands at a path, be it a broken link."""
+        """Whether the path exists, including broken links."""
         try:
             self.stat(remote_path, follow=False)
             return True
@@ -245,7 +245,7 @@ class Files:
             return False
 
     def remove(self, remote_path: RemotePath, recursive: bool = False, missing_ok: bool = False) -> bool:
-        """Removes a file or a folder; False where nothing was there (`missing_ok`)."""
+        """Removes a file or a folder; False if it did not exist (with `missing_ok`)."""
         place = self._at("/files", remote_path, recursive=recursive or None, missing_ok=missing_ok or None)
         return bool((self._connection.change(self.id, Request("DELETE", place))).object().get("removed"))
 
@@ -257,7 +257,7 @@ class Files:
         owner: Optional[str] = None,
         parents: bool = True,
     ) -> Stat:
-        """Makes a folder; with `parents` also those above it, and it may be there already."""
+        """Creates a folder; with `parents` also the folders above it, and it may exist already."""
         octal = f"{mode:04o}" if isinstance(mode, int) else mode
         place = self._at("/folders", remote_path, mode=octal, owner=owner, parents=parents)
         return Stat.read((self._connection.change(self.id, Request("POST", place))).object())
@@ -278,7 +278,7 @@ class Files:
         reverse: bool = False,
         dry_run: bool = False,
     ) -> Patched:
-        """Applies a unified or git diff: all of it, or `PatchRejected` and nothing. `timeout` is taken and not needed."""
+        """Applies a unified or git diff: all of it, or nothing (`PatchRejected`). `timeout` is accepted and ignored."""
         body = {
             "patch": patch,
             "root": root,

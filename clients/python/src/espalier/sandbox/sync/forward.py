@@ -25,7 +25,7 @@ class Forwarder:
         self._places = threading.Semaphore(TUNNELS_MAX)
         #: `(host, port)` to connect to.
         self.address: Tuple[str, int] = ("", 0)
-        #: Why the last tunnel did not open.
+        #: Why the last tunnel failed to open.
         self.error: Optional[Exception] = None
 
     @property
@@ -70,7 +70,7 @@ class Forwarder:
             self._places.release()
 
     def close(self) -> None:
-        """Stops to listen and ends the tunnels."""
+        """Closes the listener and its tunnels."""
         if self._listener is not None:
             _shut(self._listener)
         with self._lock:

@@ -28,7 +28,7 @@ INPUT_BYTES = 1 << 20
 
 
 class Process:
-    """A command: to wait for, follow, write to and signal. It goes on when nobody looks."""
+    """A command. It keeps running when no client is attached."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Process:
         excerpt: Tuple[Optional[int], Optional[int]] = (None, None),
     ) -> None:
         self._connection, self.sandbox_id = connection, sandbox_id
-        #: Attach to the command by it, also from another process: `sandbox.attach(id)`.
+        #: Id for `sandbox.attach(id)`, also from another process.
         self.id = id
         # What starts it, as long as the service has not said that it did.
         self._unsent = body
@@ -95,13 +95,13 @@ class Process:
         return Result.read(response.object())
 
     def poll(self, wait: float = 0.0) -> Result:
-        """As it is now, or as it is when it has ended within `wait` seconds."""
+        """The current state, after waiting at most `wait` seconds for its end."""
         head, tail = self._excerpt
         request = get(self._path(), wait=wait, wait_s=round(max(wait, 0.0), 3), head_bytes=head, tail_bytes=tail)
         return Result.read((self._connection.call(request)).object())
 
     def wait(self, timeout: Optional[float] = None) -> Result:
-        """Its end, with output. `WaitTimeout` after `timeout` seconds; by default a minute after its own time limit."""
+        """Waits for its end; the result has the output. `WaitTimeout` after `timeout` seconds; default: a minute more than its own time limit."""
         end = now() + (self._wait_max if timeout is None else timeout)
         while True:
             result = self.poll(min(max(end - now(), 0.0), WAIT_SECONDS))
@@ -160,25 +160,25 @@ class Process:
                 sleep(0.05)
 
     def close_stdin(self) -> None:
-        """Nothing follows on its standard input."""
+        """Closes its standard input."""
         self.write(b"", end=True)
 
     def signal(self, signal: Union[int, str], tree: bool = False) -> int:
-        """Sends a signal (`"TERM"`, 15) to it, or to all of its tree; the number of processes that got it."""
+        """Sends a signal (`"TERM"`, 15) to it, or to all of its tree; returns the number of processes that received it."""
         body = {"signal": signal, "tree": tree}
         response = self._connection.change(self.sandbox_id, send_json("POST", self._path("/signal"), body))
         return int(response.object().get("reached", 0))
 
     def kill(self) -> int:
-        """Ends it and all that it started."""
+        """Kills it and all processes that it started."""
         return self.signal("KILL", tree=True)
 
     def resize(self, rows: int, columns: int) -> None:
-        """The size of its terminal."""
+        """Sets the size of its terminal."""
         self._connection.call(send_json("POST", self._path("/resize"), {"rows": rows, "columns": columns}))
 
     def forget(self) -> None:
-        """Kills its tree where it runs, and drops its record and output."""
+        """Kills its tree if it runs, and deletes its record and output."""
         try:
             self._connection.change(self.sandbox_id, Request("DELETE", self._path()))
         except NotFound as error:
@@ -187,15 +187,15 @@ class Process:
 
 
 class Stream:
-    """The events of a command as they come. Cuts are mended: every byte comes once, and what is lost is a `Gap`.
+    """The events of a command. Reconnects if the connection breaks: every byte comes once, and lost output is a `Gap`.
 
     `for event in stream`, or `for line in stream.lines()`. Leaving it early leaves the command running.
     """
 
     def __init__(self, process: Process, stdout_from: int, stderr_from: int, follow: bool, timeout: float) -> None:
-        #: The command, to write to or to kill while it is followed.
+        #: The command.
         self.process = process
-        #: Its end, once it was seen; without output.
+        #: The result, once the command has ended; without output.
         self.result: Optional[Result] = None
         self._connection = process._connection
         self._assembly = Assembly(stdout_from, stderr_from)
@@ -209,7 +209,7 @@ class Stream:
 
     @property
     def offsets(self) -> Tuple[int, int]:
-        """Up to where standard output and standard error were had: `process.events(*offsets)` goes on from there."""
+        """Offsets of standard output and standard error received so far: `process.events(*offsets)` continues there."""
         return self._assembly.at["stdout"], self._assembly.at["stderr"]
 
     def __iter__(self) -> "Stream":
@@ -287,7 +287,7 @@ class Stream:
                 yield line
 
     def close(self) -> None:
-        """Stops to listen."""
+        """Closes the stream."""
         self._closed = True
         self._drop()
 

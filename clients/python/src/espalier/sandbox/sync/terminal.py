@@ -25,9 +25,9 @@ class Terminal:
     def __init__(self, connection: Connection, process: Process) -> None:
         #: The command; `process.id` attaches to it later.
         self.process = process
-        #: Its end, once it was seen.
+        #: The result, once the command has ended.
         self.result: Optional[Result] = None
-        #: Bytes of output that were no longer kept when they were asked for.
+        #: Number of output bytes that are no longer kept.
         self.lost = 0
         self._connection = connection
         self._dialogue = Dialogue(process.id)
@@ -37,7 +37,7 @@ class Terminal:
 
     @property
     def pid(self) -> Optional[int]:
-        """Inside of the sandbox, where the service says it."""
+        """Process id inside the sandbox, if known."""
         return self._dialogue.pid
 
     @property
@@ -127,7 +127,7 @@ class Terminal:
             sleep(self._attempts.delay(error, now()))
 
     def read(self, timeout: float = 10.0, bytes_max: int = 1 << 20) -> bytes:
-        """What it printed since, waiting for something to come. Nothing: `timeout` seconds are over, or it has ended."""
+        """Waits for output and returns it. Empty after `timeout` seconds, or if the command has ended."""
         until = now() + timeout
         while not self._read and self.result is None and now() < until:
             self._step(until)
@@ -136,7 +136,7 @@ class Terminal:
         return data
 
     def read_until(self, expected: Union[str, bytes], timeout: float = 30.0) -> bytes:
-        """What it printed, up to and with these bytes. `WaitTimeout` where they do not come; what came stays to be read."""
+        """Reads up to and including these bytes. `WaitTimeout` if they do not come; the output received stays readable."""
         mark = expected.encode() if isinstance(expected, str) else expected
         until = now() + timeout
         while mark not in self._read:
@@ -149,7 +149,7 @@ class Terminal:
         return data
 
     def write(self, data: Union[str, bytes]) -> None:
-        """Types. What a cut may have swallowed is sent again, once."""
+        """Writes input. Input that may have been lost with a broken connection is sent again, once."""
         rest = data.encode() if isinstance(data, str) else data
         while rest:
             self._send(self._dialogue.input(rest[:MESSAGE_BYTES]), resent=True)
@@ -158,7 +158,7 @@ class Terminal:
     write_stdin = write
 
     def close_stdin(self) -> None:
-        """Nothing is typed any more."""
+        """Closes its standard input."""
         self._send(self._dialogue.end(), resent=True)
 
     def resize(self, rows: int, columns: int) -> None:
@@ -168,11 +168,11 @@ class Terminal:
         self.process.signal(signal, tree)
 
     def kill(self) -> None:
-        """Ends it and all that it started."""
+        """Kills it and all processes that it started."""
         self.process.kill()
 
     def _send(self, message: Union[str, bytes], resent: bool = False) -> None:
-        """`resent`: to connect anew sends it, too."""
+        """`resent`: is also sent on reconnecting."""
         if self.result is not None:
             raise ProtocolError(f"command {self.process.id} has ended")
         while True:
@@ -188,7 +188,7 @@ class Terminal:
                 self._broke(cut)
 
     def wait(self, timeout: float = 300.0) -> Result:
-        """Its end; what it prints until then stays to be read. `WaitTimeout` after `timeout` seconds."""
+        """Waits for its end; its output stays readable. `WaitTimeout` after `timeout` seconds."""
         until = now() + timeout
         while self.result is None:
             if now() >= until:
@@ -197,7 +197,7 @@ class Terminal:
         return self.result
 
     def close(self) -> None:
-        """Closes the connection; the command goes on."""
+        """Closes the connection; the command keeps running."""
         self._drop()
 
     def __enter__(self) -> "Terminal":
