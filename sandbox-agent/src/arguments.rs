@@ -54,7 +54,7 @@ pub struct Arguments {
     pub no_new_privileges: bool,
 }
 
-/// A door that the runtime has to open.
+/// A listener that the runtime has to open.
 #[derive(Debug)]
 pub enum Opening {
     /// A listening Unix socket.

@@ -1,4 +1,4 @@
-//! The cgroups that a backend lends: one of version 2 below which each command gets its own, to be born in and killed by; and,
+//! The cgroups that a backend lends: one of version 2 below which each command gets its own, to start in and to be killed by; and,
 //! of either version, where the kernel counts the processes it killed for memory. Without them the agent does without.
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -80,7 +80,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// The folder, to be born in.
+    /// The folder, for a command to start in.
     pub fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
     }

@@ -37,7 +37,7 @@ pub struct Launch<'a> {
     pub terminal: bool,
     /// Who it runs as: user, group, other groups.
     pub identity: Option<(u32, u32, &'a [u32])>,
-    /// A cgroup of version 2 to be born in.
+    /// A cgroup of version 2 to start in.
     pub cgroup: Option<Arc<Group>>,
     /// Files `tasks` or `cgroup.procs` of other hierarchies to enter.
     pub enter: Vec<BorrowedFd<'a>>,

@@ -40,7 +40,7 @@ pub enum Listener {
     Stream(Option<UnixStream>),
 }
 
-/// Serves until the door is closed. Owns the task of each connection through the runtime; they end with it.
+/// Serves until the listener is closed. Owns the task of each connection through the runtime; they end with it.
 pub async fn serve(agent: Arc<Agent>, mut listener: Listener) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {

@@ -58,7 +58,7 @@ impl Scope {
     }
 }
 
-/// A key that has opened the door.
+/// An authenticated API key.
 #[derive(Debug)]
 pub struct Key {
     /// Public.

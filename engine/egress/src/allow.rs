@@ -16,8 +16,8 @@ enum Others {
     /// Is not let through.
     #[default]
     None,
-    /// The world's addresses are.
-    World,
+    /// Public addresses are.
+    Public,
     /// All are.
     Any,
 }
@@ -29,8 +29,8 @@ pub enum Verdict {
     Allowed,
     /// No rule speaks of it.
     NotListed,
-    /// A name leads to an address that is not the world's: a private range, this machine, the metadata service.
-    Inner,
+    /// A name leads to an address that is not public: a private range, this machine, the metadata service.
+    Private,
 }
 
 impl Allowed {
@@ -43,7 +43,7 @@ impl Allowed {
     /// The world's addresses by whatever name, and of inner ones those that a rule speaks of: a name that a rule has is wherever it
     /// is found, but for metadata services.
     pub fn world_and(rules: Vec<Rule>) -> Allowed {
-        Allowed { rules, others: Others::World }
+        Allowed { rules, others: Others::Public }
     }
 
     /// Everything.
@@ -56,7 +56,7 @@ impl Allowed {
         let port = address.port();
         match self.others {
             // Strangers are not told where a name leads.
-            Others::World => format!("{host}:{port} is a private or local address, which was not opened"),
+            Others::Public => format!("{host}:{port} is a private or local address, which was not opened"),
             _ => format!(
                 "{host}:{port} is {}, a private or local address: those are reached only where the allow-list names them as addresses",
                 address.ip()
@@ -72,7 +72,7 @@ impl Allowed {
 
     /// Of an address, and the name that led to it, if one did. A rule for addresses lets those through, whoever asks by whatever
     /// name: of inner ones it has to be the address itself, or a range that lies wholly in one inner network; metadata services
-    /// have to be the address itself. A rule for names lets the world's addresses through.
+    /// have to be the address itself. A rule for names allows public addresses only.
     pub fn judge(&self, name: Option<&str>, address: SocketAddr) -> Verdict {
         let ip = plain(address.ip());
         let rules = || self.rules.iter().filter(|rule| rule.port == address.port());
@@ -85,15 +85,15 @@ impl Allowed {
         let by_name = name.is_some_and(|name| rules().any(|rule| names(&rule.peer, name)));
         match () {
             () if self.others == Others::Any => Verdict::Allowed,
-            () if ip.is_unspecified() => Verdict::Inner,
-            () if self.others == Others::World => match () {
-                () if is_of_the_world(ip) || ranges().any(|range| range.names_inner(ip)) => Verdict::Allowed,
+            () if ip.is_unspecified() => Verdict::Private,
+            () if self.others == Others::Public => match () {
+                () if is_global(ip) || ranges().any(|range| range.names_inner(ip)) => Verdict::Allowed,
                 () if by_name && !METADATA.contains(&ip) && !ip.is_multicast() => Verdict::Allowed,
-                () => Verdict::Inner,
+                () => Verdict::Private,
             },
-            () if ranges().any(|range| is_of_the_world(ip) || range.names_inner(ip)) => Verdict::Allowed,
-            () if by_name && is_of_the_world(ip) => Verdict::Allowed,
-            () if by_name || ranges().next().is_some() => Verdict::Inner,
+            () if ranges().any(|range| is_global(ip) || range.names_inner(ip)) => Verdict::Allowed,
+            () if by_name && is_global(ip) => Verdict::Allowed,
+            () if by_name || ranges().next().is_some() => Verdict::Private,
             () => Verdict::NotListed,
         }
     }
@@ -148,7 +148,7 @@ const fn v6(a: u16, b: u16) -> IpAddr {
 impl Range {
     fn of(base: IpAddr, bits: u8) -> Range {
         let plain = plain(base);
-        // What names IPv4 in IPv6's clothes begins with their 96 bits; a shorter one is no range of IPv4.
+        // A range of IPv4-mapped IPv6 addresses begins with their 96 bits; a shorter one is not a range of IPv4.
         let bits = match (base, plain) {
             (IpAddr::V6(_), IpAddr::V4(_)) if bits >= 96 => u32::from(bits) - 96,
             (IpAddr::V6(_), IpAddr::V4(_)) => return Range { base, bits: u32::from(bits) },
@@ -190,7 +190,7 @@ fn names(peer: &Peer, name: &str) -> bool {
     }
 }
 
-/// IPv4 in IPv6's clothes is IPv4.
+/// Unwraps IPv4-mapped IPv6 addresses.
 fn plain(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
@@ -198,15 +198,15 @@ fn plain(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Whether an address is anybody's to reach: none of this machine, of private networks, of links, or of no one.
-fn is_of_the_world(ip: IpAddr) -> bool {
+/// Whether an address is globally routable: not of this machine, a private network, a link, or a reserved range.
+fn is_global(ip: IpAddr) -> bool {
     match ip {
-        IpAddr::V4(ip) => is_of_the_world_v4(ip),
-        IpAddr::V6(ip) => is_of_the_world_v6(ip),
+        IpAddr::V4(ip) => is_global_v4(ip),
+        IpAddr::V6(ip) => is_global_v6(ip),
     }
 }
 
-fn is_of_the_world_v4(ip: Ipv4Addr) -> bool {
+fn is_global_v4(ip: Ipv4Addr) -> bool {
     let [a, b, c, _] = ip.octets();
     let inner = ip.is_private()
         || ip.is_loopback()
@@ -226,7 +226,7 @@ fn is_of_the_world_v4(ip: Ipv4Addr) -> bool {
     !inner
 }
 
-fn is_of_the_world_v6(ip: Ipv6Addr) -> bool {
+fn is_global_v6(ip: Ipv6Addr) -> bool {
     let [a, b, ..] = ip.segments();
     // Of what is given out, without documentation and what wraps IPv4 addresses.
     (a & 0xe000) == 0x2000 && !(a == 0x2001 && (b == 0xdb8 || b < 0x200)) && a != 0x2002 && a != 0x3fff
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn rules_let_through_what_they_name() {
-        use Verdict::{Allowed, Inner, NotListed};
+        use Verdict::{Allowed, NotListed, Private};
         let world = "93.184.216.34:443";
         for (rules, name, address, expect) in [
             (&["a.org:443"][..], Some("a.org"), world, Allowed),
@@ -254,8 +254,8 @@ mod tests {
             (&["*.a.org:443"], Some("x.a.org"), world, Allowed),
             (&["*.a.org:443"], Some("a.org"), world, NotListed),
             (&["*.a.org:443"], Some("xa.org"), world, NotListed),
-            (&["a.org:443"], Some("a.org"), "10.0.0.1:443", Inner),
-            (&["a.org:443"], Some("a.org"), "[::ffff:10.0.0.1]:443", Inner),
+            (&["a.org:443"], Some("a.org"), "10.0.0.1:443", Private),
+            (&["a.org:443"], Some("a.org"), "[::ffff:10.0.0.1]:443", Private),
             (&["a.org:443", "10.0.0.1:443"], Some("a.org"), "10.0.0.1:443", Allowed),
             (&["10.0.0.0/8:80"], None, "10.9.8.7:80", Allowed),
             (&["10.0.0.0/8:80"], None, "11.9.8.7:80", NotListed),
@@ -264,20 +264,20 @@ mod tests {
             // A range that holds the world, too, names no inner address.
             (&["0.0.0.0/0:443"], None, world, Allowed),
             (&["0.0.0.0/0:443"], Some("a.org"), world, Allowed),
-            (&["0.0.0.0/0:80"], None, "127.0.0.1:80", Inner),
-            (&["0.0.0.0/0:80"], None, "169.254.169.254:80", Inner),
-            (&["0.0.0.0/0:80"], None, "10.0.0.1:80", Inner),
-            (&["0.0.0.0/0:80"], None, "[::ffff:127.0.0.1]:80", Inner),
-            (&["8.0.0.0/5:80"], None, "10.0.0.1:80", Inner),
-            (&["[::]/0:80"], None, "[::1]:80", Inner),
-            (&["[::]/0:80"], None, "[fd00::1]:80", Inner),
-            (&["[::ffff:0:0]/96:80"], None, "127.0.0.1:80", Inner),
+            (&["0.0.0.0/0:80"], None, "127.0.0.1:80", Private),
+            (&["0.0.0.0/0:80"], None, "169.254.169.254:80", Private),
+            (&["0.0.0.0/0:80"], None, "10.0.0.1:80", Private),
+            (&["0.0.0.0/0:80"], None, "[::ffff:127.0.0.1]:80", Private),
+            (&["8.0.0.0/5:80"], None, "10.0.0.1:80", Private),
+            (&["[::]/0:80"], None, "[::1]:80", Private),
+            (&["[::]/0:80"], None, "[fd00::1]:80", Private),
+            (&["[::ffff:0:0]/96:80"], None, "127.0.0.1:80", Private),
             (&["[::ffff:10.0.0.0]/104:80"], None, "10.9.8.7:80", Allowed),
             (&["127.0.0.0/8:80"], None, "127.0.0.5:80", Allowed),
             // Nobody's address, and those of metadata unless they are named themselves.
-            (&["0.0.0.0/0:80"], None, "0.0.0.0:80", Inner),
-            (&["0.0.0.0:80"], None, "0.0.0.0:80", Inner),
-            (&["169.254.0.0/16:80"], None, "169.254.169.254:80", Inner),
+            (&["0.0.0.0/0:80"], None, "0.0.0.0:80", Private),
+            (&["0.0.0.0:80"], None, "0.0.0.0:80", Private),
+            (&["169.254.0.0/16:80"], None, "169.254.169.254:80", Private),
             (&["169.254.0.0/16:80"], None, "169.254.1.1:80", Allowed),
             (&["169.254.169.254:80"], None, "169.254.169.254:80", Allowed),
             (&["[fd00:ec2::254]:80"], None, "[fd00:ec2::254]:80", Allowed),
@@ -288,26 +288,26 @@ mod tests {
 
     #[test]
     fn pulls_reach_the_world_and_what_was_opened() {
-        use Verdict::{Allowed, Inner};
+        use Verdict::{Allowed, Private};
         for (rules, name, address, expect) in [
             (&[][..], Some("a.org"), "93.184.216.34:443", Allowed),
             (&[], None, "93.184.216.34:5000", Allowed),
-            (&[], Some("a.org"), "127.0.0.1:443", Inner),
-            (&[], Some("a.org"), "[::ffff:127.0.0.1]:443", Inner),
-            (&[], Some("a.org"), "169.254.169.254:80", Inner),
-            (&[], None, "10.0.0.1:443", Inner),
-            (&[], None, "0.0.0.0:5000", Inner),
+            (&[], Some("a.org"), "127.0.0.1:443", Private),
+            (&[], Some("a.org"), "[::ffff:127.0.0.1]:443", Private),
+            (&[], Some("a.org"), "169.254.169.254:80", Private),
+            (&[], None, "10.0.0.1:443", Private),
+            (&[], None, "0.0.0.0:5000", Private),
             (&["r.lan:5000"], Some("r.lan"), "10.0.0.1:5000", Allowed),
             (&["r.lan:5000"], Some("R.LAN."), "127.0.0.1:5000", Allowed),
-            (&["r.lan:5000"], Some("r.lan"), "10.0.0.1:5001", Inner),
-            (&["r.lan:5000"], Some("x.lan"), "10.0.0.1:5000", Inner),
-            (&["r.lan:5000"], None, "10.0.0.1:5000", Inner),
-            (&["r.lan:80"], Some("r.lan"), "169.254.169.254:80", Inner),
-            (&["r.lan:80"], Some("r.lan"), "0.0.0.0:80", Inner),
+            (&["r.lan:5000"], Some("r.lan"), "10.0.0.1:5001", Private),
+            (&["r.lan:5000"], Some("x.lan"), "10.0.0.1:5000", Private),
+            (&["r.lan:5000"], None, "10.0.0.1:5000", Private),
+            (&["r.lan:80"], Some("r.lan"), "169.254.169.254:80", Private),
+            (&["r.lan:80"], Some("r.lan"), "0.0.0.0:80", Private),
             (&["127.0.0.1:5000"], None, "127.0.0.1:5000", Allowed),
             (&["127.0.0.1:5000"], Some("a.org"), "127.0.0.1:5000", Allowed),
-            (&["127.0.0.1:5000"], None, "127.0.0.1:5001", Inner),
-            (&["0.0.0.0/0:80"], None, "10.0.0.1:80", Inner),
+            (&["127.0.0.1:5000"], None, "127.0.0.1:5001", Private),
+            (&["0.0.0.0/0:80"], None, "10.0.0.1:80", Private),
         ] {
             let rules: Vec<Rule> = rules.iter().map(|rule| Rule::parse(rule).unwrap()).collect();
             let verdict = super::Allowed::world_and(rules.clone()).judge(name, address.parse().unwrap());
@@ -344,12 +344,12 @@ mod tests {
             "2001::1",
         ] {
             let ip: IpAddr = address.parse().unwrap();
-            assert!(!is_of_the_world(plain(ip)), "{address}");
+            assert!(!is_global(plain(ip)), "{address}");
         }
         for address in
             ["93.184.216.34", "8.8.8.8", "172.32.0.1", "2606:4700::1111", "2a00:1450:4001:80b::200e"]
         {
-            assert!(is_of_the_world(address.parse().unwrap()), "{address}");
+            assert!(is_global(address.parse().unwrap()), "{address}");
         }
     }
 }

@@ -174,7 +174,7 @@ async fn connect(
             Verdict::NotListed => {
                 last = forbidden(format!("{host}:{port} is not in the sandbox's allow-list"));
             }
-            Verdict::Inner => {
+            Verdict::Private => {
                 last = forbidden(allowed.inner(host, address));
             }
         }

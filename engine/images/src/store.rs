@@ -63,7 +63,7 @@ pub struct ImageOptions {
     pub waits: Waits,
     /// What files are unpacked as; default is tried out in the store's folder.
     pub rights: Option<Rights>,
-    /// Where strangers name the images: what they may name. Default: nothing is held back, as for whoever runs this process.
+    /// Which images untrusted clients may name. Default: all, as for the user of this process.
     pub strangers: Option<Strangers>,
 }
 
@@ -72,7 +72,7 @@ pub struct ImageOptions {
 pub struct Strangers {
     /// Layouts and archives in these folders, from the root.
     pub folders: Vec<PathBuf>,
-    /// Registries that are let through to though their addresses are private or local. All at the world's addresses are.
+    /// Registries that are allowed though their addresses are private or local. Those at public addresses always are.
     pub registries: Vec<Rule>,
 }
 

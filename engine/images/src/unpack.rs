@@ -1,6 +1,6 @@
 //! Makes an overlay's lower folder of a layer's tar.
 //!
-//! The tar is somebody else's, and maybe an enemy's: every name is walked from the folder's own descriptor part by part
+//! The tar is untrusted: every name is walked from the folder's own descriptor part by part
 //! (`unpack/place.rs`), so that no `..`, symbolic link or hard link leads out of it. What it means:
 //! - `.wh.NAME` becomes a character device 0:0, `.wh..wh..opq` an opaque mark on its folder: `trusted.overlay.opaque` for
 //!   root, `user.overlay.opaque` else. Both hide what lower layers hold, never what this one does, in whatever order.

@@ -323,7 +323,7 @@ fn refused(
     })
 }
 
-/// No protocol has an opinion.
+/// The default: the status decides, without a protocol's reading of the body.
 pub(crate) fn general_refusal(_: u16, _: &[u8], _: &str) -> Option<EndpointError> {
     None
 }

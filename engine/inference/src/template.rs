@@ -103,7 +103,7 @@ pub enum TemplateError {
         #[source]
         source: Failed,
     },
-    /// The template leaves a message out without a word.
+    /// The template leaves a message out silently.
     #[error("the chat template drops message {message} ({role}) without an error{}", hint(role))]
     Dropped {
         /// Index in the conversation.

@@ -1,5 +1,5 @@
 //! The keeper: one process for each store, outside of every sandbox, that makes them and cleans up after them. It outlives the
-//! engine: sandboxes live and die by their own lease, and it removes what they leave. It has one thread, so that it may divide.
+//! engine: sandboxes live and die by their own lease, and it removes what they leave. It has one thread, so that it can fork safely.
 //!
 //! If it is killed itself, sandboxes go on; the next keeper finds them by what is written down, and nothing by a process id
 //! alone.
@@ -36,7 +36,7 @@ const IDLE: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(20);
 /// Tokens of connections; those of sandboxes are below.
 const LINES: u64 = 1 << 48;
-/// Token of the door for engines.
+/// Token of the listener for engines.
 const LISTENER: u64 = u64::MAX;
 
 /// What a keeper is started with.
@@ -55,7 +55,7 @@ struct Requester {
     number: u64,
 }
 
-/// Reads `FOLDER AGENT` and keeps until there is nothing to keep. For a process of its own with one thread.
+/// Reads `FOLDER AGENT` and runs until it has been idle for a while. For a process of its own with one thread.
 pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let arguments: Vec<String> = arguments.collect();
     let [folder, agent] = &arguments[..] else {
@@ -64,7 +64,7 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     run(&Settings { folder: folder.into(), agent: agent.into() })
 }
 
-/// Keeps until there is nothing to keep. At once where another keeper has the folder.
+/// Runs until there has been nothing to keep for a while. Returns at once if another keeper has the folder.
 fn run(settings: &Settings) -> Result<(), String> {
     // Not to be ended by what ends the engine that started it.
     let _ = rustix::process::setsid();
@@ -323,7 +323,7 @@ impl Keeper {
                 }
                 Notice::Ended { sandbox, how } => {
                     let said = KeeperMessage::Ended { sandbox, how };
-                    // Who holds a door hears of nothing else there.
+                    // A connection that holds a listener carries nothing else.
                     for (token, line) in &mut self.lines {
                         if !self.listeners.is_asked_by(*token) {
                             line.say(&said);

@@ -100,9 +100,9 @@ pub(crate) fn store(engine: &Engine, setup: GuestSetup) -> Store<Guest> {
 pub(crate) struct Bounds {
     memory_max: u64,
     memory_used: u64,
-    /// Host calls at the moment, to date a refusal.
+    /// Number of host calls so far, recorded with a refused growth.
     calls: u64,
-    /// Bytes wanted in vain, and the number of host calls then.
+    /// Bytes refused, and the number of host calls then.
     refused: Option<(u64, u64)>,
 }
 

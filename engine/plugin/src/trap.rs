@@ -4,7 +4,7 @@ mod words;
 
 use crate::guest::Guest;
 use espalier_core::failure::Failure;
-use espalier_core::limits::{DurationText, SizeText};
+use espalier_core::limits::{DurationText, GRACE, GRACE_CALLS, SizeText};
 use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
 use std::time::Duration;
 use wasmtime::{Trap, WasmBacktrace};
@@ -16,7 +16,7 @@ pub(crate) enum Stop {
     #[error("ran {} without a host call (limits.guest_cpu)", DurationText(*limit))]
     Cpu { limit: Duration },
     /// It went on after its budget error and its grace.
-    #[error("continued for 16 host calls or 5 s after `{cause}`")]
+    #[error("continued for {GRACE_CALLS} host calls or {} after `{cause}`", DurationText(GRACE))]
     BudgetIgnored { cause: Failure },
     /// Its owner gave it up.
     #[error("stopped by the engine")]

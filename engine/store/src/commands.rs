@@ -1,7 +1,7 @@
 //! Commands to a run from another process, as rows: asked, taken by the engine that works on the run, answered.
 //!
-//! A command is meant for one session of the run (its fence). What nobody takes in time its sender takes back; what a session
-//! leaves behind is void, and goes with the next command.
+//! A command is meant for one session of the run (its fence). A command that is not taken in time is withdrawn by its sender; one that a
+//! session leaves behind is void, and is removed with the next command.
 
 use crate::error::StoreError;
 use crate::lock::Holder;
@@ -13,7 +13,7 @@ use sqlx::Row;
 /// How often an engine looks for commands, ms.
 pub const COMMANDS_EVERY_MS: u64 = 500;
 
-/// Names a command.
+/// Identifies a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandId {
     run_id: String,
@@ -24,13 +24,13 @@ pub struct CommandId {
 /// A command that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandRow {
-    /// Its name.
+    /// Its id.
     pub id: CommandId,
-    /// The word for it; the caller's.
+    /// Text of the command, as the caller wrote it.
     pub command: String,
 }
 
-/// How far a command is.
+/// State of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandState {
     /// No engine has taken it yet.
@@ -89,7 +89,7 @@ impl Store {
         Ok(CommandId { run_id: run_id.to_owned(), command_id, fence: fence as u64 })
     }
 
-    /// How far a command is.
+    /// State of a command.
     pub async fn command_state(&self, id: &CommandId) -> Result<CommandState, StoreError> {
         let row = sqlx::query(
             "SELECT c.taken_ms, c.answer, l.held, l.fence FROM locks l LEFT JOIN run_commands c \

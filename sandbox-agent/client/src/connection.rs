@@ -192,7 +192,9 @@ impl Connection {
                     Err(failure) => failure,
                 },
                 Ok(Err(error)) if is_stranger(&error) => {
-                    return Err(self.give_up(Loss::by("somebody else is where the agent was", error)));
+                    return Err(
+                        self.give_up(Loss::by("another process answers at the agent's address", error))
+                    );
                 }
                 Ok(Err(error)) if self.is_final(&error, again) => {
                     return Err(self.give_up(Loss::by("the agent is gone", error)));

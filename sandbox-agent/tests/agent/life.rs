@@ -23,7 +23,8 @@ async fn silence_longer_than_the_lease_ends_everything() {
     for way in ways() {
         let mut sandbox = Sandbox::with(way, &["--lease-ms", "3000"]).await;
         let pids = sandbox.path("pids");
-        let text = format!("setsid bash -c 'echo $$; exec sleep 7654.25' >{} & sleep 7654.25", pids.display());
+        let text =
+            format!("setsid bash -c 'echo $$; exec sleep 7654.25' >{} & sleep 7654.25", pids.display());
         sandbox.agent.start(&sandbox.agent.allot(), command::script(text)).await.unwrap();
         eventually("it runs", || std::fs::read_to_string(&pids).is_ok_and(|text| text.ends_with('\n'))).await;
         let agent = std::mem::replace(

@@ -40,7 +40,7 @@ pub(crate) struct Wanted {
     pub(crate) spec: SandboxSpec,
     /// Whether `spec` starts from a checkpoint that this key may use; no image is named like one.
     pub(crate) from_checkpoint: bool,
-    /// What it is said to be made of, where that is not what `spec` says.
+    /// Image name to report, if it differs from that of `spec`.
     pub(crate) image: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
     /// From the request on; where `ready_within` is given, from when it is ready.

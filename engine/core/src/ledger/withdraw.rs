@@ -3,8 +3,7 @@
 use super::reason;
 use crate::samples::{Excluded, ExcludedHow, SpanUse, Trajectory};
 
-/// Masks every token that trains, with `why`; rows stay. For a trajectory whose reward failed, or one held back by a
-/// filter.
+/// Masks every token that trains, with `why`; rows stay. For a trajectory whose reward failed.
 pub fn withhold(trajectory: &mut Trajectory, why: &str) {
     trajectory.trainable = false;
     for segment in &mut trajectory.segments {

@@ -160,11 +160,7 @@ pub(super) fn confine(filter: &[sock_filter]) -> Result<(), Errno> {
 }
 
 /// Becomes a program that is open; returns only if it cannot.
-pub(super) fn become_program(
-    program: BorrowedFd<'_>,
-    arguments: &[CString],
-    environment: &[CString],
-) -> Errno {
+pub(super) fn exec(program: BorrowedFd<'_>, arguments: &[CString], environment: &[CString]) -> Errno {
     let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
         texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
     };
@@ -190,7 +186,7 @@ pub(super) fn leave(code: i32) -> ! {
 }
 
 /// User and group ids of the namespace's root, no other groups. `false`: this process may not drop groups, and has none to drop.
-pub(super) fn become_root(drop_groups: bool) -> Result<(), Errno> {
+pub(super) fn set_root_ids(drop_groups: bool) -> Result<(), Errno> {
     // SAFETY: credentials of the one thread there is; no memory is read for no groups.
     unsafe {
         if drop_groups {

@@ -11,14 +11,14 @@ pub(super) struct EgressListeners {
 }
 
 impl EgressListeners {
-    /// Somebody asks for a door; whether it is theirs now. Otherwise they wait.
+    /// A connection asks for a listener: whether it has it now. Otherwise it waits.
     pub(super) fn ask(&mut self, sandbox: &str, requester: Requester) -> bool {
         let requesters = self.asked.entry(sandbox.to_owned()).or_default();
         requesters.push(requester);
         requesters.len() == 1
     }
 
-    /// Whether a connection is for a door.
+    /// Whether a connection asked for a listener.
     pub(super) fn is_asked_by(&self, line: u64) -> bool {
         self.asked.values().flatten().any(|requester| requester.line == line)
     }

@@ -1,4 +1,4 @@
-//! How a sandbox comes to be: the keeper divides, gives the copy its users and mounts, and the copy becomes the sandbox's agent.
+//! Starts a sandbox: the keeper clones itself into new namespaces, sets up user ids and mounts, and the child executes the agent.
 
 use super::kernel::{self, Side};
 use super::root::{self, Disk, Fault, Layers, Lower, Materials};
@@ -41,7 +41,7 @@ const fn bit(number: u32) -> u64 {
     1 << number
 }
 
-/// What a birth needs beside its order.
+/// Inputs of a start besides its order.
 #[derive(Debug)]
 pub(super) struct Means<'a> {
     /// The static binary.
@@ -60,7 +60,7 @@ pub(super) struct Means<'a> {
     pub environment: &'a [(String, String)],
 }
 
-/// A sandbox that is being born.
+/// A sandbox that is starting.
 #[derive(Debug)]
 pub(super) struct Spawned {
     /// Process 1, as seen from outside.
@@ -85,7 +85,7 @@ pub(super) fn spawn(order: &Order, means: Means<'_>) -> Result<Spawned, String> 
     match divided.map_err(failed("new namespaces"))? {
         Side::Child => {
             drop((word, line));
-            let (what, errno) = become_sandbox(order, means, &inner, &say);
+            let (what, errno) = run_child(order, means, &inner, &say);
             let text = format!("{what}: {errno}");
             let _ = rustix::io::write(&say, text.as_bytes());
             kernel::leave(1);
@@ -187,10 +187,10 @@ pub(super) fn receive(line: BorrowedFd<'_>, flags: RecvFlags) -> Result<(Vec<u8>
 }
 
 /// The copy's part; returns only where something failed.
-fn become_sandbox(order: &Order, means: Means<'_>, line: &OwnedFd, say: &OwnedFd) -> Fault {
+fn run_child(order: &Order, means: Means<'_>, line: &OwnedFd, say: &OwnedFd) -> Fault {
     match prepare(order, means, line, say) {
         Ok((program, arguments, environment)) => {
-            ("the agent".to_owned(), kernel::become_program(program.as_fd(), &arguments, &environment))
+            ("the agent".to_owned(), kernel::exec(program.as_fd(), &arguments, &environment))
         }
         Err(fault) => fault,
     }
@@ -213,7 +213,7 @@ fn prepare(order: &Order, means: Means<'_>, line: &OwnedFd, say: &OwnedFd) -> Re
             [] => return Err(("the keeper has gone".to_owned(), Errno::PIPE)),
         }
     }
-    kernel::become_root(means.ids_from.is_some()).map_err(at("becoming root"))?;
+    kernel::set_root_ids(means.ids_from.is_some()).map_err(at("becoming root"))?;
     rustix::process::setsid().map_err(at("a session"))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let mut mounts = mounts.into_iter();
@@ -248,7 +248,7 @@ fn prepare(order: &Order, means: Means<'_>, line: &OwnedFd, say: &OwnedFd) -> Re
     }
     kernel::forget_keys();
     bound(order, means.rlimits).map_err(at("rlimits"))?;
-    let program = become_ready(order, means, spill, say).map_err(at("descriptors"))?;
+    let program = prepare_descriptors(order, means, spill, say).map_err(at("descriptors"))?;
     rustix::thread::set_no_new_privs(true).map_err(at("no new privileges"))?;
     kernel::confine(&seccomp::filter(!given)).map_err(at("the filter of system calls"))?;
     Ok(program)
@@ -284,7 +284,12 @@ fn bound(order: &Order, in_place_of_groups: bool) -> Result<(), Errno> {
 }
 
 /// Descriptors for the agent, and its arguments, which name them.
-fn become_ready(order: &Order, means: Means<'_>, spill: OwnedFd, say: &OwnedFd) -> Result<Program, Errno> {
+fn prepare_descriptors(
+    order: &Order,
+    means: Means<'_>,
+    spill: OwnedFd,
+    say: &OwnedFd,
+) -> Result<Program, Errno> {
     // A secret in a pipe is read once and nowhere else.
     let (secret, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     rustix::io::write(&writer, order.secret.as_bytes())?;

@@ -1,4 +1,4 @@
-//! The sandboxes of a keeper: born, running, ending, gone. Everything that a sandbox has outside of its namespaces is named here
+//! The sandboxes of a keeper: starting, running, ending, gone. Everything that a sandbox has outside of its namespaces is named here
 //! and removed here.
 
 mod gone;

@@ -45,7 +45,7 @@ async fn files_are_written_read_listed_moved_and_removed() {
 }
 
 #[tokio::test]
-async fn files_become_blobs_and_blobs_files() {
+async fn files_are_kept_as_blobs_and_blobs_written_as_files() {
     let rollout = Rollout::new();
     let sandbox = rollout.main().await;
     sh(&sandbox, "head -c 3000000 /dev/urandom > big; cp big same").await;

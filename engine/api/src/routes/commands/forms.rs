@@ -290,8 +290,8 @@ impl CommandView {
         view
     }
 
-    /// Of a call that had been sent, by the error that it came to: where the sandbox was lost under it, the command has ended, and nobody
-    /// knows how.
+    /// The view of a call that had been sent before `error`: if the sandbox was lost meanwhile, the command has ended with an unknown
+    /// outcome.
     pub(crate) fn lost(sandbox_id: &str, id: &Id, error: AgentError) -> Result<CommandView, AgentError> {
         if !error.is_lost_under_way() {
             return Err(error);

@@ -58,7 +58,7 @@ pub(super) async fn ask(socket: PathBuf, id: &str) -> Result<Egress, SandboxErro
     }
 }
 
-/// A connection on which the door was asked for.
+/// A connection on which the listener was asked for.
 struct Asked {
     stream: UnixStream,
     heard: ReceiveBuffer,
@@ -85,7 +85,7 @@ impl Asked {
     async fn hear(&mut self) -> io::Result<Result<Answer, Refusal>> {
         loop {
             if let Some(text) = self.heard.frame().map_err(io::Error::other)? {
-                // Whoever has a door hears of nothing else.
+                // A connection that holds a listener carries nothing else.
                 if let KeeperMessage::Answer { answer, .. } = serde_json::from_slice(text)? {
                     return Ok(answer);
                 }
