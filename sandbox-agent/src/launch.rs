@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
-/// Of `clone3` alone: beyond the numbers that older calls take.
+/// Flag of `clone3` alone: beyond the numbers that older calls take.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// What to start, ready for a child that must not allocate.

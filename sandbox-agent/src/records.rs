@@ -97,7 +97,7 @@ pub struct Records {
 
 #[derive(Debug)]
 struct Entry {
-    /// Of the request, to find an id that is used for something else.
+    /// Fingerprint of the request, to find an id that is used for something else.
     fingerprint: u64,
     record: CallRecord,
 }

@@ -27,7 +27,7 @@ const EXCERPT_BYTES_MAX: u32 = 8 << 20;
 #[derive(Clone, Debug)]
 pub struct Service(pub Arc<Agent>);
 
-/// Of a request without its call: the same id must come with the same request.
+/// Fingerprint of a request without its call: the same id must come with the same request.
 fn fingerprint(kind: &str, request: &impl Message) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     kind.hash(&mut hasher);

@@ -37,7 +37,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Of one boot.
+    /// Marks of one boot.
     pub fn new(boot: [u8; 2]) -> Marks {
         Marks { boot: u16::from_ne_bytes(boot), next: 0 }
     }

@@ -19,7 +19,7 @@ pub struct Compared {
     pub requests: usize,
     /// Tokens that the server sampled.
     pub sampled: usize,
-    /// Of these, tokens in rows, compared one by one.
+    /// How many of these are tokens in rows, compared one by one.
     pub in_rows: usize,
     /// Logprobs that were asked for one by one.
     pub filled: usize,

@@ -48,7 +48,7 @@ pub struct Dist {
 }
 
 impl Dist {
-    /// Of the programs in a folder, all else as it was built.
+    /// A distribution of the programs in a folder, all else as it was built.
     pub fn of_built(programs: &Path, only: Form, out: &Path) -> Dist {
         let (programs, out) = (Some(programs.to_owned()), Some(out.to_owned()));
         Dist { profile: "dev".to_owned(), only: vec![only], no_build: true, out, programs }
@@ -68,7 +68,7 @@ pub enum Form {
 
 /// What all forms are made of.
 struct Release {
-    /// Of the workspace.
+    /// Version of the workspace.
     version: String,
     /// Files as they are laid out below a prefix.
     tree: PathBuf,

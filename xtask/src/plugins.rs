@@ -92,7 +92,7 @@ pub fn build(names: &[String]) -> Result<(), String> {
     })
 }
 
-/// Those of JavaScript and Python, whose toolchains are installed when the first is to be built.
+/// Builds plugins in JavaScript and Python, whose toolchains are installed when the first is to be built.
 fn build_scripts(sources: &[(&Script, Source)]) -> Result<(), String> {
     let mut ready = false;
     for (script, source) in sources {

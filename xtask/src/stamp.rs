@@ -15,7 +15,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Of something that belongs to this checkout.
+    /// Stamp of something that belongs to this checkout.
     pub fn here(name: &str) -> Stamp {
         Stamp { file: place::root().join(".setup").join(name), hash: blake3::Hasher::new() }
     }
@@ -26,7 +26,7 @@ impl Stamp {
         Stamp { file: Stamp::here(name).file, hash: self.hash.clone() }
     }
 
-    /// Of a folder outside of it; the stamp lies inside, and goes with it.
+    /// Stamp of a folder outside of it; it lies inside, and goes with it.
     pub fn inside(folder: &Path) -> Stamp {
         Stamp { file: folder.join(".espalier-stamp"), hash: blake3::Hasher::new() }
     }

@@ -167,7 +167,7 @@ impl Program {
 }
 
 impl Counts {
-    /// Of the closing lines of cargo's and pytest's programs.
+    /// Counts in the closing lines of cargo's and pytest's programs.
     fn of(printed: &str) -> Counts {
         let mut counts = Counts::default();
         for line in printed.lines() {

@@ -230,7 +230,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
     }
 }
 
-/// The same, where no body stands for an empty object.
+/// JSON body, where no body means an empty object.
 pub(crate) struct OptionalJson<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<Api> for OptionalJson<T> {

@@ -133,7 +133,7 @@ impl Bucket {
 }
 
 impl Keys {
-    /// Of this store.
+    /// Keys of this store.
     pub fn new(store: Arc<Store>) -> Keys {
         Keys {
             store,

@@ -258,7 +258,7 @@ pub enum Lost {
 }
 
 impl Lost {
-    /// Of several losses the lowest decides how the attempt ends.
+    /// Rank of a loss: of several, the lowest decides how the attempt ends.
     pub(crate) fn order(&self) -> u8 {
         match self {
             Lost::Infrastructure(_) => 0,

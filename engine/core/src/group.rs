@@ -201,7 +201,7 @@ pub enum GroupEvent {
     },
     /// The rewards of the group are through: what its rollouts are worth now, by place.
     Scored {
-        /// Of those that were to be scored; `None`: a reward failed.
+        /// Rewards of those that were to be scored; `None`: a reward failed.
         rewards: BTreeMap<u32, Option<f64>>,
     },
 }

@@ -231,7 +231,7 @@ pub struct Sampling {
     pub min_p: f64,
     /// 1 is neutral.
     pub repeat_penalty: f64,
-    /// Of the sampler.
+    /// Seed of the sampler.
     pub seed: u64,
     /// Most tokens asked for.
     pub max_tokens: u32,
@@ -380,7 +380,7 @@ impl std::ops::AddAssign for TokenSums {
 }
 
 impl std::ops::SubAssign for TokenSums {
-    /// Of sums that were added before.
+    /// Takes back sums that were added before.
     fn sub_assign(&mut self, other: TokenSums) {
         self.sampled = self.sampled.saturating_sub(other.sampled);
         self.trained = self.trained.saturating_sub(other.trained);

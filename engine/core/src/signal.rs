@@ -48,7 +48,7 @@ pub enum RewardConfigError {
     Weight {
         /// Whose.
         plugin: String,
-        /// Of which score.
+        /// Name of the score.
         score: String,
         /// What it is.
         weight: f64,

@@ -167,10 +167,10 @@ pub struct HostCall {
     /// What the guest's clock says from here to its next call, ms since 1970; 0 in records of engines before.
     #[serde(default)]
     pub clock_ms: u64,
-    /// Of the arguments ([`crate::journal::Call`]); none in records of engines before.
+    /// Digest of the arguments ([`crate::journal::Call`]); none in records of engines before.
     #[serde(default)]
     pub asked: Option<Digest>,
-    /// Of what the guest was told ([`crate::journal::Reply`]); none in records of engines before.
+    /// Digest of what the guest was told ([`crate::journal::Reply`]); none in records of engines before.
     #[serde(default)]
     pub told: Option<Digest>,
     /// Whether it was let through. A call that cannot fail (`clock.now-ms`) is answered all the same.

@@ -550,7 +550,7 @@ fn cache_folder() -> Option<PathBuf> {
 }
 
 impl From<io::Error> for Problem {
-    /// Of standard output.
+    /// An error of standard output.
     fn from(error: io::Error) -> Problem {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Problem::closed_pipe();

@@ -74,7 +74,7 @@ impl Commander {
 }
 
 impl Commands {
-    /// Of a run that nobody holds a commander of.
+    /// Commands of a run that nobody can command.
     pub fn unasked() -> Commands {
         let (sender, receiver) = mpsc::channel(QUEUE);
         Commands { receiver, sender, phase: RunPhase::default() }

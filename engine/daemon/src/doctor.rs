@@ -26,7 +26,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const EMBEDDED_REMEDY: &str = "pip install 'espalier[model]' into a virtual environment, and use the espalier of that environment; from source: make build";
 /// Memory maps of one plugin instance in use (measured): 2 of its stack, 4 of its memory.
 const MAPS_PER_INSTANCE: u64 = 6;
-/// Of one rollout: a harness and an environment.
+/// Memory maps of one rollout: a harness and an environment.
 const MAPS_PER_ROLLOUT: u64 = 2 * MAPS_PER_INSTANCE;
 /// Memory maps of everything else in the process.
 const MAPS_BESIDE: u64 = 1_000;

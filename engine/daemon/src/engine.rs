@@ -227,7 +227,7 @@ struct Earlier {
     groups: Vec<EarlierGroup>,
     /// Digests by alias of the group that opened last.
     versions: BTreeMap<String, String>,
-    /// Of a stream: hashes by id of the tasks that groups have.
+    /// Hashes by id of the tasks that groups of a stream have.
     taken: HashMap<String, String>,
 }
 

@@ -31,7 +31,7 @@ fn library(folder: &str) -> Option<PathBuf> {
     Some(library_of(&program)?.join(folder))
 }
 
-/// Of `PREFIX/bin/PROGRAM`.
+/// The library folder that belongs to `PREFIX/bin/PROGRAM`.
 fn library_of(program: &Path) -> Option<PathBuf> {
     Some(program.parent()?.parent()?.join("lib/espalier"))
 }

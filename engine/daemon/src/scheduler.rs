@@ -82,7 +82,7 @@ pub struct Resume {
     pub closed: BTreeSet<u64>,
     /// Groups that are open: by place, the durable attempts by rollout, in order of their number.
     pub open: BTreeMap<u64, BTreeMap<u32, Vec<(u32, AttemptOutcome)>>>,
-    /// Of these, results that are to be scored again: by place, the rollouts.
+    /// Results among these that are to be scored again: by place, the rollouts.
     pub score_again: BTreeMap<u64, BTreeSet<u32>>,
     /// Counters of earlier sessions: closed groups, ended rollouts, attempts, tokens.
     pub counts: Counts,

@@ -70,7 +70,7 @@ impl Allowed {
             || self.rules.iter().any(|rule| rule.port == port && names(&rule.peer, name))
     }
 
-    /// Of an address, and the name that led to it, if one did. A rule for addresses lets those through, whoever asks by whatever
+    /// Decides on an address, and the name that led to it, if one did. A rule for addresses lets those through, whoever asks by whatever
     /// name: of inner ones it has to be the address itself, or a range that lies wholly in one inner network; metadata services
     /// have to be the address itself. A rule for names allows public addresses only.
     pub fn judge(&self, name: Option<&str>, address: SocketAddr) -> Verdict {

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 /// Longest head of a request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-/// Of a request, what is between the client and the proxy alone.
+/// Headers of a request that are between the client and the proxy alone.
 const HOP: [HeaderName; 6] =
     [header::HOST, header::CONNECTION, KEEP_ALIVE, header::UPGRADE, header::TE, header::TRAILER];
 

@@ -62,7 +62,7 @@ trait Proxy: Send + Sync + 'static {
     fn reach(&self, target: &Target) -> impl Future<Output = Result<Peer, Refused>> + Send;
 }
 
-/// That of a sandbox.
+/// The proxy of one sandbox.
 struct SandboxProxy {
     sandbox: String,
     allowed: Allowed,

@@ -7,7 +7,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// Names of one sandbox that are being looked up; more wait.
 const LOOKUPS_EACH: usize = 4;
-/// Of all sandboxes of an engine. Each takes a thread until the system's resolver gives up, also when nobody waits any more.
+/// Lookups at a time, of all sandboxes of an engine. Each takes a thread until the system's resolver gives up, also when nobody waits any more.
 const LOOKUPS_MAX: usize = 64;
 /// Connections of all sandboxes, at the least.
 const CONNECTIONS_MIN: usize = 64;

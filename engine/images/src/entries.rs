@@ -57,7 +57,7 @@ pub(crate) struct Entries<R> {
     padding: u64,
     /// Offsets and lengths of what the present entry's data is; `None` where it is all of it.
     pieces: Option<Pieces>,
-    /// Of `g` headers, for all entries that follow.
+    /// Values of `g` headers, for all entries that follow.
     global: Pax,
 }
 

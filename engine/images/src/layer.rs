@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 /// A layer that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportedLayer {
-    /// Of what was written.
+    /// Digest of what was written.
     pub digest: Digest,
-    /// Of the tar in it.
+    /// Digest of the tar in it.
     pub diff_id: Digest,
     /// Bytes that were written.
     pub size: u64,

@@ -116,18 +116,18 @@ pub(crate) fn choose<'a>(
 /// One layer as a manifest and a configuration describe it.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerOf {
-    /// Of what is fetched.
+    /// Digest of what is fetched.
     pub(crate) blob: Digest,
     /// Bytes of what is fetched.
     pub(crate) size: u64,
-    /// Of the tar in it.
+    /// Digest of the tar in it.
     pub(crate) diff_id: Digest,
 }
 
 /// A manifest with its configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
-    /// Of the manifest.
+    /// Digest of the manifest.
     pub(crate) digest: Digest,
     /// Lowest first.
     pub(crate) layers: Vec<LayerOf>,
@@ -257,7 +257,7 @@ pub struct ImageConfig {
 }
 
 impl ImageConfig {
-    /// Of a configuration that [`resolved`] accepted.
+    /// Reads a configuration that [`resolved`] accepted.
     pub(crate) fn read(value: &serde_json::Value) -> ImageConfig {
         let Ok(file) = ConfigFile::deserialize(value) else { return ImageConfig::default() };
         let said = file.config.unwrap_or_default();

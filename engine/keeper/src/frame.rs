@@ -7,7 +7,7 @@ use serde::Serialize;
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Longest first line of a connection.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Of a frame's length.
+/// Size of a frame's length.
 const LENGTH_BYTES: usize = 4;
 
 /// Why there is no frame.
@@ -16,7 +16,7 @@ pub enum FrameError {
     /// Longer than whoever reads would take.
     #[error("it has {bytes} bytes, at most {bytes_max}")]
     TooLong {
-        /// Of the text; of a line, as far as it has come.
+        /// Size of the text; of a line, as far as it has come.
         bytes: usize,
         /// What would do.
         bytes_max: usize,

@@ -99,7 +99,7 @@ pub enum Operation {
 pub enum KeeperMessage {
     /// To a request.
     Answer {
-        /// Of the request.
+        /// Number of the request.
         number: u64,
         /// What came of it.
         answer: Result<Answer, Refusal>,
@@ -291,7 +291,7 @@ pub struct Order {
     pub lease_ms: u64,
     /// Known to the engine and its agent; hex.
     pub secret: String,
-    /// Of every command. In requests; what is written down has it in a file of its own, but for version 2.
+    /// Environment of every command. In requests; what is written down has it in a file of its own, but for version 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Environment>,
     /// For those who look for it.
@@ -372,7 +372,7 @@ pub struct SandboxRecord {
     pub pid: u32,
     /// See `pid`. A process id alone never names a process.
     pub started: u64,
-    /// Of the machine's boot that `pid` belongs to.
+    /// Id of the machine's boot that `pid` belongs to.
     pub boot: String,
     /// Whether its commands are stopped until they are let go on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -384,17 +384,17 @@ pub struct SandboxRecord {
 pub struct Checkpoint {
     /// Its id.
     pub id: String,
-    /// Of the sandbox it was made from.
+    /// Id of the sandbox it was made from.
     pub sandbox: String,
     /// What lies below it.
     pub overlays: Vec<Overlay>,
     /// Files to lock, shared, while it is there.
     pub holds: Vec<PathBuf>,
-    /// Of that sandbox: environment of commands. In answers about one checkpoint; what is written down has it in a file of its own,
+    /// Environment of that sandbox's commands. In answers about one checkpoint; what is written down has it in a file of its own,
     /// but for version 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Environment>,
-    /// Of that sandbox.
+    /// Labels of that sandbox.
     pub labels: BTreeMap<String, String>,
     /// Seconds since 1970.
     pub created_s: u64,

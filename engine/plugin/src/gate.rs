@@ -76,7 +76,7 @@ pub(crate) struct Gate {
     calls: Vec<HostCall>,
     total: u64,
     last: &'static str,
-    /// Of the last call.
+    /// Verdict of the last call.
     verdict: Verdict,
     /// Bytes of arguments and replies that may still be kept; `None`: none are.
     payload_bytes_left: Option<u64>,

@@ -1,5 +1,5 @@
 //! The imports of every world: WIT on one side, the traits of `espalier_core::host` on the other, the gate in between.
-//! Those of sandboxes have a file of their own.
+//! Imports of sandboxes have a file of their own.
 
 mod sandbox;
 

@@ -44,12 +44,12 @@ struct Inner {
 }
 
 impl Logs {
-    /// Of an instance that belongs to no turn.
+    /// Logs of an instance that belongs to no turn.
     pub(crate) fn new(plugin: &str, bytes_max: u64) -> Logs {
         Logs::dated(plugin, bytes_max, None)
     }
 
-    /// Of an instance that acts in the turns of the rollout that `meter` counts.
+    /// Logs of an instance that acts in the turns of the rollout that `meter` counts.
     pub(crate) fn of_rollout(plugin: &str, bytes_max: u64, meter: &Arc<Meter>) -> Logs {
         Logs::dated(plugin, bytes_max, Some(Arc::clone(meter)))
     }

@@ -34,7 +34,7 @@ pub(crate) enum Pre {
     Environment(EnvironmentPluginPre<Guest>),
     Reward(RewardPluginPre<Guest>),
     GroupReward(GroupRewardPluginPre<Guest>),
-    /// Of a world that this engine does not run yet.
+    /// A plugin of a world that this engine does not run yet.
     NotRun,
 }
 

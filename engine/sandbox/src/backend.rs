@@ -90,7 +90,7 @@ pub struct Checkpoint {
     pub id: String,
     /// The sandbox it was made from.
     pub sandbox: String,
-    /// Of that sandbox.
+    /// Labels of that sandbox.
     pub labels: BTreeMap<String, String>,
     /// Seconds since 1970.
     pub created_s: u64,

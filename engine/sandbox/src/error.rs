@@ -17,7 +17,7 @@ pub enum SandboxError {
         /// What would do.
         wanted: String,
     },
-    /// The same, in words: set-up failed, or a part of the request does not fit what there is.
+    /// Text of a refusal: set-up failed, or a part of the request does not fit what there is.
     #[error(transparent)]
     Rejected(Failed),
     /// What it runs at its start was killed for memory.

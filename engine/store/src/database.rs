@@ -214,7 +214,7 @@ async fn has_tables(connection: &mut AnyConnection, dialect: Dialect) -> Result<
     Ok(found > 0)
 }
 
-/// Of the store whose URL is `place`.
+/// An error of the store whose URL is `place`.
 fn failed(place: &str, source: sqlx::Error) -> StoreError {
     of_sqlx(format!("store {place}"), source)
 }

@@ -136,7 +136,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Of work on a file or folder.
+    /// An error of work on a file or folder.
     pub(crate) fn of_io(path: &Path, source: io::Error) -> StoreError {
         let place = path.display().to_string();
         match source.kind() {

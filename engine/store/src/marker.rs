@@ -16,7 +16,7 @@ pub const MARKER_FILE: &str = "store.json";
 /// Name of SQLite's file in the store's folder.
 pub(crate) const SQLITE_FILE: &str = "store.sqlite";
 const KIND: &str = "espalier-store";
-/// Of the marker itself; the tables' version stands in the database.
+/// Version of the marker itself; the tables' version stands in the database.
 const FORMAT: u32 = 1;
 
 /// The content of the file.
@@ -57,7 +57,7 @@ pub(crate) fn path(url: &StoreUrl) -> PathBuf {
 /// | yes | missing or empty | any | damaged |
 /// | yes | has bytes | any | `Tables` |
 ///
-/// Of PostgreSQL only the marker is known here.
+/// What is expected of a store. For PostgreSQL only the marker is known here.
 pub(crate) fn expect(url: &StoreUrl) -> Result<Expected, StoreError> {
     let marked = read(&path(url))?;
     let StoreUrl::Folder(folder) = url else {

@@ -107,7 +107,7 @@ pub struct RolloutCounts {
     pub replaced: u64,
     /// Ended with a reward.
     pub rewarded: u64,
-    /// Of these, with at least [`SOLVED_REWARD`].
+    /// How many of these have at least [`SOLVED_REWARD`].
     pub solved: u64,
     /// Sum of the rewards.
     pub reward_sum: f64,

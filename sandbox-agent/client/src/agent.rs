@@ -62,7 +62,7 @@ impl Default for Excerpts {
 #[derive(Clone, Debug)]
 pub struct Agent {
     shared: Arc<Shared>,
-    /// Of calls whose ids somebody else allots.
+    /// Lowest number for calls whose ids somebody else allots.
     floor: Option<u64>,
 }
 

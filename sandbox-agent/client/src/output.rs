@@ -31,14 +31,14 @@ pub enum Event {
     Output {
         /// Where to.
         stream: Stream,
-        /// Of the first byte.
+        /// Offset of the first byte.
         offset: u64,
         /// What.
         bytes: Bytes,
     },
     /// Bytes that the agent no longer has.
     Gap {
-        /// Of which stream.
+        /// Stream that lost output.
         stream: Stream,
         /// First lost byte.
         from: u64,

@@ -18,7 +18,7 @@ const LOOKED_AT: usize = 8000;
 /// A file or a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Content {
-    /// Of a link: where it points.
+    /// Content of a file; for a link, where it points.
     pub(super) bytes: Vec<u8>,
     /// Permission bits.
     pub(super) mode: u32,

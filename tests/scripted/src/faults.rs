@@ -66,7 +66,7 @@ pub struct Faults {
     pub rate: f64,
     /// Drawn from evenly.
     pub kinds: Vec<Fault>,
-    /// Of the draw.
+    /// Seed of the draw.
     pub seed: u64,
 }
 

@@ -8,7 +8,7 @@ pub struct Prompt<'a> {
     pub text: &'a str,
     /// Its tokens.
     pub ids: &'a [u32],
-    /// Of the request's sampler.
+    /// Seed of the request's sampler.
     pub seed: u64,
     /// `x-session-id` of the request; empty where none was sent.
     pub session_id: &'a str,

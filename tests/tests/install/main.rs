@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use xtask::dist::{self, Dist, Form};
 
-/// Of one command; the longest compiles plugins in a debug build.
+/// Longest time of one command; the longest compiles plugins in a debug build.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// One form of the installation; returns the one file whose name ends so.

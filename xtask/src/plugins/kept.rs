@@ -14,7 +14,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Of a plugin that is made of what the stamp names.
+    /// The kept build of a plugin that is made of what the stamp names.
     pub(super) fn of(inputs: &Stamp, name: &str) -> Kept {
         Kept { file: place::cache().join("plugins-built").join(format!("{}-{name}.wasm", inputs.name())) }
     }

@@ -17,11 +17,11 @@ const LINE_TABLES: [&str; 4] =
 
 /// The compiler that builds guests.
 struct Toolchain {
-    /// Of rustc: `<sysroot>/lib/rustlib`.
+    /// Library folder of rustc: `<sysroot>/lib/rustlib`.
     rustlib: PathBuf,
     /// `1.95.0`.
     version: String,
-    /// Of the compiler's own source, which stands in paths of `std`.
+    /// Commit of the compiler's own source, which stands in paths of `std`.
     commit: String,
 }
 

@@ -42,7 +42,7 @@ pub(super) fn check(root: &Path, faults: &mut Vec<String>) {
     }
 }
 
-/// Of an interface without its comments and blanks.
+/// Digest of an interface without its comments and blanks.
 fn digest_of_meaning(text: &str) -> String {
     blake3::hash(words(text).join(" ").as_bytes()).to_hex()[..32].to_owned()
 }

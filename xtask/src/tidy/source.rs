@@ -27,7 +27,7 @@ pub(super) struct Named {
 }
 
 impl Source {
-    /// Of one file; whether it is part of the tests is also said by whoever declares it ([`mark_tests`]).
+    /// A source from one file; whether it is part of the tests is also said by whoever declares it ([`mark_tests`]).
     pub(super) fn new(name: &str, text: &str) -> Source {
         let plain = blanked(text);
         let is_test = ["/tests/", "/benches/"].iter().any(|folder| name.contains(folder))

@@ -108,7 +108,7 @@ pub(super) fn check(sources: &[Source], texts: &[(String, String)], faults: &mut
 /// A banned word: line, what it is, and what to write.
 type Found = (usize, &'static str, &'static str);
 
-/// Of a source's names, not of its comments and texts.
+/// Banned words in a source's names, not in its comments and texts.
 fn in_names(text: &str) -> Vec<Found> {
     let code = super::source::blanked(text);
     let mut found = Vec::new();

@@ -54,7 +54,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Of this spec, and nothing else said of it.
+    /// A sandbox of this spec, reported by its own image name.
     pub(crate) fn of(spec: SandboxSpec) -> Wanted {
         Wanted {
             id: None,

@@ -34,7 +34,7 @@ impl Again {
 
 /// What is done again of a group, given how its rollouts ended (by place, ascending).
 ///
-/// Of those that may be done again, as many stay as there are results in the places of replacements that nothing else
+/// Which of those that may be done again stay: as many as there are results in the places of replacements that nothing else
 /// accounts for, so that the group can still come out at its size; and no more are scored again than it has room for.
 pub fn again(config: &GroupsConfig, ends: &[(u32, Past)]) -> Again {
     let is_kept = |past: Past| matches!(past, Past::Rewarded | Past::Unrewarded);

@@ -231,7 +231,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of a command whose machine was lost under it.
+    /// The outcome of a command whose machine was lost under it.
     pub fn unknown(why: String) -> Outcome {
         Outcome {
             ended: Ended::Unknown(why),
@@ -265,7 +265,7 @@ pub enum Channel {
 /// A piece of an output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
-    /// Of its first byte.
+    /// Offset of its first byte.
     pub offset: u64,
     /// The bytes.
     #[serde(with = "octets")]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, de};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Of the arguments or the reply of a call. Shown as 16 hex digits.
+/// Digest of the arguments or the reply of a call. Shown as 16 hex digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(NonZeroU64);
 

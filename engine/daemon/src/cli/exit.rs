@@ -17,7 +17,7 @@ pub enum Exit {
     Internal,
     /// Stopped by a signal or a command after saving what was finished.
     Interrupted,
-    /// Of a command in a sandbox: its own.
+    /// Exit code of a command in a sandbox.
     Command(u8),
 }
 

@@ -161,7 +161,7 @@ pub(super) fn components(finder: Finder) -> Result<Components, Problem> {
     Ok(Components::new(host()?, finder))
 }
 
-/// Those of the store, where there is one.
+/// The aliases of the store, if there is one.
 async fn aliases(store: &str) -> Vec<(String, String)> {
     let Ok(url) = store.parse() else { return Vec::new() };
     match Store::open_existing(&url).await {

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Of one Harbor folder; larger ones are data that belongs into its image.
+/// Maximum size of one Harbor folder; larger ones are data that belongs into its image.
 const FOLDER_BYTES_MAX: u64 = 64 << 20;
 /// Records that are named; the rest is counted.
 const NAMED_MAX: usize = 20;

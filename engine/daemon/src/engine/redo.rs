@@ -29,7 +29,7 @@ pub(super) struct EarlierResult {
 }
 
 impl EarlierResult {
-    /// Of a rollout that has one.
+    /// What is done again of a rollout that has a result.
     pub(super) fn of(
         rollout_index: u32,
         state: AttemptState,

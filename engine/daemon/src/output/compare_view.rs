@@ -34,7 +34,7 @@ pub struct Compared {
 pub struct TaskRewards {
     /// Rollouts with a reward.
     pub scored: u64,
-    /// Of these, with a full reward.
+    /// How many of these have a full reward.
     pub solved: u64,
     /// Sum of the rewards.
     pub sum: f64,

@@ -43,7 +43,7 @@ impl Problem {
         }
     }
 
-    /// Of an error with its causes.
+    /// An error with its causes.
     pub fn of(exit: Exit, error: &dyn Error) -> Problem {
         let mut chain = chain(error);
         let causes = chain.split_off(1);

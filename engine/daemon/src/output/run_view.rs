@@ -34,7 +34,7 @@ pub struct RunView {
     pub groups: Vec<GroupLine>,
     /// How many there are.
     pub groups_all: usize,
-    /// Of all groups.
+    /// Versions of all groups.
     pub versions: Versions,
 }
 

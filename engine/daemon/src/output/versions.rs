@@ -41,7 +41,7 @@ struct Version {
 }
 
 impl Versions {
-    /// Of all groups of a run, in their order.
+    /// Versions of all groups of a run, in their order.
     pub fn of(groups: &[GroupRow]) -> Versions {
         let mut plugins: BTreeMap<String, Vec<Version>> = BTreeMap::new();
         for group in groups {

@@ -118,7 +118,7 @@ pub(crate) struct AttemptSandboxes {
 struct SandboxesState {
     /// Ids by name; for checkpoints.
     opened: BTreeMap<String, String>,
-    /// Of what is made from now on.
+    /// Level of sandboxes made from now on.
     level: u32,
     /// Who is at work, and whether it would be asked again after an end without a result.
     stage: Stage,

@@ -124,9 +124,9 @@ impl<R> Outbox<R> {
 /// The sums of tokens of a record that was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Of the record.
+    /// Token sums of the record.
     pub tokens: TokenSums,
-    /// Of the record whose place it took, where it was scored again.
+    /// Token sums of the record that it replaced, if it was scored again.
     pub before: TokenSums,
 }
 

@@ -17,7 +17,7 @@ const PARTIAL_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// An image in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Of its manifest.
+    /// Digest of its manifest.
     pub digest: Digest,
     /// What it was asked for as.
     pub names: Vec<String>,

@@ -43,11 +43,11 @@ pub struct Progress {
     pub phase: Phase,
     /// Layers that are not there yet at the begin.
     pub layers: u64,
-    /// Of those, how many are now.
+    /// How many of them are in the store now.
     pub layers_done: u64,
     /// Bytes of those, as they are loaded.
     pub bytes: u64,
-    /// Of those, how many are loaded.
+    /// How many of them are loaded.
     pub bytes_done: u64,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Fetch<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) origin: &'a Origin,
     pub(super) progress: &'a watch::Sender<Progress>,
-    /// Of the image, for messages.
+    /// Name of the image, for messages.
     pub(super) name: &'a str,
 }
 
@@ -175,7 +175,7 @@ impl Fetch<'_> {
         Ok(folders)
     }
 
-    /// Those of the layers that are not in the store.
+    /// The layers that are not in the store.
     async fn missing(
         &self,
         mut layers: BTreeMap<Digest, LayerOf>,

@@ -34,7 +34,7 @@ const STORE_LOCK_WAIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// Of this process and this store.
+    /// Temporary files of this process for this store.
     tmp: PathBuf,
     _tmp_lock: File,
     /// Names within `tmp`.

@@ -13,7 +13,7 @@ pub(crate) struct Facts {
     pub(crate) mode: u32,
     pub(crate) owner: (u32, u32),
     pub(crate) size: u64,
-    /// Of a file its digest, of a link its target.
+    /// Digest of a file, target of a link.
     pub(crate) content: String,
     pub(crate) device: u64,
     pub(crate) mtime: (i64, i64),

@@ -229,9 +229,9 @@ pub(super) struct Groups {
 /// Descriptors that the agent gets.
 #[derive(Debug, Default)]
 pub(super) struct CgroupFds {
-    /// Of version 2: in which the agent itself starts.
+    /// Group of version 2 in which the agent itself starts.
     pub agent: Option<OwnedFd>,
-    /// Of version 2: where it makes a group for each command.
+    /// Group of version 2 where it makes a group for each command.
     pub commands: Option<OwnedFd>,
     /// Where kills for memory are counted.
     pub memory: Option<OwnedFd>,

@@ -18,7 +18,7 @@ pub(super) const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// Of `clone3` alone.
+/// Flag of `clone3` alone.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Of the space that is free when the pool is made, in percent.
+/// Share of the free space that a new pool takes, in percent.
 const SHARE: u64 = 90;
 /// The pool is never larger.
 const BYTES_MAX: u64 = 4 << 40;
@@ -40,7 +40,7 @@ const ABOUT: libc::c_ulong = request(2, 31, 1024);
 /// Object that every subvolume begins with.
 const FIRST_OBJECT: u64 = 256;
 
-/// Of loop devices.
+/// Request number of `ioctl` on loop devices.
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LOOP_FREE: libc::c_ulong = 0x4C82;
 const LOOP_AUTOCLEAR: u32 = 4;
@@ -104,7 +104,7 @@ pub(super) struct Pool {
 pub(super) struct Free {
     /// Below the pool.
     pub below: u64,
-    /// Of that, what is on its way there; not counted where there is plenty.
+    /// How much of it is on its way there; not counted where there is plenty.
     pub late: u64,
     /// In the pool.
     pub inside: u64,

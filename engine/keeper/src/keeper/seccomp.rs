@@ -102,7 +102,7 @@ const NOT_TO_THE_AGENT: &[libc::c_long] = &[
 /// Kinds of socket that exist: local, IPv4, IPv6, and the kernel's own lists of interfaces.
 const FAMILIES: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// Of `clone`: any new namespace.
+/// Flags of `clone` that make any new namespace.
 const NEW_NAMESPACES: u32 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID

@@ -56,7 +56,7 @@ pub(super) struct Means<'a> {
     pub cgroup_fds: super::cgroups::CgroupFds,
     /// Whether rlimits stand in for control groups that are not there.
     pub rlimits: bool,
-    /// Of every command.
+    /// Environment of every command.
     pub environment: &'a [(String, String)],
 }
 

@@ -52,7 +52,7 @@ pub(super) enum Notice {
 pub(super) struct SandboxTable {
     home: Home,
     agent: OwnedFd,
-    /// Of the root user alone.
+    /// Pool of disks; the root user has one.
     pool: Option<Pool>,
     pool_fault: String,
     hierarchies: Hierarchies,

@@ -14,7 +14,7 @@ pub(super) const DONE: i32 = 0;
 pub(super) const REFUSED: i32 = 1;
 pub(super) const OUT_OF_MEMORY: i32 = 3;
 const BROKEN: i32 = 4;
-/// Of Rust itself.
+/// Exit code of a Rust program that panicked.
 pub(super) const PANICKED: i32 = 101;
 
 /// Address space beyond the memory: reserved by allocators for each thread, and not touched.

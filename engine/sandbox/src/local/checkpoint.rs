@@ -53,7 +53,7 @@ impl Shared {
         self.bases.store()?.find(&digest).await?.map(Some).ok_or_else(gone)
     }
 
-    /// Of a checkpoint over this machine's own programs the archive holds what was changed alone, and goes over those of the machine
+    /// For a checkpoint over this machine's own programs, the archive holds only what was changed, and is applied over those of the machine
     /// that reads it.
     pub(super) async fn export(
         &self,

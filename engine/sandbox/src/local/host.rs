@@ -25,7 +25,7 @@ const ROOT: &str = "root";
 const HIDDEN: &str = "hidden";
 /// In the folder at the bottom: what hides files of programs' folders, by their paths.
 const HIDING: &str = "hiding";
-/// Of a file in `/etc`; larger ones are data of programs that no sandbox has.
+/// Largest file of `/etc` that is copied; larger ones are data of programs that no sandbox has.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Folders that are programs' own, or links to such.
 const PROGRAMS: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "libo32"];

@@ -40,7 +40,7 @@ pub(super) struct Machine {
     environment: Vec<Variable>,
     fault: Mutex<Option<MachineFault>>,
     sequences: Mutex<Sequences>,
-    /// Of commands that ended and whose outcome was taken.
+    /// Ids of commands that ended and whose outcome was taken.
     acks: Mutex<Vec<Id>>,
     _keep: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -354,7 +354,7 @@ impl Drop for Change {
 pub(super) struct Running {
     agent: Agent,
     id: Option<Id>,
-    /// Of the signal that kills it.
+    /// Id of the signal that kills it.
     kill: Id,
 }
 

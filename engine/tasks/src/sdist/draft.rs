@@ -105,7 +105,7 @@ pub enum Refusal {
     /// Too much.
     #[error("{what} of {bytes} bytes, at most {most} are accepted")]
     TooLarge {
-        /// Of what.
+        /// What it is a part of.
         what: &'static str,
         /// How much.
         bytes: usize,

@@ -12,9 +12,9 @@ const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
 
 /// Names that a release goes by where it is installed, vendored or unpacked.
 pub(super) struct Names<'a> {
-    /// Of the library, as the package index has it.
+    /// Name of the library in the package index.
     pub(super) library: &'a str,
-    /// Of what is imported: `jinja2`, `google/auth`, `six.py`.
+    /// Modules that are imported: `jinja2`, `google/auth`, `six.py`.
     pub(super) modules: &'a [String],
 }
 

@@ -22,7 +22,7 @@ use std::io;
 
 /// Largest file in an answer: it is base64 in JSON.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Of an answer about a file: before its content, and with none.
+/// Key of the content in an answer about a file.
 const CONTENT: &str = "\"content\":\"";
 const EMPTY_CONTENT: &str = "\"content\":\"\"";
 /// Links of a folder that are followed at once.

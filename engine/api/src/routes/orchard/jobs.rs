@@ -16,7 +16,7 @@ use espalier_sandbox::service::Sandbox;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Of each output in a job, at its start and at its end.
+/// How much of each output a job shows, at its start and at its end.
 const EXCERPT: Excerpts = Excerpts { head_bytes: 1 << 20, tail_bytes: 1 << 20 };
 /// Wait for a job where the request names none.
 const JOB_WAIT: Duration = Duration::from_secs(300);

@@ -95,7 +95,7 @@ pub(super) struct Props {
 
 #[derive(Deserialize)]
 pub(super) struct Settings {
-    /// Of one slot.
+    /// Context length of one slot, in tokens.
     pub(super) n_ctx: u32,
 }
 

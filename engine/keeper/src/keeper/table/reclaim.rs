@@ -103,7 +103,7 @@ struct Giving {
 
 #[derive(Debug)]
 struct Awaited {
-    /// Of its disk.
+    /// Id of its disk.
     disk: Option<u64>,
     since: Instant,
     /// How often what was removed was given back since its disk held nothing any more.

@@ -21,7 +21,7 @@ impl Kind {
 /// least recently.
 #[derive(Debug)]
 pub(in crate::service) struct Pools<T> {
-    /// Of all kinds, those that are being made included.
+    /// Maximum number of sandboxes of all kinds, including those being created.
     bound: usize,
     /// Those with something in them, so no more than the bound.
     kinds: HashMap<Kind, Pool<T>>,

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, watch};
 
-/// Of every agent.
+/// Secret of every agent.
 const SECRET: &str = "a secret of the cluster's own";
 /// For what a cluster does by itself.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -45,7 +45,7 @@ pub(super) struct Cluster(Arc<Control>);
 pub(super) struct Remote(Arc<Control>);
 
 struct Control {
-    /// Of the control plane: kept file systems, and the places that roots are mounted at in sandboxes' own namespaces.
+    /// Folder of the control plane: kept file systems, and the places that roots are mounted at in sandboxes' own namespaces.
     folder: tempfile::TempDir,
     /// The network of all sandboxes, as long as it lives.
     network: Mutex<Child>,
@@ -68,7 +68,7 @@ struct State {
 struct Node {
     order: Order,
     placed: Placed,
-    /// Of its agent, as the cluster sees it.
+    /// Process id of its agent, as the cluster sees it.
     agent: u32,
     /// Says when its agent has ended.
     over: watch::Receiver<bool>,
