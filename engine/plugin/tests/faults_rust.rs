@@ -61,7 +61,7 @@ async fn budgets_are_told_first_and_ignored_ones_trap() {
     let HarnessEnd::BudgetIgnored(text) = &ignored.end else { panic!("{:?}", ignored.end) };
     assert!(
         text.contains(
-            "guest trap (budget-ignored): continued for 16 host calls or 5 s after `budget used up: turns`"
+            "guest trap (budget-ignored): continued for 16 host calls or 5s after `budget used up: turns`"
         ),
         "{text}"
     );
@@ -73,7 +73,7 @@ async fn budgets_are_told_first_and_ignored_ones_trap() {
 
     let tight = Case::fault("import-loop").run(&host(), &plugin).await;
     let HarnessEnd::BudgetIgnored(text) = &tight.end else { panic!("{:?}", tight.end) };
-    assert!(text.contains("continued for 16 host calls or 5 s after `budget used up: host-calls`"), "{text}");
+    assert!(text.contains("continued for 16 host calls or 5s after `budget used up: host-calls`"), "{text}");
     assert_eq!(tight.host_calls_total, short().host_calls + 1 + 16);
 
     // The grace has an end in time too: this one makes no call after its error.

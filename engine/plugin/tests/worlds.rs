@@ -99,7 +99,7 @@ async fn each_fault_of_an_environment_is_evidence() {
         (
             "import-loop",
             "step",
-            "guest trap (budget-ignored): continued for 16 host calls or 5 s after `budget used up: host-calls`",
+            "guest trap (budget-ignored): continued for 16 host calls or 5s after `budget used up: host-calls`",
         ),
         ("nan", "step", "guest trap (invalid data): the step's reward is NaN; a reward is finite"),
         ("invalid-json", "step", "guest trap (invalid data): the step's info is not valid JSON"),

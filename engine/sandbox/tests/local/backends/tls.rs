@@ -91,7 +91,7 @@ async fn an_agent_that_another_authority_speaks_for_is_a_stranger() {
     ] {
         let error = said(stranger).await;
         assert!(
-            matches!(&error, AgentError::Lost(loss) if loss.to_string().contains("somebody else")),
+            matches!(&error, AgentError::Lost(loss) if loss.to_string().contains("another process")),
             "{error:?}"
         );
     }
