@@ -76,7 +76,7 @@ impl Conversation for Script {
             tool_calls: Vec::new(),
             malformed: None,
             finish: Finish::Stop,
-            usage: Usage::default(),
+            usage: Usage::default(), call: None
         })
     }
 

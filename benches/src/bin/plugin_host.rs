@@ -207,6 +207,7 @@ impl Conversation for Prompt {
             malformed: None,
             finish: Finish::Stop,
             usage: Usage::default(),
+            call: None,
         })
     }
     async fn complete_many(&mut self, _: u32, _: CompleteOptions) -> Result<Vec<Branch>, Failure> {

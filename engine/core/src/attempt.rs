@@ -7,7 +7,8 @@
 use crate::breaker::PluginReport;
 use crate::ending::{Ending, Lost, Report};
 use crate::journal::Edge;
-use crate::samples::{ErrorNote, Timing, Trajectory};
+use crate::judge::JudgeRecord;
+use crate::samples::{Call, ErrorNote, Timing, Trajectory};
 use crate::signal::Signal;
 use crate::trajectory::{
     AttemptRecord, HostCall, LogLine, ModelOutput, PluginScore, SandboxUse, Step, Transcript,
@@ -126,6 +127,10 @@ pub struct Draft {
     pub signal: Signal,
     /// What the rewards returned.
     pub scores: Vec<PluginScore>,
+    /// The judges that were asked.
+    pub judges: Vec<JudgeRecord>,
+    /// Calls to the models of judges, of every try.
+    pub judge_calls: Vec<Call>,
     /// Sandboxes that were made for it.
     pub sandboxes: Vec<SandboxUse>,
     /// By name.
@@ -160,6 +165,8 @@ impl Draft {
             log_bytes_dropped: 0,
             signal: Signal::default(),
             scores: Vec::new(),
+            judges: Vec::new(),
+            judge_calls: Vec::new(),
             sandboxes: Vec::new(),
             blobs: Vec::new(),
             boot: Duration::ZERO,
@@ -203,7 +210,7 @@ impl Draft {
             plugins: place.plugins,
             errors: own.into_iter().chain(self.signal.errors).collect(),
             calls: output.calls,
-            other_calls: output.other_calls,
+            other_calls: output.other_calls.into_iter().chain(self.judge_calls).collect(),
             segments: output.segments,
             excluded: output.excluded,
         };
@@ -216,6 +223,7 @@ impl Draft {
             log_bytes_dropped: self.log_bytes_dropped,
             report: self.report,
             scores: self.scores,
+            judges: self.judges,
             blobs: self.blobs,
             sandboxes: self.sandboxes,
             failures: self.plugins.failures,

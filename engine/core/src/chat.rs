@@ -184,4 +184,7 @@ pub struct Completion {
     pub finish: Finish,
     /// Counters after this answer.
     pub usage: Usage,
+    /// Its place among all answers of the job, from 0: names it in a judge's votes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<u32>,
 }

@@ -5,7 +5,7 @@
 //! crates implement them and never know one another.
 //!
 //! Reading order: [`task`] -> [`limits`], [`seed`] -> [`host`] with [`chat`] and [`failure`] -> [`journal`] -> [`meter`] -> [`ending`] ->
-//! [`rollout`] -> [`group`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`] -> [`attempt`]; [`plugin_failure`] -> [`breaker`]; [`control`].
+//! [`rollout`] -> [`group`] -> [`generator`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`] -> [`judge`] -> [`attempt`]; [`plugin_failure`] -> [`breaker`]; [`control`].
 
 pub mod attempt;
 pub mod breaker;
@@ -15,9 +15,11 @@ pub mod control;
 pub mod ending;
 pub mod escalation;
 pub mod failure;
+pub mod generator;
 pub mod group;
 pub mod host;
 pub mod journal;
+pub mod judge;
 pub mod ledger;
 pub mod limits;
 pub mod meter;

@@ -7,6 +7,14 @@ use std::fmt;
 /// World of rewards, in [`PluginFailure::world`].
 pub const REWARD: &str = "reward";
 
+/// The same of a judge.
+pub const JUDGE: &str = "judge";
+
+/// Whether a plugin of this word scores: its failure leaves a rollout without a reward, and it can be asked again.
+pub fn is_scoring(world: &str) -> bool {
+    [REWARD, JUDGE].contains(&world)
+}
+
 /// One failure of one plugin in one rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginFailure {
@@ -103,7 +111,7 @@ impl PluginFailure {
     pub fn is_repairable(&self) -> bool {
         use PluginFailureClass::{BudgetIgnored, Cpu, Memory, Returned, Stack, Wall};
         let limit = matches!(self.class, Cpu | Memory | Stack | BudgetIgnored | Wall);
-        let own = self.class == Returned || (limit && self.world == REWARD);
+        let own = self.class == Returned || (limit && is_scoring(&self.world));
         self.is_defect() || (own && !self.excused)
     }
 

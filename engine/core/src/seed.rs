@@ -34,6 +34,13 @@ pub enum Purpose {
         /// The attempt, from 0.
         attempt: u32,
     },
+    /// The sampler of a judge's endpoint; differs by judge and by try.
+    Judge {
+        /// Place in `[[judges]]`, from 0.
+        judge: u32,
+        /// Tries before it.
+        tried: u32,
+    },
 }
 
 impl SeedScope<'_> {
@@ -57,8 +64,9 @@ impl SeedScope<'_> {
             Purpose::Reward => "reward",
             Purpose::Harness => "harness",
             Purpose::Sampling { .. } => "sampling",
+            Purpose::Judge { .. } => "judge",
         };
-        if matches!(purpose, Purpose::Harness | Purpose::Sampling { .. }) {
+        if matches!(purpose, Purpose::Harness | Purpose::Sampling { .. } | Purpose::Judge { .. }) {
             field(&u64::from(self.repeat).to_le_bytes());
             field(&u64::from(self.rollout_index).to_le_bytes());
         }
@@ -66,11 +74,26 @@ impl SeedScope<'_> {
         if let Purpose::Sampling { attempt } = purpose {
             field(&u64::from(attempt).to_le_bytes());
         }
+        if let Purpose::Judge { judge, tried } = purpose {
+            field(&u64::from(judge).to_le_bytes());
+            field(&u64::from(tried).to_le_bytes());
+        }
         field(&n.to_le_bytes());
         let hash = hasher.finalize();
         let first = u64::from_be_bytes(hash.as_bytes()[..8].try_into().expect("a hash has 32 bytes"));
         first >> 11
     }
+}
+
+/// The seed of the `n`-th call of a task generator: of the run, not of a task. Derived as [`SeedScope::seed`] is.
+pub fn batch_seed(run_seed: u64, n: u64) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    for field in [DOMAIN.as_bytes(), &run_seed.to_le_bytes(), b"generator", &n.to_le_bytes()] {
+        hasher.update(&(field.len() as u64).to_le_bytes());
+        hasher.update(field);
+    }
+    let first = hasher.finalize().as_bytes()[..8].try_into().expect("a hash has 32 bytes");
+    u64::from_be_bytes(first) >> 11
 }
 
 #[cfg(test)]

@@ -30,6 +30,9 @@ pub struct RewardConfig {
     /// Attempts before the reward is null. 1..=100, default 3.
     #[serde(default = "three")]
     pub attempts: u32,
+    /// Whether it may see what rollouts changed in their sandboxes: a grant of rewards of groups.
+    #[serde(skip)]
+    pub sees_changes: bool,
 }
 
 fn one() -> f64 {
@@ -261,6 +264,7 @@ mod tests {
             scores: scores.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect(),
             settings: serde_json::Map::new(),
             attempts: 3,
+            sees_changes: false,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::chat::{Message, Tool, ToolCall, Usage};
 use crate::ending::Report;
+use crate::judge::JudgeRecord;
 use crate::journal::{Digest, Edge, Payload, Verdict};
 use crate::plugin_failure::PluginFailure;
 use crate::samples::{Call, Excluded, Segment, Trajectory};
@@ -28,6 +29,9 @@ pub struct AttemptRecord {
     pub report: Option<Report>,
     /// What the rewards returned, by plugin.
     pub scores: Vec<PluginScore>,
+    /// The judges that were asked about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judges: Vec<JudgeRecord>,
     /// Blobs by name, for rewards and people.
     pub blobs: Vec<(String, String)>,
     /// Every sandbox that was made for it, in order.

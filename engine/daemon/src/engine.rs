@@ -10,6 +10,7 @@
 mod backend;
 pub(crate) mod components;
 mod error;
+mod generator;
 pub(crate) mod inbox;
 mod lease;
 mod parts;
@@ -330,7 +331,7 @@ impl Session {
             resume.score_again =
                 to_score.map(|redo| (redo.group_index, redo.again.score.into_iter().collect())).collect();
         }
-        let source = self.tasks.source(taken, &self.progress)?;
+        let source = self.source(taken, &plugins, &runner, &resume.closed).await?;
         let backend = Arc::new(EngineBackend::new(
             Arc::clone(&self.experiment),
             self.tasks.clone(),

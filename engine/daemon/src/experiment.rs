@@ -12,12 +12,14 @@ pub use source::{ExperimentError, Place};
 pub use espalier_core::group::{Filter, GroupsConfig};
 use espalier_core::limits::LimitsFile;
 pub use espalier_core::sandbox::SandboxConfig;
+use espalier_core::generator::AdaptConfig;
+pub use espalier_core::judge::JudgeConfig;
 pub use espalier_core::signal::RewardConfig;
 use espalier_inference::config::{ModelConfig, TemplateSource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use source::Source;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,9 +72,15 @@ pub struct ExperimentFile {
     /// Defaults and limits of the sandboxes of tasks; gives each task a sandbox `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxConfig>,
-    /// The plugins that score a finished rollout. Without any, rollouts stay unscored.
+    /// The plugins that judge a finished rollout by a model, before its rewards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judges: Vec<JudgeConfig>,
+    /// The plugins that score a finished rollout. Without any, and without judges and rewards of groups, rollouts stay unscored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewards: Vec<RewardConfig>,
+    /// The plugins that score all rollouts of a group together, before the group's filters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub group_rewards: Vec<GroupRewardConfig>,
     /// Limits of one rollout.
     #[serde(default)]
     pub limits: LimitsFile,
@@ -93,10 +101,22 @@ pub struct TasksConfig {
     /// lines arrive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<PathBuf>,
-    /// Reserved for task generators.
+    /// A task generator in place of a file: a name, an alias, a path relative to the experiment file, or a digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
-    /// Maximum number of tasks, after ordering. At least 1.
+    /// Settings of the generator, checked against its schema.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub settings: Settings,
+    /// Tasks that the generator is asked for at a time. 1 to 1,000, default 8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u32>,
+    /// Which tasks the generator adapts when their group closes. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapt: Option<AdaptConfig>,
+    /// Additional permissions of the generator.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub grants: BTreeSet<GeneratorGrant>,
+    /// Maximum number of tasks, after ordering. At least 1. A generator needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     /// The order of tasks.
@@ -105,6 +125,24 @@ pub struct TasksConfig {
     /// Passes over the set; each pass opens a new group per task. 1 to 10,000.
     #[serde(default = "one")]
     pub repeat: u32,
+}
+
+/// A permission of a task generator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GeneratorGrant {
+    /// Sandboxes, 8 at a time, as it specifies them within `[sandbox]`.
+    Sandbox,
+}
+
+/// Tasks that a generator is asked for at a time.
+const BATCH: u32 = 8;
+
+impl TasksConfig {
+    /// Tasks that the generator is asked for at a time.
+    pub fn batch(&self) -> u32 {
+        self.batch.unwrap_or(BATCH)
+    }
 }
 
 /// The order of tasks.
@@ -169,6 +207,59 @@ pub enum EnvironmentKind {
     AgentgymHttp,
     /// Reserved: the task's sandbox.
     Sandbox,
+}
+
+/// One entry of `[[group_rewards]]`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupRewardConfig {
+    /// The plugin: a name, an alias, a path relative to the experiment file, or a digest.
+    pub plugin: String,
+    /// Weight of its score named `reward`. Default 1.
+    #[serde(default = "one_weight")]
+    pub weight: f64,
+    /// Weights of further scores by name; a score without a weight is only recorded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scores: BTreeMap<String, f64>,
+    /// Additional permissions.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub grants: BTreeSet<GroupRewardGrant>,
+    /// Attempts before the rewards of the group are null. 1..=100, default 3.
+    #[serde(default = "three")]
+    pub attempts: u32,
+    /// Settings of the plugin, checked against its schema.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub settings: Settings,
+}
+
+/// A permission of a reward of groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GroupRewardGrant {
+    /// What each rollout changed in its sandboxes, as blobs `changes:NAME` taken after its own rewards; and fresh sandboxes.
+    Changes,
+}
+
+impl GroupRewardConfig {
+    /// How its scores count.
+    pub fn reward(&self) -> RewardConfig {
+        RewardConfig {
+            plugin: self.plugin.clone(),
+            weight: self.weight,
+            scores: self.scores.clone(),
+            settings: self.settings.clone(),
+            attempts: self.attempts,
+            sees_changes: self.grants.contains(&GroupRewardGrant::Changes),
+        }
+    }
+}
+
+fn one_weight() -> f64 {
+    1.0
+}
+
+fn three() -> u32 {
+    3
 }
 
 /// `[check]`: the scores that `espalier task check` expects.
@@ -279,6 +370,83 @@ impl Experiment {
     }
 }
 
+/// Where tasks come from.
+fn check_tasks(tasks: &TasksConfig, source: &Source) -> Result<(), ExperimentError> {
+    let refuse = |key: &str, problem: String, hint: &str| Err(source.refuse(key, problem, hint));
+    if tasks.plugin.is_none() {
+        if tasks.source.is_none() {
+            let hint = "add `source = \"tasks.jsonl\"`, relative to this file, or the `plugin` that makes them";
+            return refuse("tasks", "`tasks` has no source".to_owned(), hint);
+        }
+        let of_generators = [
+            ("settings", !tasks.settings.is_empty()),
+            ("batch", tasks.batch.is_some()),
+            ("adapt", tasks.adapt.is_some()),
+            ("grants", !tasks.grants.is_empty()),
+        ];
+        if let Some((key, _)) = of_generators.into_iter().find(|(_, given)| *given) {
+            let key = format!("tasks.{key}");
+            let problem = format!("`{key}` is for a task generator, but the tasks are those of a file");
+            return refuse(&key, problem, "name the generator in `tasks.plugin` in place of `tasks.source`");
+        }
+        return Ok(());
+    }
+    if tasks.source.is_some() {
+        let problem = "`tasks` has both a `source` and a `plugin`".to_owned();
+        return refuse("tasks.plugin", problem, "leave one of them out");
+    }
+    if tasks.limit.is_none() {
+        let problem = "`tasks.plugin` is an endless source of tasks, but there is no `tasks.limit`".to_owned();
+        return refuse("tasks.plugin", problem, "add `limit = 100`, or as many tasks as the run is to take");
+    }
+    let of_file = "is for the tasks of a file, but `tasks.plugin` makes them";
+    if tasks.repeat > 1 {
+        return refuse("tasks.repeat", format!("`tasks.repeat` {of_file}"), "leave it out");
+    }
+    if tasks.order != TaskOrder::File {
+        return refuse("tasks.order", format!("`tasks.order` {of_file}"), "leave it out");
+    }
+    if let Some(batch) = tasks.batch.filter(|batch| !(1..=1000).contains(batch)) {
+        let problem = format!("`tasks.batch` is {batch}, expected 1 to 1000");
+        return refuse("tasks.batch", problem, "choose a number in that range");
+    }
+    if let Some(AdaptConfig { below, above }) = tasks.adapt
+        && !(0.0 <= below && below < above && above <= 1.0)
+    {
+        let problem = format!("`tasks.adapt` is below = {below}, above = {above}");
+        let hint = "both are shares of solved rollouts, 0 to 1, and `below` is less: { below = 0.2, above = 0.8 }";
+        return refuse("tasks.adapt", problem, hint);
+    }
+    Ok(())
+}
+
+/// What judges ask, and what they are called.
+fn check_judges(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> {
+    for (index, judge) in file.judges.iter().enumerate() {
+        let at = |key: &str| format!("judges.{index}.{key}");
+        if let Err((key, problem)) = judge.check() {
+            let hint = "see \"Judges\" in docs/experiments.md";
+            return Err(source.refuse(&at(&key), format!("`{}` {problem}", at(&key)), hint));
+        }
+        if judge.model == POLICY {
+            let problem = format!("`{}` is the model under training, whose calls are those of the rollout", at("model"));
+            let hint = "to let a model judge itself, name the same server once more: `[models.judge]`";
+            return Err(source.refuse(&at("model"), problem, hint));
+        }
+        if !file.models.contains_key(&judge.model) {
+            let problem = format!("`{}` is {:?}, which `[models]` does not have", at("model"), judge.model);
+            let hint = format!("add `[models.{}]`, or name one of its models", judge.model);
+            return Err(source.refuse(&at("model"), problem, &hint));
+        }
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if let Some(name) = judge.name.as_ref().filter(|name| !(1..=64).contains(&name.len()) || !name.chars().all(fits)) {
+            let problem = format!("`{}` is {name:?}", at("name"));
+            return Err(source.refuse(&at("name"), problem, "use 1 to 64 of letters, digits, `-`, `_` and `.`"));
+        }
+    }
+    Ok(())
+}
+
 /// Ranges and what excludes each other.
 fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> {
     let refuse = |key: &str, problem: String, hint: &str| Err(source.refuse(key, problem, hint));
@@ -300,18 +468,7 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
     range("seed", file.seed, 0, (1 << 53) - 1)?;
     range("tasks.repeat", file.tasks.repeat.into(), 1, 10_000)?;
     range("tasks.limit", file.tasks.limit.unwrap_or(1), 1, u64::MAX)?;
-    if file.tasks.plugin.is_some() {
-        let problem = "`tasks.plugin` needs a task generator, which this engine does not support";
-        return refuse(
-            "tasks.plugin",
-            problem.into(),
-            "write the tasks to a file and set `tasks.source` to its path",
-        );
-    }
-    if file.tasks.source.is_none() {
-        let problem = "`tasks` has no source";
-        return refuse("tasks", problem.into(), "add `source = \"tasks.jsonl\"`, relative to this file");
-    }
+    check_tasks(&file.tasks, source)?;
     file.groups.check().map_err(|error| {
         let key = format!("groups.{}", error.key);
         source.refuse(
@@ -320,17 +477,21 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
             "choose a number in that range",
         )
     })?;
-    for (index, reward) in file.rewards.iter().enumerate() {
-        range(&format!("rewards.{index}.attempts"), reward.attempts.into(), 1, 100)?;
+    let of_groups = file.group_rewards.iter().map(GroupRewardConfig::reward);
+    let keyed = |table: &'static str| move |(index, reward)| (format!("{table}.{index}"), reward);
+    let rewards = file.rewards.iter().cloned().enumerate().map(keyed("rewards"));
+    for (at, reward) in rewards.chain(of_groups.enumerate().map(keyed("group_rewards"))) {
+        range(&format!("{at}.attempts"), reward.attempts.into(), 1, 100)?;
         let weights = std::iter::once(("weight".to_owned(), reward.weight))
             .chain(reward.scores.iter().map(|(name, weight)| (format!("scores.{name}"), *weight)));
         for (key, weight) in weights {
             if !weight.is_finite() {
-                let key = format!("rewards.{index}.{key}");
+                let key = format!("{at}.{key}");
                 return refuse(&key, format!("`{key}` is {weight}"), "a weight is a finite number");
             }
         }
     }
+    check_judges(file, source)?;
     for (key, value) in [("check.full", file.check.full), ("check.idle", file.check.idle)] {
         if !value.is_finite() {
             return refuse(key, format!("`{key}` is {value}"), "a score is a finite number");

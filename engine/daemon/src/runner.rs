@@ -8,13 +8,17 @@
 mod absent;
 mod again;
 mod attempt;
+mod changes;
+mod generator;
 mod group;
+mod judge;
 mod patch;
 mod record;
 pub mod sandboxes;
 mod score;
 
 pub(crate) use again::ScoredAgain;
+pub(crate) use generator::{RunGenerator, statistics};
 
 use crate::scheduler::{AttemptStart, MissingPart};
 use attempt::Linked;
@@ -23,6 +27,7 @@ use espalier_core::breaker::PluginReport;
 use espalier_core::ending::{Ending, Evidence, HarnessEnd, Lost, Scored, Status, StopReason, classify};
 use espalier_core::failure::Failure;
 use espalier_core::group::GroupsConfig;
+use espalier_core::judge::JudgeConfig;
 use espalier_core::ledger;
 use espalier_core::limits::Limits;
 use espalier_core::plugin_failure::PluginFailure;
@@ -68,7 +73,9 @@ pub struct GroupContext {
     pub harness: Loaded,
     /// The simulated world, where there is one.
     pub environment: Option<Loaded>,
-    /// In the order of `[[rewards]]`.
+    /// In the order of `[[judges]]`.
+    pub judges: Vec<Loaded>,
+    /// In the order of `[[rewards]]`, then of `[[group_rewards]]`.
     pub rewards: Vec<Loaded>,
     /// Digests by alias.
     pub digests: BTreeMap<String, String>,
@@ -90,7 +97,9 @@ pub struct Runner {
     pub seed: u64,
     /// `[groups]`.
     pub groups: GroupsConfig,
-    /// `[[rewards]]`.
+    /// `[[judges]]`.
+    pub judges: Vec<JudgeConfig>,
+    /// `[[rewards]]`, then `[[group_rewards]]`.
     pub rewards: Vec<RewardConfig>,
     /// Whether arguments and replies of the harness's calls are kept.
     pub record_calls: bool,
@@ -158,6 +167,9 @@ impl Runner {
             let scoring = Instant::now();
             let none = again::Scores::default();
             Box::pin(self.score(group, start, &names, &mut draft, &linked.scoring, &none)).await;
+            if self.keeps_changes() {
+                Box::pin(self.keep_changes(group, start, &linked.scoring, &mut draft)).await;
+            }
             draft.score_time = scoring.elapsed();
         }
         self.finish(group, start, &names, draft, &linked)

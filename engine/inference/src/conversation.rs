@@ -258,8 +258,11 @@ impl ModelConversation {
             malformed: arrived.malformed,
             finish: arrived.finish,
             usage: self.usage(),
+            call: None,
         };
         let mut record = self.rollout.record();
+        let place = u32::try_from(record.transcript.turns.len()).ok();
+        let completion = Completion { call: place, ..completion };
         record.transcript.turns.push(Turn {
             index: turn_index,
             conversation: self.log,

@@ -13,6 +13,7 @@ pub(crate) mod harness {
             "espalier:base/settings": trappable,
             "espalier:base/clock": trappable,
             "espalier:base/random": trappable,
+            "espalier:plugin/diagnostics": trappable,
             "espalier:model/conversations.[drop]conversation": trappable,
             "espalier:environment/environments.[drop]environment": trappable,
             "espalier:sandbox/sandboxes.[drop]sandbox": trappable,
@@ -42,6 +43,7 @@ pub(crate) mod environment {
         with: {
             "espalier:base": crate::bindings::harness::espalier::base,
             "espalier:environment/types": crate::bindings::harness::espalier::environment::types,
+            "espalier:plugin/diagnostics": crate::bindings::harness::espalier::plugin::diagnostics,
         },
         require_store_data_send: true,
     });
@@ -58,6 +60,7 @@ pub(crate) mod reward {
             "espalier:model/messages": crate::bindings::harness::espalier::model::messages,
             "espalier:sandbox/sandboxes": crate::bindings::harness::espalier::sandbox::sandboxes,
             "espalier:plugin/reports": crate::bindings::harness::espalier::plugin::reports,
+            "espalier:plugin/diagnostics": crate::bindings::harness::espalier::plugin::diagnostics,
         },
         require_store_data_send: true,
     });
@@ -73,6 +76,43 @@ pub(crate) mod group_reward {
             "espalier:model/messages": crate::bindings::harness::espalier::model::messages,
             "espalier:plugin/reports": crate::bindings::harness::espalier::plugin::reports,
             "espalier:plugin/scores": crate::bindings::reward::espalier::plugin::scores,
+            "espalier:plugin/diagnostics": crate::bindings::harness::espalier::plugin::diagnostics,
+            "espalier:sandbox/sandboxes": crate::bindings::harness::espalier::sandbox::sandboxes,
+            "espalier:sandbox/scoring": crate::bindings::reward::espalier::sandbox::scoring,
+        },
+        require_store_data_send: true,
+    });
+}
+
+pub(crate) mod judge {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "espalier:plugin/judge-plugin",
+        exports: { default: async },
+        with: {
+            "espalier:base": crate::bindings::harness::espalier::base,
+            "espalier:model": crate::bindings::harness::espalier::model,
+            "espalier:plugin/reports": crate::bindings::harness::espalier::plugin::reports,
+            "espalier:plugin/scores": crate::bindings::reward::espalier::plugin::scores,
+            "espalier:plugin/diagnostics": crate::bindings::harness::espalier::plugin::diagnostics,
+            "espalier:sandbox/sandboxes": crate::bindings::harness::espalier::sandbox::sandboxes,
+            "espalier:sandbox/scoring": crate::bindings::reward::espalier::sandbox::scoring,
+        },
+        require_store_data_send: true,
+    });
+}
+
+pub(crate) mod task_generator {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "espalier:plugin/task-generator-plugin",
+        imports: { default: async | trappable },
+        exports: { default: async },
+        with: {
+            "espalier:base": crate::bindings::harness::espalier::base,
+            "espalier:model": crate::bindings::harness::espalier::model,
+            "espalier:sandbox/sandboxes": crate::bindings::harness::espalier::sandbox::sandboxes,
+            "espalier:plugin/diagnostics": crate::bindings::harness::espalier::plugin::diagnostics,
         },
         require_store_data_send: true,
     });

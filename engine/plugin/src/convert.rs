@@ -177,7 +177,7 @@ pub(crate) fn completion_out(completion: chat::Completion) -> conversations::Com
             chat::Finish::Other(word) => conversations::Finish::Other(word),
         },
         usage: usage_out(&completion.usage),
-        extra: None,
+        extra: completion.call.map(|call| format!(r#"{{"call":"{call}"}}"#)),
     }
 }
 

@@ -30,15 +30,25 @@ pub struct OpenEnvironment {
 
 /// A handle of `espalier:sandbox/sandboxes.sandbox`.
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
-pub struct OpenSandbox(pub(crate) Arc<dyn Sandbox>);
+pub struct OpenSandbox(pub(crate) Arc<dyn Sandbox>, pub(crate) Lent);
 
 /// A handle of `espalier:sandbox/sandboxes.process`.
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
-pub struct OpenProcess(pub(crate) Arc<dyn Process>);
+pub struct OpenProcess(
+    pub(crate) Arc<dyn Process>,
+    #[expect(dead_code, reason = "held, so that the place of its sandbox stays taken")] pub(crate) Lent,
+);
 
 /// A handle of `espalier:sandbox/sandboxes.shell`.
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
-pub struct OpenShell(pub(crate) Arc<dyn Shell>);
+pub struct OpenShell(
+    pub(crate) Arc<dyn Shell>,
+    #[expect(dead_code, reason = "held, so that the place of its sandbox stays taken")] pub(crate) Lent,
+);
+
+/// Held by every handle that keeps a sandbox of this guest's own alive, one that it opened fresh or created; `None`: the
+/// sandbox is the rollout's.
+pub(crate) type Lent = Option<Arc<()>>;
 
 /// What a guest is given.
 pub(crate) struct GuestSetup {
@@ -62,8 +72,10 @@ pub(crate) struct Guest {
     pub(crate) random: ChaCha12Rng,
     pub(crate) wasi: Wasi,
     pub(crate) capabilities: Capabilities,
-    /// Fresh sandboxes it opened.
-    pub(crate) fresh: u32,
+    /// Cloned into the handles of each sandbox of its own: those that are alive are counted by it.
+    pub(crate) lent: Vec<std::sync::Weak<()>>,
+    /// Where in its source it last said that it is, and after how many host calls.
+    pub(crate) position: Option<(String, u64)>,
 }
 
 /// A store for one instance, with all its limits set.
@@ -80,7 +92,8 @@ pub(crate) fn store(engine: &Engine, setup: GuestSetup) -> Store<Guest> {
         random: ChaCha12Rng::seed_from_u64(setup.seed),
         wasi: Wasi::new(setup.seed),
         capabilities: setup.capabilities,
-        fresh: 0,
+        lent: Vec::new(),
+        position: None,
     };
     let mut store = Store::new(engine, guest);
     store.limiter(|guest| {

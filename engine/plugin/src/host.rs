@@ -3,7 +3,9 @@
 use crate::bindings::environment::{EnvironmentPluginIndices, EnvironmentPluginPre};
 use crate::bindings::group_reward::{GroupRewardPluginIndices, GroupRewardPluginPre};
 use crate::bindings::harness::{HarnessPluginIndices, HarnessPluginPre};
+use crate::bindings::judge::{JudgePluginIndices, JudgePluginPre};
 use crate::bindings::reward::{RewardPluginIndices, RewardPluginPre};
+use crate::bindings::task_generator::{TaskGeneratorPluginIndices, TaskGeneratorPluginPre};
 use crate::bounds::{self, Refusal};
 use crate::cache::{self, CodeCache};
 use crate::compiler::CompileError;
@@ -17,10 +19,12 @@ use crate::packages::{PACKAGES, Packages};
 use crate::places::{self, Places};
 use crate::plugin::{Loaded, Pre};
 use crate::{
-    CancelToken, Compiler, EnvironmentHost, EnvironmentRun, HarnessOutcome, Plugin, PluginError,
+    CancelToken, Compiler, EnvironmentHost, EnvironmentRun, GeneratorOutcome, HarnessOutcome, Plugin, PluginError,
     ScoreOutcome, World, inspect, settings, trap, wasi,
 };
+use espalier_core::generator::{Request, Statistics};
 use espalier_core::host::Capabilities;
+use espalier_core::judge::Judgement;
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 use espalier_core::task::TaskView;
@@ -200,6 +204,21 @@ impl PluginHost {
         crate::reward::score(&self.inner, job, view).await
     }
 
+    /// Asks a judge about a rollout of `turns` turns, of which the view may show fewer.
+    pub async fn judge(&self, job: Job, view: RolloutView, turns: u32) -> ScoreOutcome<Judgement> {
+        crate::judge::judge(&self.inner, job, view, turns).await
+    }
+
+    /// Asks a task generator for tasks.
+    pub async fn generate(&self, job: Job, request: Request) -> GeneratorOutcome {
+        crate::generator::generate(&self.inner, job, request).await
+    }
+
+    /// Asks a task generator for variants of a task, given as one record of a task file.
+    pub async fn adapt(&self, job: Job, task: String, statistics: Statistics) -> GeneratorOutcome {
+        crate::generator::adapt(&self.inner, job, task, statistics).await
+    }
+
     /// Scores the rollouts of a group together.
     pub async fn score_group(&self, job: Job, views: Vec<RolloutView>) -> ScoreOutcome<Vec<Vec<Score>>> {
         crate::reward::score_group(&self.inner, job, views).await
@@ -298,7 +317,8 @@ impl Inner {
             World::Environment => Pre::Environment(EnvironmentPluginPre::new(instance_pre.clone())?),
             World::Reward => Pre::Reward(RewardPluginPre::new(instance_pre.clone())?),
             World::GroupReward => Pre::GroupReward(GroupRewardPluginPre::new(instance_pre.clone())?),
-            World::Judge | World::TaskGenerator => Pre::NotRun,
+            World::Judge => Pre::Judge(JudgePluginPre::new(instance_pre.clone())?),
+            World::TaskGenerator => Pre::TaskGenerator(TaskGeneratorPluginPre::new(instance_pre.clone())?),
         };
         Ok((pre, instance_pre, places::needed(component)))
     }
@@ -405,7 +425,8 @@ fn check_exports(
         World::Environment => EnvironmentPluginIndices::new(pre)?.load(store, instance).map(drop),
         World::Reward => RewardPluginIndices::new(pre)?.load(store, instance).map(drop),
         World::GroupReward => GroupRewardPluginIndices::new(pre)?.load(store, instance).map(drop),
-        World::Judge | World::TaskGenerator => Ok(()),
+        World::Judge => JudgePluginIndices::new(pre)?.load(store, instance).map(drop),
+        World::TaskGenerator => TaskGeneratorPluginIndices::new(pre)?.load(store, instance).map(drop),
     }
 }
 

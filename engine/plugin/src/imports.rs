@@ -7,7 +7,7 @@ use crate::bindings::harness::espalier::base::{blobs, clock, log, random, settin
 use crate::bindings::harness::espalier::environment::environments;
 use crate::bindings::harness::espalier::environment::types as environment_types;
 use crate::bindings::harness::espalier::model::{conversations, messages};
-use crate::bindings::harness::espalier::plugin::reports;
+use crate::bindings::harness::espalier::plugin::{diagnostics, reports};
 use crate::bindings::reward::espalier::plugin::scores;
 use crate::convert::{
     completion_out, failure_out, messages_in, observation_out, options_in, step_out, tools_in, usage_out,
@@ -68,6 +68,17 @@ impl log::Host for Guest {
             log::Level::Error => LogSource::Error,
         };
         self.gate.logs().line(source, text, fields);
+        Ok(())
+    }
+}
+
+/// Longest name of a file in a position, bytes.
+const FILE_BYTES_MAX: usize = 1 << 10;
+
+impl diagnostics::Host for Guest {
+    fn at(&mut self, file: String, line: u32) -> wasmtime::Result<()> {
+        let file = &file[..file.floor_char_boundary(FILE_BYTES_MAX)];
+        self.position = Some((format!("{file}:{line}"), self.gate.total()));
         Ok(())
     }
 }

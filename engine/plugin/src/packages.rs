@@ -7,7 +7,7 @@
 //! compiled. A function that is added to an interface which plugins *export* would be missing from older plugins: such a
 //! function comes in an interface of its own.
 
-use crate::bindings::{harness, reward};
+use crate::bindings::{harness, reward, task_generator};
 use crate::guest::Guest;
 use wasmtime::component::{HasSelf, Linker};
 
@@ -100,25 +100,26 @@ pub(crate) const PACKAGES: Packages = Packages(&[
     Package {
         name: "espalier:sandbox",
         track: "0.1",
-        patch: 0,
+        patch: 1,
         interfaces: &[
             capability("sandboxes", link!(harness::espalier::sandbox::sandboxes)),
             capability("scoring", link!(reward::espalier::sandbox::scoring)),
+            capability("creation", link!(task_generator::espalier::sandbox::creation)),
         ],
     },
     Package {
         name: "espalier:plugin",
         track: "0.1",
-        patch: 0,
+        patch: 1,
         interfaces: &[
             types("reports", link!(harness::espalier::plugin::reports)),
             export("harness"),
             types("scores", link!(reward::espalier::plugin::scores)),
             export("reward"),
             export("group-reward"),
-            // Of wit/unreleased.wit.
             export("judge"),
             export("task-generator"),
+            capability("diagnostics", link!(harness::espalier::plugin::diagnostics)),
         ],
     },
 ]);

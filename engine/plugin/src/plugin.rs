@@ -3,7 +3,9 @@
 use crate::bindings::environment::EnvironmentPluginPre;
 use crate::bindings::group_reward::GroupRewardPluginPre;
 use crate::bindings::harness::HarnessPluginPre;
+use crate::bindings::judge::JudgePluginPre;
 use crate::bindings::reward::RewardPluginPre;
+use crate::bindings::task_generator::TaskGeneratorPluginPre;
 use crate::guest::Guest;
 use crate::{SettingsError, World, settings};
 use serde_json::Value;
@@ -34,8 +36,8 @@ pub(crate) enum Pre {
     Environment(EnvironmentPluginPre<Guest>),
     Reward(RewardPluginPre<Guest>),
     GroupReward(GroupRewardPluginPre<Guest>),
-    /// A plugin of a world that this engine does not run yet.
-    NotRun,
+    Judge(JudgePluginPre<Guest>),
+    TaskGenerator(TaskGeneratorPluginPre<Guest>),
 }
 
 impl Plugin {
@@ -77,11 +79,9 @@ impl Plugin {
             .map(|filled| filled.to_string())
     }
 
-    /// `plugin x.wasm is a reward-plugin, not a harness-plugin`, with a word on worlds that are not run yet.
+    /// `plugin x.wasm is a reward-plugin; expected a harness-plugin`.
     pub(crate) fn not_a(&self, wanted: World) -> String {
-        let world = self.world();
-        let not_run = if world.is_run() { "" } else { ", a world that this engine does not run" };
-        format!("plugin {} is a {world}{not_run}; expected a {wanted}", self.path.display())
+        format!("plugin {} is a {}; expected a {wanted}", self.path.display(), self.world())
     }
 }
 

@@ -45,25 +45,25 @@ pub enum ScoreError {
     #[error("{0}")]
     Trapped(String),
     /// The plugin returned a failure.
-    #[error("reward {plugin} failed: {failure}")]
+    #[error("{plugin} failed: {failure}")]
     Failed {
-        /// Alias.
+        /// `reward` or `judge` with its alias.
         plugin: String,
         /// As returned; `Unavailable` may be worth a retry.
         failure: Failure,
     },
     /// The plugin returned scores that are none.
-    #[error("reward {plugin}: {reason}")]
+    #[error("{plugin}: {reason}")]
     Invalid {
-        /// Alias.
+        /// As above.
         plugin: String,
         /// Which score, and what is wrong.
         reason: String,
     },
     /// `limits.scoring_wall` was met.
-    #[error("reward {plugin} did not end within limits.scoring_wall = {}", DurationText(*wall))]
+    #[error("{plugin} did not end within limits.scoring_wall = {}", DurationText(*wall))]
     TimedOut {
-        /// Alias.
+        /// As above.
         plugin: String,
         /// The limit.
         wall: Duration,
@@ -110,8 +110,14 @@ impl Export for ScoreGroup {
     }
 }
 
+/// What a plugin is called in errors.
+fn title(job: &Job) -> String {
+    let kind = if job.plugin.world() == World::Judge { "judge" } else { "reward" };
+    format!("{kind} {}", job.alias)
+}
+
 pub(crate) async fn score(host: &Inner, job: Job, view: RolloutView) -> ScoreOutcome {
-    let (alias, turns) = (job.alias.clone(), view.turns.len());
+    let (alias, turns) = (title(&job), view.turns.len());
     let Pre::Reward(pre) = &job.plugin.loaded.pre else {
         return ScoreOutcome::failed(ScoreError::Trapped(job.plugin.not_a(World::Reward)));
     };
@@ -129,7 +135,7 @@ pub(crate) async fn score_group(
     views: Vec<RolloutView>,
 ) -> ScoreOutcome<Vec<Vec<Score>>> {
     let turns: Vec<usize> = views.iter().map(|view| view.turns.len()).collect();
-    let alias = job.alias.clone();
+    let alias = title(&job);
     let Pre::GroupReward(pre) = &job.plugin.loaded.pre else {
         return ScoreOutcome::failed(ScoreError::Trapped(job.plugin.not_a(World::GroupReward)));
     };
@@ -145,7 +151,7 @@ pub(crate) async fn score_group(
 }
 
 /// Prepares what is shown, and calls; both within the job's wall.
-async fn run<E: Export>(
+pub(crate) async fn run<E: Export>(
     host: &Inner,
     job: &Job,
     views: Vec<RolloutView>,
@@ -156,7 +162,7 @@ async fn run<E: Export>(
         Ok(views) => views,
         Err(error) => return ScoreOutcome::failed(error),
     };
-    let (plugin, wall, cancel) = (job.alias.clone(), job.wall, job.cancel.clone());
+    let (plugin, wall, cancel) = (title(job), job.wall, job.cancel.clone());
     let job = Job { wall: wall.saturating_sub(started.elapsed()), ..job.clone() };
     let called = host.call(job, export(views)).await;
     let mut failure = called.failure;
@@ -188,7 +194,7 @@ async fn prepare_views(
     job: &Job,
     views: Vec<RolloutView>,
 ) -> Result<Vec<scores::RolloutView>, ScoreError> {
-    let (plugin, wall) = (job.alias.clone(), job.wall);
+    let (plugin, wall) = (title(job), job.wall);
     let blobs = job.capabilities.blobs.clone();
     let cancel = job.cancel.clone();
     // Owned by this call and aborted with it.
@@ -210,13 +216,13 @@ async fn prepare_views(
 }
 
 impl<T> ScoreOutcome<T> {
-    fn failed(error: ScoreError) -> ScoreOutcome<T> {
+    pub(crate) fn failed(error: ScoreError) -> ScoreOutcome<T> {
         let (failure, logs) = (None, Vec::new());
         ScoreOutcome { result: Err(error), failure, host_calls: Vec::new(), logs, log_bytes_dropped: 0 }
     }
 
     /// With the value checked; one that stands leaves no failure.
-    fn checked<U>(self, check: impl FnOnce(T) -> Result<U, ScoreError>) -> ScoreOutcome<U> {
+    pub(crate) fn checked<U>(self, check: impl FnOnce(T) -> Result<U, ScoreError>) -> ScoreOutcome<U> {
         let ScoreOutcome { result, mut failure, host_calls, logs, log_bytes_dropped } = self;
         let result = result.and_then(check);
         match (&result, &mut failure) {
@@ -231,7 +237,7 @@ impl<T> ScoreOutcome<T> {
     }
 }
 
-fn check_scores(plugin: &str, list: Vec<scores::Score>, turns: usize) -> Result<Vec<Score>, ScoreError> {
+pub(crate) fn check_scores(plugin: &str, list: Vec<scores::Score>, turns: usize) -> Result<Vec<Score>, ScoreError> {
     let invalid = |reason| ScoreError::Invalid { plugin: plugin.to_owned(), reason };
     for score in &list {
         if score.name.is_empty() {

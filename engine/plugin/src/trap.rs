@@ -5,7 +5,7 @@ mod words;
 use crate::guest::Guest;
 use espalier_core::failure::Failure;
 use espalier_core::limits::{DurationText, GRACE, GRACE_CALLS, SizeText};
-use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
+use espalier_core::plugin_failure::{self, PluginFailure, PluginFailureClass};
 use std::time::Duration;
 use wasmtime::{Trap, WasmBacktrace};
 
@@ -105,10 +105,16 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
         text.push_str("; ");
         text.push_str(&lines.join(", "));
     }
+    // Code that is interpreted has no lines of its own in the backtrace.
+    let position = guest.position.as_ref().filter(|(_, calls)| *calls == guest.gate.total());
+    let position = position.filter(|_| matches!(class, TrapClass::Cpu | TrapClass::BudgetIgnored));
+    if let Some((place, _)) = position {
+        text.push_str(&format!("; at {place}"));
+    }
     let said = words::Said::read(&words);
     let failure = PluginFailure {
         class: class.told(),
-        place: said.place.or_else(|| lines.into_iter().next()).or_else(|| backtrace.and_then(innermost)),
+        place: said.place.or_else(|| position.map(|(place, _)| place.clone())).or_else(|| lines.into_iter().next()).or_else(|| backtrace.and_then(innermost)),
         message: said.message.unwrap_or(cause),
         ..failure(guest, function)
     };
@@ -119,7 +125,9 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
 pub(crate) fn failure(guest: &Guest, export: &str) -> PluginFailure {
     let world = match export.split_once('.').map_or(export, |(interface, _)| interface) {
         "harness" => "harness",
-        "reward" | "group-reward" => "reward",
+        "reward" | "group-reward" => plugin_failure::REWARD,
+        "judge" => plugin_failure::JUDGE,
+        "task-generator" => "task-generator",
         "settings-schema" => "plugin",
         _ => "environment",
     };
@@ -179,6 +187,15 @@ fn returned_by(function: &str) -> Option<&'static str> {
         }
         "provider.actions" => "a list of strings",
         "settings-schema" => "a string (JSON Schema)",
+        "group-reward.score-group" => {
+            "for each rollout a list of { name: string, value: number, turn: number | null, reason: string, \
+             extra: string | null }"
+        }
+        "judge.judge" => {
+            "{ scores: list of { name, value, turn, reason, extra }, votes: list of { turn: number | null, value: number | \
+             null, text: string, call: string | null, extra: string | null }, extra: string | null }"
+        }
+        "task-generator.generate" | "task-generator.adapt" => "a list of strings (JSON)",
         _ => return None,
     })
 }

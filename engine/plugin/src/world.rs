@@ -11,14 +11,14 @@ pub enum World {
     Reward,
     /// Scores the rollouts of a group together.
     GroupReward,
-    /// Scores by a model. Recognised, not run by this engine.
+    /// Scores by a model.
     Judge,
-    /// Makes and adapts tasks. Recognised, not run by this engine.
+    /// Makes and adapts tasks.
     TaskGenerator,
 }
 
 impl World {
-    /// All worlds, in the order of `wit/plugin.wit` and `wit/unreleased.wit`.
+    /// All worlds, in the order of `wit/plugin.wit`.
     pub const ALL: [World; 6] = [
         World::Harness,
         World::Environment,
@@ -54,44 +54,46 @@ impl World {
 
     /// The capabilities it has: interfaces with functions that its components may import, without version.
     pub fn capabilities(self) -> &'static [&'static str] {
-        const BASE: [&str; 5] = [
-            "espalier:base/log",
-            "espalier:base/blobs",
-            "espalier:base/settings",
-            "espalier:base/clock",
-            "espalier:base/random",
-        ];
+        const LOG: &str = "espalier:base/log";
+        const BLOBS: &str = "espalier:base/blobs";
+        const SETTINGS: &str = "espalier:base/settings";
+        const CLOCK: &str = "espalier:base/clock";
+        const RANDOM: &str = "espalier:base/random";
+        const CONVERSATIONS: &str = "espalier:model/conversations";
+        const SANDBOXES: &str = "espalier:sandbox/sandboxes";
+        const SCORING: &str = "espalier:sandbox/scoring";
+        const DIAGNOSTICS: &str = "espalier:plugin/diagnostics";
         match self {
             World::Harness => &[
-                BASE[0],
-                BASE[1],
-                BASE[2],
-                BASE[3],
-                BASE[4],
-                "espalier:model/conversations",
+                LOG,
+                BLOBS,
+                SETTINGS,
+                CLOCK,
+                RANDOM,
+                CONVERSATIONS,
                 "espalier:environment/environments",
-                "espalier:sandbox/sandboxes",
+                SANDBOXES,
+                DIAGNOSTICS,
             ],
-            World::Environment => &[BASE[0], BASE[2], BASE[3], BASE[4]],
-            World::Reward => &[
-                BASE[0],
-                BASE[1],
-                BASE[2],
-                BASE[3],
-                BASE[4],
-                "espalier:sandbox/sandboxes",
-                "espalier:sandbox/scoring",
-            ],
-            World::GroupReward => &BASE,
-            World::Judge | World::TaskGenerator => {
-                &[BASE[0], BASE[1], BASE[2], BASE[3], BASE[4], "espalier:model/conversations"]
+            World::Environment => &[LOG, SETTINGS, CLOCK, RANDOM, DIAGNOSTICS],
+            World::Reward | World::GroupReward => {
+                &[LOG, BLOBS, SETTINGS, CLOCK, RANDOM, SANDBOXES, SCORING, DIAGNOSTICS]
             }
+            World::Judge => {
+                &[LOG, BLOBS, SETTINGS, CLOCK, RANDOM, CONVERSATIONS, SANDBOXES, SCORING, DIAGNOSTICS]
+            }
+            World::TaskGenerator => &[
+                LOG,
+                BLOBS,
+                SETTINGS,
+                CLOCK,
+                RANDOM,
+                CONVERSATIONS,
+                SANDBOXES,
+                "espalier:sandbox/creation",
+                DIAGNOSTICS,
+            ],
         }
-    }
-
-    /// Whether runs of this engine drive it. Of the others it says what they are, and nothing more.
-    pub fn is_run(self) -> bool {
-        !matches!(self, World::Judge | World::TaskGenerator)
     }
 }
 

@@ -43,6 +43,11 @@ pub trait Provider: Send + Sync {
     async fn open(&self, name: &str) -> Result<Opened, SandboxError>;
     /// Another one of the same name, image, files and set-up, that nobody has touched.
     async fn open_fresh(&self, name: &str) -> Result<Opened, SandboxError>;
+    /// One made as this text says: what a task says of a sandbox, as JSON.
+    async fn create(&self, spec: &str) -> Result<Opened, SandboxError> {
+        let _ = spec;
+        Err(SandboxError::Rejected("sandboxes are not created here, but opened by name".into()))
+    }
     /// A command in the sandbox of this name (with `fresh`, in one of `open_fresh`) was killed for memory. Where it is to be tried
     /// again with more, this says so, and nothing more is done in that sandbox; `None`: it is an outcome like any other.
     fn out_of_memory(&self, name: &str, fresh: bool) -> Option<String> {
@@ -122,6 +127,14 @@ impl RolloutSandboxes {
 
     fn state(&self) -> MutexGuard<'_, MachinesState> {
         self.state.lock()
+    }
+
+    /// Those that are open, by name.
+    pub fn open_sandboxes(&self) -> Vec<(String, Arc<dyn Sandbox>)> {
+        let state = self.state();
+        let open = state.machines.iter().filter_map(|(name, cell)| Some((name, cell.get()?)));
+        open.map(|(name, machine)| (name.clone(), Arc::new(Handle(Arc::clone(machine))) as Arc<dyn Sandbox>))
+            .collect()
     }
 
     /// Opens it for the first time, noting whether that can be done.
@@ -205,5 +218,12 @@ impl Sandboxes for RolloutSandboxes {
 
     async fn open_fresh(&self, name: &str) -> Result<Arc<dyn Sandbox>, Failure> {
         Ok(Arc::new(Handle(self.fresh(name).await?)))
+    }
+
+    async fn create(&self, spec: &str) -> Result<Arc<dyn Sandbox>, Failure> {
+        const CREATED: &str = "created";
+        let opened = self.provider.create(spec).await;
+        let opened = opened.map_err(|error| self.failed(CREATED, &error, true))?;
+        Ok(Arc::new(Handle(self.machine(CREATED, opened, true).await?)))
     }
 }

@@ -87,7 +87,11 @@ impl Store {
             WHERE record IS NOT NULL AND traj_id > $1 ORDER BY traj_id LIMIT $2";
         let tasks = "SELECT group_id, task_text FROM groups \
             WHERE task_text IS NOT NULL AND group_id > $1 ORDER BY group_id LIMIT $2";
-        for statement in [records, tasks] {
+        let generated = "SELECT run_id || ' ' || task_id, task_text FROM generated_tasks \
+            WHERE run_id || ' ' || task_id > $1 ORDER BY run_id || ' ' || task_id LIMIT $2";
+        let calls = "SELECT run_id || ' call ' || call, record FROM generator_calls \
+            WHERE run_id || ' call ' || call > $1 ORDER BY run_id || ' call ' || call LIMIT $2";
+        for statement in [records, tasks, generated, calls] {
             let mut after = String::new();
             loop {
                 let rows = sqlx::query(statement).bind(&after).bind(PAGE).fetch_all(readers).await?;

@@ -24,6 +24,7 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
         step(5, "error code", include_str!("../migrations/0005_error_code.sql")),
         step(6, "disk quota", include_str!("../migrations/0006_disk_quota.sql")),
         step(7, "run commands", include_str!("../migrations/0007_run_commands.sql")),
+        step(8, "generated tasks", include_str!("../migrations/0008_generated_tasks.sql")),
     ])
 });
 

@@ -9,7 +9,7 @@
 //! transaction. This crate never decides what happens to a rollout or a group: it keeps what the scheduler says, and
 //! refuses what contradicts itself. Only this crate names sqlx.
 //!
-//! Reading order: [`StoreUrl`] -> [`Store`] (what it says of itself: `marker`) -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume`, `commands` -> `query` ->
+//! Reading order: [`StoreUrl`] -> [`Store`] (what it says of itself: `marker`) -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume`, `commands`, `generated` -> `query` ->
 //! [`export`].
 
 mod alias;
@@ -20,6 +20,7 @@ mod commands;
 mod database;
 mod error;
 pub mod export;
+mod generated;
 pub mod ids;
 mod keys;
 mod lock;
@@ -40,6 +41,7 @@ pub use check::{Check, Damage};
 pub use claim::{Claim, RunSpec, Start};
 pub use commands::{COMMANDS_EVERY_MS, CommandId, CommandRow, CommandState};
 pub use error::StoreError;
+pub use generated::{GeneratedTask, GeneratorCall};
 pub use keys::{ApiKey, Quotas};
 pub use lock::{Holder, LEASE_MS, RENEW_EVERY_MS};
 pub use marker::MARKER_FILE;

@@ -9,6 +9,7 @@ mod apply;
 use crate::blobs::IssuedBlob;
 use crate::database::{Database, is_transient};
 use crate::error::StoreError;
+use crate::generated::{GeneratedTask, GeneratorCall};
 use crate::run::{AttemptEnd, AttemptStarted, Finality, GroupClosed, GroupOpened, GroupReopened, RunState};
 use crate::words;
 use espalier_core::samples::{ExcludedHow, Timing, TokenSums};
@@ -37,6 +38,7 @@ pub(crate) enum Write {
     GroupReopened(Box<GroupReopened>),
     AttemptScored(Box<Ended>),
     AbandonResult { group_index: u64, rollout_index: u32 },
+    Generated { call: Box<GeneratorCall>, tasks: Vec<GeneratedTask> },
     AnswerCommand { command_id: i64, answer: String, paused: Option<bool> },
 }
 

@@ -1,13 +1,10 @@
 //! Interfaces that were released do not change, whatever is said about them: plugins that were built against them live on.
-//! What is added is a patch: a folder of its own (`deps/base-0.1.1`) that holds the one before word for word and more. The worlds of
-//! `plugin.wit` are patched in `deps/plugin-0.1.1/plugin.wit`.
+//! What is added is a patch: the package's file under the next version, which holds the one before word for word and more. The one
+//! before is kept in `wit/released`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use walkdir::WalkDir;
-
-/// The file of `wit/` whose interfaces nobody uses yet and that may change.
-const UNRELEASED: &str = "unreleased.wit";
 
 /// Holds `wit/` against the digests of `wit/released.toml`, and each patch against what it patches.
 pub(super) fn check(root: &Path, faults: &mut Vec<String>) {
@@ -25,7 +22,10 @@ pub(super) fn check(root: &Path, faults: &mut Vec<String>) {
                 "wit/{file}: it was released and has changed (digest {found}); a change needs a new version"
             ));
         }
-        if let Some(before) = patched(file) {
+        if let Some(before) = patched(&text) {
+            if !released.contains_key(&before) {
+                faults.push(format!("wit/{file}: what it is a patch of, wit/{before}, is not in wit/released.toml"));
+            }
             let Err(why) = adds_only(&text_of(&before), &text) else { continue };
             faults.push(format!(
                 "wit/{file}: a patch of wit/{before} must keep it unchanged and only add: {why}"
@@ -34,10 +34,8 @@ pub(super) fn check(root: &Path, faults: &mut Vec<String>) {
     }
     for entry in WalkDir::new(&wit).sort_by_file_name().into_iter().filter_map(Result::ok) {
         let file = entry.path().strip_prefix(&wit).unwrap_or(entry.path()).to_string_lossy().into_owned();
-        if file.ends_with(".wit") && file != UNRELEASED && !released.contains_key(&file) {
-            faults.push(format!(
-                "wit/{file}: not in wit/released.toml; unreleased parts belong in wit/{UNRELEASED}"
-            ));
+        if file.ends_with(".wit") && !released.contains_key(&file) {
+            faults.push(format!("wit/{file}: not in wit/released.toml"));
         }
     }
 }
@@ -52,18 +50,32 @@ fn words(text: &str) -> Vec<&str> {
     code.flat_map(str::split_whitespace).collect()
 }
 
-/// The file that this one is a patch of: `deps/base-0.1.2/base.wit` of `deps/base-0.1.1/base.wit`, and that of
-/// `deps/base/base.wit`. The worlds' first version is the root package, `plugin.wit`.
-fn patched(file: &str) -> Option<String> {
-    let (folder, name) = file.strip_prefix("deps/")?.split_once('/')?;
-    let (package, version) = folder.rsplit_once('-')?;
+/// The file that one with this text is a patch of: `released/base-0.1.1.wit` of `espalier:base@0.1.2`.
+fn patched(text: &str) -> Option<String> {
+    let (name, version) = package(text);
     let (track, patch) = version.rsplit_once('.')?;
-    let before = match patch.parse::<u32>().ok()?.checked_sub(1)? {
-        0 if package == "plugin" => return Some(name.to_owned()),
-        0 => package.to_owned(),
-        patch => format!("{package}-{track}.{patch}"),
+    let before = patch.parse::<u32>().ok()?.checked_sub(1)?;
+    Some(format!("released/{}-{track}.{before}.wit", name.rsplit(':').next()?))
+}
+
+/// `espalier:base` and `0.1.0` of `package espalier:base@0.1.0;`.
+fn package(text: &str) -> (String, String) {
+    let line = text.lines().find_map(|line| line.strip_prefix("package ")).unwrap_or_default();
+    let (name, version) = line.trim_end_matches(';').rsplit_once('@').unwrap_or_default();
+    (name.to_owned(), version.to_owned())
+}
+
+/// A word without the patch of the package that it names: another package may be used in a newer patch, which has all that the
+/// older one had.
+fn without_patch(word: &str) -> String {
+    let Some((name, rest)) = word.split_once('@').filter(|(name, _)| name.contains(':')) else {
+        return word.to_owned();
     };
-    Some(format!("deps/{before}/{name}"))
+    // `0.1.0.{failure,` of a `use`, `0.1.0;` of an import.
+    let version: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    let version = version.trim_end_matches('.');
+    let track = version.rsplit_once('.').map_or(version, |(track, _)| track);
+    format!("{name}@{track}{}", &rest[version.len()..])
 }
 
 /// A statement up to its `;` or `,`, or a block with what stands in it.
@@ -82,30 +94,16 @@ impl Item {
 
 /// Whether `after` is `before`, under another patch version, with items added and nothing else.
 fn adds_only(before: &str, after: &str) -> Result<(), String> {
-    // `espalier:base@0.1.0` of `package espalier:base@0.1.0;`.
-    let package = |text: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix("package ")).unwrap_or_default();
-        let (name, version) = line.trim_end_matches(';').rsplit_once('@').unwrap_or_default();
-        (name.to_owned(), version.to_owned())
-    };
-    let ((name, old), (_, new)) = (package(before), package(after));
-    // Other packages keep the versions they are used in.
-    let items = |text: &str, own: &str| {
-        let is_own = |word: &str| {
-            word.strip_prefix(&name).is_some_and(|rest| rest.starts_with('@') || rest.starts_with('/'))
-        };
-        let words = words(text).into_iter().map(|word| match is_own(word) {
-            true => word.replace(&format!("@{own}"), "@own"),
-            false => word.to_owned(),
-        });
-        let text = words.collect::<Vec<_>>().join(" ");
+    let ((_, old), (_, new)) = (package(before), package(after));
+    let items = |text: &str| {
+        let text = words(text).into_iter().map(without_patch).collect::<Vec<_>>().join(" ");
         let mut rest = text.as_str();
         items(&mut rest)
     };
     if old.is_empty() || new.is_empty() || old == new {
         return Err(format!("version `{old}` is followed by `{new}`"));
     }
-    all_there(&items(before, &old), &items(after, &new))
+    all_there(&items(before), &items(after))
 }
 
 fn all_there(before: &[Item], after: &[Item]) -> Result<(), String> {
@@ -166,14 +164,23 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_is_known_by_its_folder() {
-        let patched = |file| patched(file).unwrap_or_default();
-        assert_eq!(patched("deps/base-0.1.1/base.wit"), "deps/base/base.wit");
-        assert_eq!(patched("deps/base-0.1.2/base.wit"), "deps/base-0.1.1/base.wit");
-        assert_eq!(patched("deps/base/base.wit"), "");
-        assert_eq!(patched("plugin.wit"), "");
-        assert_eq!(patched("deps/plugin-0.1.1/plugin.wit"), "plugin.wit");
-        assert_eq!(patched("deps/plugin-0.1.2/plugin.wit"), "deps/plugin-0.1.1/plugin.wit");
+    fn a_patch_is_known_by_its_version() {
+        let patched = |version| patched(&format!("/// Text.\npackage espalier:base@{version};\n"));
+        assert_eq!(patched("0.1.0"), None);
+        assert_eq!(patched("0.1.1").as_deref(), Some("released/base-0.1.0.wit"));
+        assert_eq!(patched("0.2.3").as_deref(), Some("released/base-0.2.2.wit"));
+    }
+
+    #[test]
+    fn another_package_may_be_used_in_a_newer_patch() {
+        for (word, expect) in [
+            ("a:b/c@0.1.2;", "a:b/c@0.1;"),
+            ("a:b/c@0.1.0.{d,", "a:b/c@0.1.{d,"),
+            ("a:b@1.0.12;", "a:b@1.0;"),
+            ("other-code@example", "other-code@example"),
+        ] {
+            assert_eq!(without_patch(word), expect);
+        }
     }
 
     const BEFORE: &str = "package a:b@0.1.0;\ninterface c {\n  use a:d/e@0.2.0.{f, g};\n  record h { i: u32,\n j: list<tuple<string, u8>> }\n
@@ -193,7 +200,9 @@ mod tests {
         check("o: func();", "", Err("`o: func()` is gone or changed"));
         check("n: u32)", "n: u64)", Err("`l: func(m: u32, n: u32) -> result<_, f>` is gone or changed"));
         check("i: u32,", "i: u32, q: u8,", Err("`record h` is changed"));
-        check("{f, g}", "{f}", Err("`use a:d/e@0.2.0.{f, g}` is gone or changed"));
+        check("{f, g}", "{f}", Err("`use a:d/e@0.2.{f, g}` is gone or changed"));
+        check("@0.2.0", "@0.2.1", Ok(()));
+        check("@0.2.0", "@0.3.0", Err("`use a:d/e@0.2.{f, g}` is gone or changed"));
         check("@0.1.1", "@0.1.0", Err("version `0.1.0` is followed by `0.1.0`"));
     }
 
@@ -202,41 +211,38 @@ mod tests {
         let wit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit");
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("wit");
-        for file in [
-            "plugin.wit",
-            "released.toml",
-            "deps/base/base.wit",
-            "deps/environment/environment.wit",
-            "deps/model/model.wit",
-            "deps/sandbox/sandbox.wit",
-        ] {
-            std::fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
-            std::fs::copy(wit.join(file), folder.join(file)).unwrap();
+        for entry in WalkDir::new(&wit).into_iter().map(Result::unwrap).filter(|entry| entry.file_type().is_file()) {
+            let to = folder.join(entry.path().strip_prefix(&wit).unwrap());
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::copy(entry.path(), to).unwrap();
         }
-        let worlds = std::fs::read_to_string(wit.join("plugin.wit"))
-            .unwrap()
-            .replace("plugin@0.1.0;", "plugin@0.1.1;");
+        let released = std::fs::read_to_string(wit.join("released.toml")).unwrap();
+        let now = std::fs::read_to_string(wit.join("plugin.wit")).unwrap();
+        let (_, version) = package(&now);
+        let (track, patch) = version.rsplit_once('.').unwrap();
+        let next = format!("{track}.{}", patch.parse::<u32>().unwrap() + 1);
+        let kept = format!("released/plugin-{version}.wit");
+        std::fs::write(folder.join(&kept), &now).unwrap();
+        let worlds = now.replace(&format!("plugin@{version};"), &format!("plugin@{next};"));
         let faults = |text: &str| {
-            std::fs::create_dir_all(folder.join("deps/plugin-0.1.1")).unwrap();
-            std::fs::write(folder.join("deps/plugin-0.1.1/plugin.wit"), text).unwrap();
-            let released = std::fs::read_to_string(wit.join("released.toml")).unwrap();
-            let entry = format!("\"deps/plugin-0.1.1/plugin.wit\" = \"{}\"\n", digest_of_meaning(text));
-            std::fs::write(folder.join("released.toml"), released + &entry).unwrap();
+            std::fs::write(folder.join("plugin.wit"), text).unwrap();
+            let others = released.lines().filter(|line| !line.starts_with("\"plugin.wit\""));
+            let [old, new] = [&now, text].map(digest_of_meaning);
+            let entries = format!("\"plugin.wit\" = \"{new}\"\n\"{kept}\" = \"{old}\"\n");
+            let released = others.map(|line| format!("{line}\n")).collect::<String>() + &entries;
+            std::fs::write(folder.join("released.toml"), released).unwrap();
             let mut faults = Vec::new();
             check(root.path(), &mut faults);
             faults
         };
         let more = worlds.replace(
-            "world harness-plugin {",
-            "world harness-plugin {\n  import espalier:environment/environments@0.1.0;",
+            "world judge-plugin {",
+            "world judge-plugin {\n  import espalier:environment/environments@0.1.0;",
         );
         assert_ne!(more, worlds);
         assert_eq!(faults(&more), Vec::<String>::new());
         let [fault] = &faults(&more.replace("gave-up,", "resigned,"))[..] else { panic!("one fault") };
-        assert!(
-            fault.starts_with("wit/deps/plugin-0.1.1/plugin.wit: a patch of wit/plugin.wit must keep it"),
-            "{fault}"
-        );
+        assert!(fault.starts_with(&format!("wit/plugin.wit: a patch of wit/{kept} must keep it")), "{fault}");
     }
 
     #[test]

@@ -18,6 +18,12 @@ pub trait Sandboxes: Send + Sync {
     async fn open(&self, name: &str) -> Result<Arc<dyn Sandbox>, Failure>;
     /// Another one made the same way, that nobody has touched. It ends when what is returned is dropped.
     async fn open_fresh(&self, name: &str) -> Result<Arc<dyn Sandbox>, Failure>;
+    /// One made as this text says: what a task says of a sandbox, as JSON. It ends when what is returned is dropped. Errors:
+    /// `Denied` where nobody may create one.
+    async fn create(&self, spec: &str) -> Result<Arc<dyn Sandbox>, Failure> {
+        let _ = spec;
+        Err(Failure::Denied("espalier:sandbox/creation".to_owned()))
+    }
 }
 
 /// One machine. Paths are bytes; relative ones start at its working folder.

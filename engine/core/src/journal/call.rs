@@ -126,6 +126,7 @@ calls! {
 
     "sandboxes.open" => OpenSandbox { name: Cow<'a, str> },
     "scoring.open-fresh" => OpenFresh { name: Cow<'a, str> },
+    "creation.create" => CreateSandbox { spec: Cow<'a, str> },
     "sandboxes.wait-any" => WaitAny { processes: Vec<Handle>, timeout_ms: u64 },
     "sandbox.exec" => Exec { sandbox: Handle, command: Cow<'a, Command> },
     "sandbox.start" => Start { sandbox: Handle, command: Cow<'a, Command> },

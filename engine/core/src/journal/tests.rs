@@ -26,6 +26,7 @@ fn completion() -> Completion {
         malformed: None,
         finish: Finish::Other("tired".to_owned()),
         usage: Usage { prompt_tokens: 7, turns_left: Some(3), ..Usage::default() },
+        call: None,
     }
 }
 

@@ -131,9 +131,6 @@ pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Resul
     for export in &names.exports {
         row(std::mem::take(&mut first), export.clone());
     }
-    if !plugin.world().is_run() {
-        row("note", "this engine recognises the world, but does not run it".to_owned());
-    }
     for line in table.lines(&out.look) {
         out.line(&line)?;
     }
@@ -192,7 +189,6 @@ fn described(name: &str, plugin: &Arc<Plugin>) -> Value {
         "name": name,
         "file": plugin.path().display().to_string(),
         "world": plugin.world().as_str(),
-        "runs": plugin.world().is_run(),
         "digest": plugin.digest(),
         "size_bytes": plugin.size_bytes(),
         "imports": names.imports,

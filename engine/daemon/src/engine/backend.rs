@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use espalier_core::breaker::PluginReport;
 use espalier_core::ending::StopReason;
 use espalier_core::group::Verdict;
+use espalier_core::judge::JudgeConfig;
 use espalier_core::ledger;
 use espalier_core::limits::Limits;
 use espalier_core::rollout::{AttemptOutcome, Disposition};
@@ -156,6 +157,7 @@ impl EngineBackend {
             limits,
             harness: plugins.harness,
             environment: plugins.environment,
+            judges: plugins.judges,
             rewards: plugins.rewards,
             digests,
             opened_ms,
@@ -221,8 +223,10 @@ impl SchedulerBackend for EngineBackend {
     }
 
     fn attempt_deadline(&self, group: &GroupContext) -> Duration {
-        let tries: u32 = self.runner.rewards.iter().map(|reward| reward.attempts).sum();
-        let tries = tries + u32::from(self.runner.keeps_patches());
+        let rewards: u32 = self.runner.rewards.iter().map(|reward| reward.attempts).sum();
+        let judges: u32 = self.runner.judges.iter().map(JudgeConfig::attempts).sum();
+        let others = u32::from(self.runner.keeps_patches()) + u32::from(self.runner.keeps_changes());
+        let tries = rewards + judges + others;
         group.limits.rollout_wall + group.limits.scoring_wall.saturating_mul(tries) + UNCOUNTED
     }
 
@@ -313,7 +317,8 @@ impl SchedulerBackend for EngineBackend {
             closed_ms: now_ms(),
         };
         let scores = scores.unwrap_or_default();
-        self.runner.run.close_scored_group(closed, scores).await.map_err(fatal)
+        self.runner.run.close_scored_group(closed, scores).await.map_err(fatal)?;
+        self.tasks.closed(&self.runner.run, group.group_index).await.map_err(fatal)
     }
 }
 

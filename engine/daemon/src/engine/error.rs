@@ -2,7 +2,7 @@
 
 use super::tasks::RejectedTask;
 use crate::experiment::ExperimentError;
-use crate::scheduler::Fatal;
+use crate::scheduler::{Fatal, SourceFailed};
 use espalier_core::breaker::Tripped;
 use espalier_inference::models::OpenError;
 use espalier_plugin::PluginError;
@@ -70,8 +70,8 @@ pub enum EngineError {
     #[error("stopped: {0}")]
     PluginFails(Box<Tripped>),
     /// The source of tasks failed in the middle of the run. What had begun has ended, and further tasks are open.
-    #[error("the task stream failed: {0}")]
-    TasksFailed(String),
+    #[error("{0}")]
+    TasksFailed(SourceFailed),
     /// It was told to stop before there was a run.
     #[error("stopped before the run began")]
     StoppedEarly,
@@ -91,7 +91,7 @@ impl From<Fatal> for EngineError {
             Fatal::Opening(error) => *error,
             Fatal::Blocked(blocker) => EngineError::Engine(format!("{blocker:?}")),
             Fatal::PluginFails(tripped) => EngineError::PluginFails(tripped),
-            Fatal::Tasks(failed) => EngineError::TasksFailed(failed.to_string()),
+            Fatal::Tasks(failed) => EngineError::TasksFailed(failed),
             Fatal::Engine(text) => EngineError::Engine(text),
         }
     }
@@ -135,6 +135,11 @@ impl EngineError {
                  (groups.plugin_failures_max = 0 never stops)",
                 tripped.failure.world, tripped.failure.plugin
             )),
+            EngineError::TasksFailed(SourceFailed::Generator(_)) => Some(
+                "finished rollouts are kept; repair the generator and run the same command again: accepted tasks stay \
+                 as they are"
+                    .to_owned(),
+            ),
             EngineError::TasksFailed(_) => Some(
                 "finished rollouts are kept; run the same command again to continue with further tasks"
                     .to_owned(),

@@ -3,18 +3,23 @@
 use super::components::{Components, Finder};
 use super::plugins::{GroupPlugins, Plugins};
 use super::{EngineError, INSTANCES_SPARE, Session};
-use crate::experiment::POLICY;
+use super::generator::GeneratedTasks;
+use super::tasks::{Slot, Tasks};
+use crate::experiment::{GeneratorGrant, GroupRewardConfig, POLICY};
 use crate::progress::Stage;
 use crate::runner::sandboxes::RunSandboxes;
-use crate::runner::{Runner, now_ms};
+use crate::runner::{RunGenerator, Runner, now_ms};
+use crate::scheduler::TaskSource;
 use espalier_core::cause::with_causes;
+use espalier_core::limits::{Limits, LimitsFile};
 use espalier_inference::error::EndpointError;
 use espalier_inference::models::{Model, OpenError};
 use espalier_inference::tokenizer::TokenizerError;
 use espalier_plugin::{PluginHost, PluginHostConfig};
 use espalier_store::StoreUrl;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 impl Session {
     /// Loads the plugins as they are now.
@@ -33,13 +38,44 @@ impl Session {
         let components = Components::new(host.clone(), finder);
         let plugins = Plugins::new(components, store);
         let loaded = plugins.load(&self.experiment, None).await?;
-        if file.rewards.is_empty() {
+        if file.rewards.is_empty() && file.judges.is_empty() && file.group_rewards.is_empty() {
             let problem =
                 "no `[[rewards]]`: every rollout would end without a reward, and every group would fail";
             let hint = "add one, like `[[rewards]]` with `plugin = \"environment-reward\"`";
             return Err(self.experiment.refuse("rewards", problem, hint).into());
         }
         Ok((host, plugins, loaded))
+    }
+
+    /// What gives tasks to new groups. `taken`: hashes by id of the tasks that groups of a stream have; `closed`: groups that an earlier
+    /// session closed.
+    pub(super) async fn source(
+        &self,
+        taken: HashMap<String, String>,
+        plugins: &Plugins,
+        runner: &Runner,
+        closed: &BTreeSet<u64>,
+    ) -> Result<Box<dyn TaskSource<Task = Slot>>, EngineError> {
+        let Tasks::Generated(generator) = &self.tasks else {
+            return self.tasks.source(taken, &self.progress);
+        };
+        let file = &self.experiment.file;
+        let loaded = plugins.generator(&self.experiment).await?;
+        let granted = file.tasks.grants.contains(&GeneratorGrant::Sandbox);
+        let limits = Limits::resolve(&file.limits, &LimitsFile::default())
+            .map_err(|error| EngineError::Engine(error.to_string()))?;
+        let asker = RunGenerator {
+            host: runner.host.clone(),
+            run: self.run.clone(),
+            models: Arc::clone(&runner.models),
+            sandboxes: runner.sandboxes.clone().filter(|_| granted),
+            limits,
+            seed: file.seed,
+            calls: AtomicU64::new(0),
+        };
+        let parts = (loaded, asker, self.run.clone(), file.seed);
+        let tasks = GeneratedTasks::open(Arc::clone(generator), parts, self.progress.clone(), closed).await?;
+        Ok(Box::new(tasks))
     }
 
     /// Reaches models and sandboxes. Everything that can be wrong with them is found here.
@@ -61,7 +97,8 @@ impl Session {
             policy: POLICY.to_owned(),
             seed: file.seed,
             groups: file.groups.clone(),
-            rewards: file.rewards.clone(),
+            judges: file.judges.clone(),
+            rewards: file.rewards.iter().cloned().chain(file.group_rewards.iter().map(GroupRewardConfig::reward)).collect(),
             record_calls: file.record_calls,
             private_task: file.harness.sees_private_task(),
             sandboxes: self.sandboxes().await?,

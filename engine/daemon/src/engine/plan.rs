@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn config(limit: Option<u64>, order: TaskOrder, repeat: u32) -> TasksConfig {
-        TasksConfig { source: None, plugin: None, limit, order, repeat }
+        TasksConfig { limit, order, repeat, ..toml::from_str("").unwrap() }
     }
 
     fn lines(count: usize) -> String {

@@ -16,7 +16,9 @@ use std::path::Path;
 pub(crate) struct GroupPlugins {
     pub(crate) harness: Loaded,
     pub(crate) environment: Option<Loaded>,
-    /// In the order of `[[rewards]]`.
+    /// In the order of `[[judges]]`.
+    pub(crate) judges: Vec<Loaded>,
+    /// In the order of `[[rewards]]`, then of `[[group_rewards]]`.
     pub(crate) rewards: Vec<Loaded>,
 }
 
@@ -27,7 +29,7 @@ impl GroupPlugins {
     }
 
     fn all(&self) -> impl Iterator<Item = &Loaded> {
-        [&self.harness].into_iter().chain(&self.environment).chain(&self.rewards)
+        [&self.harness].into_iter().chain(&self.environment).chain(&self.judges).chain(&self.rewards)
     }
 }
 
@@ -46,6 +48,8 @@ pub(crate) struct Reference<'a> {
     /// The table: `harness`, `environment`, `rewards.0`.
     pub(crate) key: String,
     pub(crate) plugin: &'a str,
+    /// What it is called; `None`: by the plugin.
+    pub(crate) name: Option<&'a str>,
     /// What it may be.
     pub(crate) worlds: &'static [World],
     pub(crate) settings: &'a Settings,
@@ -56,20 +60,36 @@ fn references(file: &ExperimentFile) -> Vec<Reference<'_>> {
     let harness = Reference {
         key: "harness".to_owned(),
         plugin: &file.harness.plugin,
+        name: None,
         worlds: &[World::Harness],
         settings: &file.harness.settings,
     };
     let environment = file.environment.as_ref().and_then(|config| {
         let (key, plugin) = ("environment".to_owned(), config.plugin.as_ref()?);
-        Some(Reference { key, plugin, worlds: &[World::Environment], settings: &config.settings })
+        Some(Reference { key, plugin, name: None, worlds: &[World::Environment], settings: &config.settings })
     });
     let rewards = file.rewards.iter().enumerate().map(|(index, config)| Reference {
         key: format!("rewards.{index}"),
         plugin: &config.plugin,
+        name: None,
         worlds: &[World::Reward, World::GroupReward],
         settings: &config.settings,
     });
-    [harness].into_iter().chain(environment).chain(rewards).collect()
+    let of_groups = file.group_rewards.iter().enumerate().map(|(index, config)| Reference {
+        key: format!("group_rewards.{index}"),
+        plugin: &config.plugin,
+        name: None,
+        worlds: &[World::GroupReward],
+        settings: &config.settings,
+    });
+    let judges = file.judges.iter().enumerate().map(|(index, config)| Reference {
+        key: format!("judges.{index}"),
+        plugin: &config.plugin,
+        name: config.name.as_deref(),
+        worlds: &[World::Judge],
+        settings: &config.settings,
+    });
+    [harness].into_iter().chain(environment).chain(rewards).chain(of_groups).chain(judges).collect()
 }
 
 /// The digests that a group would open with now, by alias; left out is what leads nowhere now.
@@ -82,12 +102,19 @@ pub(crate) async fn digests_now(finder: &Finder, experiment: &Experiment) -> BTr
         };
         match digest {
             Ok(digest) => {
-                drop(taken.insert(free_alias(&alias_of(reference.plugin), &digest, &taken), digest));
+                drop(taken.insert(free_alias(&reference.alias(), &digest, &taken), digest));
             }
             Err(error) => tracing::debug!(plugin = reference.plugin, %error, "no longer found"),
         }
     }
     taken
+}
+
+impl Reference<'_> {
+    /// The name in tables and samples, where nothing else has it.
+    fn alias(&self) -> String {
+        self.name.map_or_else(|| alias_of(self.plugin), str::to_owned)
+    }
 }
 
 impl Plugins {
@@ -103,17 +130,18 @@ impl Plugins {
         digests: Option<&BTreeMap<String, String>>,
     ) -> Result<GroupPlugins, EngineError> {
         let mut taken: BTreeMap<String, String> = BTreeMap::new();
-        let (mut harness, mut environment, mut rewards) = (None, None, Vec::new());
+        let (mut harness, mut environment, mut judges, mut rewards) = (None, None, Vec::new(), Vec::new());
         for reference in references(&experiment.file) {
             let loaded = self.load_one(experiment, reference, digests, &mut taken).await?;
             match loaded.plugin.world() {
                 World::Harness => harness = Some(loaded),
                 World::Environment => environment = Some(loaded),
+                World::Judge => judges.push(loaded),
                 _ => rewards.push(loaded),
             }
         }
         let harness = harness.expect("every experiment names a harness");
-        Ok(GroupPlugins { harness, environment, rewards })
+        Ok(GroupPlugins { harness, environment, judges, rewards })
     }
 
     async fn load_one(
@@ -124,7 +152,7 @@ impl Plugins {
         taken: &mut BTreeMap<String, String>,
     ) -> Result<Loaded, EngineError> {
         let key = format!("{}.plugin", reference.key);
-        let base = alias_of(reference.plugin);
+        let base = reference.alias();
         let found = self.components.finder().find(reference.plugin, &experiment.folder).await;
         let target = match digests.and_then(|digests| recorded(digests, &base, taken)) {
             // The file may be another by now, or gone: what the group opened with holds.
@@ -145,9 +173,8 @@ impl Plugins {
         let plugin = loaded.map_err(|error| refused(experiment, &key, error))?;
         if !reference.worlds.contains(&plugin.world()) {
             let expected: Vec<&str> = reference.worlds.iter().map(|world| world.as_str()).collect();
-            let idle = if plugin.world().is_run() { "" } else { ", which no experiment can use" };
             let problem = format!(
-                "plugin `{}` is of world {}{idle}, expected {}",
+                "plugin `{}` is of world {}, expected {}",
                 reference.plugin,
                 plugin.world(),
                 expected.join(" or ")
@@ -170,6 +197,22 @@ impl Plugins {
         let alias = free_alias(&base, plugin.digest(), taken);
         taken.insert(alias.clone(), plugin.digest().to_owned());
         Ok(Loaded { alias, plugin, settings })
+    }
+
+    /// Loads the generator of tasks, and keeps its component.
+    pub(crate) async fn generator(&self, experiment: &Experiment) -> Result<Loaded, EngineError> {
+        let tasks = &experiment.file.tasks;
+        let reference = Reference {
+            key: "tasks".to_owned(),
+            plugin: tasks.plugin.as_deref().unwrap_or_default(),
+            name: None,
+            worlds: &[World::TaskGenerator],
+            settings: &tasks.settings,
+        };
+        let loaded = self.load_one(experiment, reference, None, &mut BTreeMap::new()).await?;
+        let bytes = self.components.bytes(&loaded.alias, &loaded.plugin).await?;
+        self.store.blobs().put(bytes).await?;
+        Ok(loaded)
     }
 
     /// Puts the components of a group's plugins into the store, so that the group can be resumed whatever happens to

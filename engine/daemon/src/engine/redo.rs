@@ -85,7 +85,7 @@ pub(super) fn plan(
             return Past::Rewarded;
         }
         if result.failures.iter().any(changed) {
-            let by_reward = |failure: &PluginFailure| failure.world == plugin_failure::REWARD;
+            let by_reward = |failure: &PluginFailure| plugin_failure::is_scoring(&failure.world);
             let scored = result.stop_reason.row().status != Status::Failed;
             let only_rewards = scored && result.failures.iter().all(by_reward);
             return if only_rewards { Past::ScoreAgain } else { Past::RunAgain };

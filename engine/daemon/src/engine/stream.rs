@@ -64,6 +64,8 @@ pub(super) struct Stream {
 /// What came until now.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
+    /// All that came, tasks or not.
+    came: AtomicU64,
     tasks: AtomicU64,
     rejected: AtomicU64,
     first_rejected: Mutex<Vec<RejectedTask>>,
@@ -79,7 +81,17 @@ impl Tally {
         (self.rejected.load(Ordering::Relaxed), first)
     }
 
-    fn reject(&self, rejected: RejectedTask) {
+    /// Says how many there are.
+    pub(super) fn set_tasks(&self, tasks: u64) {
+        self.tasks.store(tasks, Ordering::Relaxed);
+    }
+
+    /// The number of the next that comes, from 1.
+    pub(super) fn number(&self) -> u64 {
+        self.came.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(super) fn reject(&self, rejected: RejectedTask) {
         self.rejected.fetch_add(1, Ordering::Relaxed);
         let mut first = self.first_rejected.lock();
         if first.len() < REJECTED_MAX {
@@ -168,9 +180,9 @@ impl TaskSource for TaskStream {
                 Some(Line::TooLong) => Err((format!("has more than {LINE_BYTES_MAX} bytes"), None)),
                 Some(Line::End) => return Ok(None),
                 Some(Line::Failed(error)) => {
-                    return Err(SourceFailed(format!("cannot read further tasks: {error}")));
+                    return Err(SourceFailed::Stream(format!("cannot read further tasks: {error}")));
                 }
-                None => return Err(SourceFailed("the thread that reads the tasks has ended".to_owned())),
+                None => return Err(SourceFailed::Stream("the thread that reads the tasks has ended".to_owned())),
             };
             match taken {
                 Ok(None) => {}

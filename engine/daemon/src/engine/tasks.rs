@@ -1,14 +1,16 @@
 //! The tasks of a run: a file that is read before it begins (`plan`), or a stream that is read as it comes (`stream`).
 
 use super::EngineError;
+use super::generator::Generator;
 use super::plan::{Plan, PlannedTasks};
 use super::stream::{self, Stream, Tally, TaskStream};
 use crate::experiment::{Experiment, STANDARD_INPUT, TaskOrder};
 use crate::progress::ProgressSender;
+use crate::runner::statistics;
 use crate::scheduler::TaskSource;
 use espalier_core::limits::{Limits, LimitsFile};
 use espalier_core::task::Task;
-use espalier_store::{GroupOpened, Store};
+use espalier_store::{GroupOpened, RunWriter, Store, StoreError};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,12 +43,20 @@ pub(super) enum Tasks {
     Planned(Arc<Plan>),
     /// Standard input, or a file that is not a regular one: a named pipe.
     Streamed(Arc<Stream>),
+    /// A plugin that makes them.
+    Generated(Arc<Generator>),
 }
 
 impl Tasks {
     /// Reads, parses and orders the tasks of a file: a set may be large, so not on the runtime. A stream is not read yet.
     pub(super) fn open(experiment: &Experiment, skip_bad: bool) -> Result<Tasks, EngineError> {
         let file = &experiment.file;
+        if let (Some(plugin), Some(limit)) = (&file.tasks.plugin, file.tasks.limit) {
+            let asked = (plugin.clone(), limit, file.tasks.batch());
+            let sandboxes = file.sandbox.is_some();
+            let generator = Generator::new(asked, file.tasks.adapt, file.limits.clone(), sandboxes);
+            return Ok(Tasks::Generated(Arc::new(generator)));
+        }
         let Some(path) = experiment.task_file() else {
             let problem = "`tasks` has no source".to_owned();
             return Err(experiment.refuse("tasks", problem, "add `source = \"tasks.jsonl\"`").into());
@@ -77,7 +87,7 @@ impl Tasks {
     pub(super) fn file_hash(&self) -> Option<&str> {
         match self {
             Tasks::Planned(plan) => Some(&plan.file_hash),
-            Tasks::Streamed(_) => None,
+            Tasks::Streamed(_) | Tasks::Generated(_) => None,
         }
     }
 
@@ -86,6 +96,7 @@ impl Tasks {
         match self {
             Tasks::Planned(plan) => Some(plan.wanted()),
             Tasks::Streamed(stream) => stream.limit,
+            Tasks::Generated(generator) => Some(generator.limit),
         }
     }
 
@@ -93,7 +104,7 @@ impl Tasks {
     pub(super) fn available(&self) -> Option<u64> {
         match self {
             Tasks::Planned(plan) => Some(plan.available()),
-            Tasks::Streamed(_) => None,
+            Tasks::Streamed(_) | Tasks::Generated(_) => None,
         }
     }
 
@@ -102,6 +113,7 @@ impl Tasks {
         match self {
             Tasks::Planned(plan) => (plan.tasks(), plan.tasks_read()),
             Tasks::Streamed(stream) => (stream.tally.tasks(), stream.tally.tasks()),
+            Tasks::Generated(generator) => (generator.tally.tasks(), generator.tally.tasks()),
         }
     }
 
@@ -110,6 +122,7 @@ impl Tasks {
         match self {
             Tasks::Planned(plan) => (plan.rejected.len() as u64, plan.rejected.clone()),
             Tasks::Streamed(stream) => stream.tally.rejected(),
+            Tasks::Generated(generator) => generator.tally.rejected(),
         }
     }
 
@@ -118,6 +131,7 @@ impl Tasks {
         match self {
             Tasks::Planned(plan) => plan.speaks_of_sandboxes(),
             Tasks::Streamed(stream) => stream.sandboxes,
+            Tasks::Generated(generator) => generator.sandboxes,
         }
     }
 
@@ -125,7 +139,7 @@ impl Tasks {
     pub(super) fn known(&self, group_index: u64) -> Option<Arc<Task>> {
         match self {
             Tasks::Planned(plan) => plan.slot(group_index).map(|slot| slot.task),
-            Tasks::Streamed(_) => None,
+            Tasks::Streamed(_) | Tasks::Generated(_) => None,
         }
     }
 
@@ -146,7 +160,18 @@ impl Tasks {
                 let lines = stream::read(&stream.path).map_err(refuse)?;
                 Box::new(TaskStream::new(Arc::clone(stream), lines, taken, progress.clone()))
             }
+            Tasks::Generated(_) => return Err(EngineError::Engine("a generator has a source of its own".into())),
         })
+    }
+
+    /// A group has closed: a generator may adapt its task.
+    pub(super) async fn closed(&self, run: &RunWriter, group_index: u64) -> Result<(), StoreError> {
+        if let Tasks::Generated(generator) = self
+            && generator.adapt.is_some()
+        {
+            generator.closed(group_index, statistics(run, group_index).await?);
+        }
+        Ok(())
     }
 
     /// What a group is about that an earlier session opened.
@@ -157,11 +182,16 @@ impl Tasks {
             (Tasks::Planned(plan), _) => plan.slot(group_index).ok_or_else(|| {
                 EngineError::Engine(format!("group {group_index} has no task, but the store has more groups"))
             }),
-            (Tasks::Streamed(_), None) => Err(lost("the store has not kept it".to_owned())),
-            (Tasks::Streamed(stream), Some(hash)) => {
+            (Tasks::Streamed(_) | Tasks::Generated(_), None) => Err(lost("the store has not kept it".to_owned())),
+            (Tasks::Streamed(_) | Tasks::Generated(_), Some(hash)) => {
+                let limits = match self {
+                    Tasks::Streamed(stream) => &stream.limits,
+                    Tasks::Generated(generator) => &generator.limits,
+                    Tasks::Planned(_) => &LimitsFile::default(),
+                };
                 let bytes = store.blobs().read_whole(hash).await?;
                 let text = line_text(&bytes).map_err(&lost)?;
-                let task = read_task(text, &stream.limits).map_err(|(why, _)| lost(why))?;
+                let task = read_task(text, limits).map_err(|(why, _)| lost(why))?;
                 Ok(Slot { task: Arc::new(task), repeat: opened.repeat, text: None })
             }
         }

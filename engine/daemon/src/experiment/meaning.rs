@@ -32,9 +32,11 @@ impl Experiment {
         if let Some(tasks) = file.get_mut("tasks").and_then(Value::as_object_mut) {
             tasks.remove("source");
             match task_file_hash {
-                Some(hash) => tasks.insert("hash".to_owned(), json!(hash)),
-                None => tasks.insert("stream".to_owned(), json!(true)),
-            };
+                Some(hash) => drop(tasks.insert("hash".to_owned(), json!(hash))),
+                // The generator stands in the file itself.
+                None if tasks.contains_key("plugin") => drop(tasks.remove("batch")),
+                None => drop(tasks.insert("stream".to_owned(), json!(true))),
+            }
         }
         if let Some(groups) = file.get_mut("groups").and_then(Value::as_object_mut) {
             groups.retain(|key, _| !GROUPS_PACE.contains(&key.as_str()));

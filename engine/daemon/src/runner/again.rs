@@ -1,9 +1,10 @@
 //! Scoring a result again that only a reward has left without one: no sampling, no second count of its tokens.
 
-use super::{Finished, GroupContext, Runner, now_ms};
+use super::{Finished, GroupContext, Loaded, Runner, now_ms};
 use crate::scheduler::AttemptStart;
 use espalier_core::attempt::Draft;
 use espalier_core::ending::{Ending, StopReason};
+use espalier_core::judge::Judgement;
 use espalier_core::ledger;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::signal::UnscoredCause;
@@ -13,7 +14,7 @@ use espalier_store::StoreError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// Scores that rewards gave before, by alias.
+/// Scores that rewards and judges gave before, by alias.
 #[derive(Debug, Default)]
 pub(super) struct Scores(BTreeMap<String, Vec<Score>>);
 
@@ -22,23 +23,33 @@ impl Scores {
         self.0.get(alias).map(Vec::as_slice)
     }
 
+    /// What a judge gave: its votes stand among its scores already.
+    pub(super) fn judgement(&self, alias: &str) -> Option<Judgement> {
+        self.by(alias).map(|scores| Judgement { scores: scores.to_vec(), votes: Vec::new() })
+    }
+
     /// Those that stand: of a component that has not changed, that did not fail, and that has its alias for itself.
     fn of(record: &AttemptRecord, group: &GroupContext) -> Scores {
         let stands = |alias: &str, digest: &str| {
             let same = record.trajectory.plugins.get(alias).is_some_and(|before| before == digest);
             let failed = record.failures.iter().any(|failure| failure.plugin == alias);
-            let own = group.rewards.iter().filter(|reward| reward.alias == alias).count() == 1;
+            let own = scorers(group).filter(|scorer| scorer.alias == alias).count() == 1;
             same && own && !failed
         };
         let mut scores: BTreeMap<String, Vec<Score>> = BTreeMap::new();
         for PluginScore { plugin, score } in &record.scores {
-            let loaded = group.rewards.iter().find(|reward| reward.alias == *plugin);
+            let loaded = scorers(group).find(|scorer| scorer.alias == *plugin);
             if loaded.is_some_and(|loaded| stands(plugin, loaded.plugin.digest())) {
                 scores.entry(plugin.clone()).or_default().push(score.clone());
             }
         }
         Scores(scores)
     }
+}
+
+/// Whoever scores its rollouts.
+fn scorers(group: &GroupContext) -> impl Iterator<Item = &Loaded> {
+    group.judges.iter().chain(&group.rewards)
 }
 
 /// What scoring a result again came to.
@@ -96,7 +107,7 @@ impl Runner {
         trajectory.errors.extend(draft.signal.errors);
         trajectory.timing_ms.score += u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         record.logs.push(told(group, &trajectory.plugins));
-        for reward in &group.rewards {
+        for reward in scorers(group) {
             trajectory.plugins.insert(reward.alias.clone(), reward.plugin.digest().to_owned());
         }
         if trajectory.reward.is_some() && record.withheld {
@@ -104,6 +115,11 @@ impl Runner {
             record.withheld = false;
         }
         record.scores = draft.scores;
+        for judged in draft.judges {
+            record.judges.retain(|before| before.judge != judged.judge);
+            record.judges.push(judged);
+        }
+        trajectory.other_calls.extend(draft.judge_calls);
         record.logs.extend(draft.logs);
         record.log_bytes_dropped += draft.log_bytes_dropped;
         record.failures.clone_from(&draft.plugins.failures);
@@ -124,7 +140,7 @@ impl Runner {
 /// The line of its log that says which rewards are others now.
 fn told(group: &GroupContext, before: &BTreeMap<String, String>) -> LogLine {
     let short = |digest: &str| digest.get(..6).unwrap_or(digest).to_owned();
-    let changes: Vec<String> = (group.rewards.iter())
+    let changes: Vec<String> = scorers(group)
         .filter_map(|reward| {
             let (was, is) = (before.get(&reward.alias)?, reward.plugin.digest());
             (was != is).then(|| format!("{} {} to {}", reward.alias, short(was), short(is)))

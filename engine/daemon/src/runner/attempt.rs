@@ -14,7 +14,7 @@ use espalier_core::task::TaskId;
 use espalier_inference::models::{RolloutContext, RolloutModels};
 use espalier_plugin::EnvironmentRun;
 use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
-use espalier_store::{IssuedBlob, RolloutBlobs};
+use espalier_store::{IssuedBlob, RolloutBlobs, ids};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -118,6 +118,19 @@ impl Runner {
             (provider.at(level, Stage::Reward { again: false }).without(gone), None)
         });
         ScoringResources { blobs, sandboxes }
+    }
+
+    /// Fresh sandboxes for the rewards of a group.
+    pub(super) fn group_sandboxes(
+        &self,
+        group: &GroupContext,
+        blobs: Arc<RolloutBlobs>,
+    ) -> Option<Arc<dyn Sandboxes>> {
+        let run = self.sandboxes.as_ref().filter(|run| run.are_there_for(&group.task))?;
+        let owner = ids::group_id(self.run.run_id(), group.group_index);
+        let provider = AttemptSandboxes::new(Arc::clone(run), Arc::clone(&group.task), owner);
+        let provider = Arc::new(provider.at(0, Stage::Reward { again: false }));
+        Some(Arc::new(RolloutSandboxes::new(provider as Arc<dyn Provider>, blobs as Arc<dyn Blobs>)))
     }
 
     fn sandboxes_of(

@@ -4,9 +4,13 @@ use super::record::Shown;
 use super::score::{Noted, not_shown, note_scores, plugin_scores, tries, turns};
 use super::{GroupContext, Loaded, Runner, now_ms};
 use crate::scheduler::{GroupScored, Written};
+use async_trait::async_trait;
+use espalier_core::failure::Failure;
+use espalier_core::host::sandbox::{Sandbox, Sandboxes};
 use espalier_core::host::{Blobs, Capabilities};
 use espalier_core::ledger;
 use espalier_core::meter::Meter;
+use espalier_core::plugin_failure;
 use espalier_core::seed::{Purpose, SeedScope};
 use espalier_core::signal::{RewardConfig, Scored, Signal, Unscored, add, defect};
 use espalier_core::trajectory::{AttemptRecord, PluginScore, RolloutView, Score};
@@ -46,8 +50,8 @@ impl Runner {
         let mut stored = self.stored(group, rollouts).await?;
         let issued = stored.iter().flat_map(|one| one.issued.clone()).collect();
         let blobs = self.run.rollout_blobs_of(Arc::new(Meter::new(group.limits.clone())), issued);
-        let capabilities =
-            Capabilities { blobs: Some(Arc::clone(&blobs) as Arc<dyn Blobs>), ..Capabilities::default() };
+        let sandboxes = self.group_sandboxes(group, Arc::clone(&blobs));
+        let sandboxes = sandboxes.map(|sandboxes| Arc::new(FreshOnly(sandboxes)) as Arc<dyn Sandboxes>);
         let mut views = Ok(Vec::with_capacity(stored.len()));
         for one in &stored {
             let view = Shown::of_record(&one.record).view(group, &self.policy, blobs.as_ref()).await;
@@ -74,7 +78,12 @@ impl Runner {
                 Ok(views) => {
                     let call = |_| -> BoxFuture<'_, ScoreOutcome<Vec<Vec<Score>>>> {
                         let job = self.scoring_job(group, loaded, seed, now_ms, cancel);
-                        let job = Job { capabilities: capabilities.clone(), ..job };
+                        let capabilities = Capabilities {
+                            blobs: Some(Arc::clone(&blobs) as Arc<dyn Blobs>),
+                            sandboxes: sandboxes.clone().filter(|_| config.sees_changes),
+                            ..Capabilities::default()
+                        };
+                        let job = Job { capabilities, ..job };
                         Box::pin(self.host.score_group(job, views.clone()))
                     };
                     tries(config, cancel, call, &mut noted).await
@@ -86,7 +95,7 @@ impl Runner {
             }
             if let Ok(lists) = &result {
                 let mut problems = lists.iter().zip(&turns).map(|(list, turns)| defect(config, list, *turns));
-                note_scores(loaded, GROUP_REWARD_EXPORT, problems.find_map(|problem| problem), &mut noted);
+                note_scores(loaded, (plugin_failure::REWARD, GROUP_REWARD_EXPORT), problems.find_map(|problem| problem), &mut noted);
             }
             results.push((loaded, config, result));
         }
@@ -140,12 +149,41 @@ impl Runner {
     }
 }
 
-/// What a rollout's own rewards said, for those of its group: `{"reward": 0.5, "scores": [{"plugin", "name", "value", "turn"}]}`.
+/// What a rollout's own rewards and judges said, for those of its group: `{"reward": 0.5, "scores": [{"plugin", "name", "value",
+/// "turn"}], "judges": [{"name", "votes": [{"turn", "value", "text"}]}]}`.
 fn own_scores(record: &AttemptRecord) -> String {
     let scores = record.scores.iter().map(|PluginScore { plugin, score }| {
         json!({ "plugin": plugin, "name": score.name, "value": score.value, "turn": score.turn })
     });
-    json!({ "reward": record.trajectory.reward, "scores": scores.collect::<Vec<_>>() }).to_string()
+    let judges = record.judges.iter().map(|judge| {
+        let votes = judge.votes.iter().map(|vote| {
+            json!({ "turn": vote.turn, "value": vote.value, "text": vote.text })
+        });
+        json!({ "name": judge.judge, "votes": votes.collect::<Vec<_>>() })
+    });
+    let judges: Vec<_> = judges.collect();
+    let mut own = json!({ "reward": record.trajectory.reward, "scores": scores.collect::<Vec<_>>() });
+    if !judges.is_empty() {
+        own["judges"] = judges.into();
+    }
+    own.to_string()
+}
+
+/// The sandboxes of a group's reward: those of its rollouts are gone.
+struct FreshOnly(Arc<dyn Sandboxes>);
+
+#[async_trait]
+impl Sandboxes for FreshOnly {
+    async fn open(&self, name: &str) -> Result<Arc<dyn Sandbox>, Failure> {
+        Err(Failure::Invalid(format!(
+            "sandbox `{name}`: the sandboxes of the rollouts are gone when their group is scored; open a fresh one and \
+             apply the blob `changes:{name}` of a rollout to it"
+        )))
+    }
+
+    async fn open_fresh(&self, name: &str) -> Result<Arc<dyn Sandbox>, Failure> {
+        self.0.open_fresh(name).await
+    }
 }
 
 /// The part of each result that is about one rollout.

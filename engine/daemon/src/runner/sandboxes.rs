@@ -202,21 +202,6 @@ impl AttemptSandboxes {
         }
         self.run.service.create(&spec, &purpose).await
     }
-
-    /// For the rollout, and ended with it.
-    fn lend(&self, sandbox: Sandbox) -> Opened {
-        let keep = self.run.service.hold(&sandbox);
-        let suspend = self.run.suspend_after.map(|_| self.run.service.suspender(&sandbox));
-        Opened {
-            user: sandbox.user,
-            workdir: Some(sandbox.workdir),
-            env: Vec::new(),
-            account: None,
-            keep: Some(Box::new(keep)),
-            suspend: suspend.map(|suspend| Box::new(suspend) as Box<dyn Suspend>),
-            agent: sandbox.agent,
-        }
-    }
 }
 
 #[async_trait]
@@ -231,11 +216,11 @@ impl Provider for AttemptSandboxes {
         }
         let sandbox = self.make(name, false).await?;
         self.state().opened.insert(name.to_owned(), sandbox.placed.id.clone());
-        Ok(self.lend(sandbox))
+        Ok(lend(&self.run, sandbox))
     }
 
     async fn open_fresh(&self, name: &str) -> Result<Opened, SandboxError> {
-        Ok(self.lend(self.make(name, true).await?))
+        Ok(lend(&self.run, self.make(name, true).await?))
     }
 
     /// With a harness the attempt is repeated; with a reward its next try gets a fresh sandbox of the next level. What a reward does
@@ -269,5 +254,69 @@ impl Provider for AttemptSandboxes {
         let id = self.state().opened.get(name).cloned();
         let id = id.ok_or_else(|| SandboxError::Rejected(format!("sandbox {name} is not open").into()))?;
         Ok(self.run.service.checkpoint(&id).await?.id)
+    }
+}
+
+/// Sandboxes that a task generator creates: as it says, within what the experiment says of sandboxes.
+pub(super) struct CreatedSandboxes {
+    run: Arc<RunSandboxes>,
+    owner: String,
+}
+
+impl CreatedSandboxes {
+    pub(super) fn new(run: Arc<RunSandboxes>, owner: String) -> CreatedSandboxes {
+        CreatedSandboxes { run, owner }
+    }
+}
+
+#[async_trait]
+impl Provider for CreatedSandboxes {
+    async fn open(&self, name: &str) -> Result<Opened, SandboxError> {
+        Err(SandboxError::Rejected(
+            format!("no sandbox {name:?}: a task generator has none by name, it creates them").into(),
+        ))
+    }
+
+    async fn open_fresh(&self, name: &str) -> Result<Opened, SandboxError> {
+        self.open(name).await
+    }
+
+    async fn create(&self, spec: &str) -> Result<Opened, SandboxError> {
+        let asked: SandboxFile = serde_json::from_str(spec).map_err(|error| SandboxError::Invalid {
+            what: "spec".to_owned(),
+            value: spec.chars().take(80).collect(),
+            wanted: format!("what a task says of a sandbox, as JSON: {error}"),
+        })?;
+        let silent = SandboxFile::default();
+        let spec = SandboxSpec::resolve(self.run.file.as_ref().unwrap_or(&silent), &asked)?;
+        let labels = [(RUN, &self.run.run_id), (ATTEMPT, &self.owner)];
+        let purpose = Purpose {
+            labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect(),
+            lease: self.run.lease,
+            require: self.run.require.clone(),
+            client: self.owner.clone(),
+            registry_credentials: true,
+        };
+        let sandbox = self.run.service.create(&spec, &purpose).await?;
+        Ok(lend(&self.run, sandbox))
+    }
+
+    async fn checkpoint(&self, name: &str) -> Result<String, SandboxError> {
+        Err(SandboxError::Rejected(format!("no checkpoint is made of the sandbox {name:?}").into()))
+    }
+}
+
+/// For whoever asked for it, and ended with it.
+fn lend(run: &RunSandboxes, sandbox: Sandbox) -> Opened {
+    let keep = run.service.hold(&sandbox);
+    let suspend = run.suspend_after.map(|_| run.service.suspender(&sandbox));
+    Opened {
+        user: sandbox.user,
+        workdir: Some(sandbox.workdir),
+        env: Vec::new(),
+        account: None,
+        keep: Some(Box::new(keep)),
+        suspend: suspend.map(|suspend| Box::new(suspend) as Box<dyn Suspend>),
+        agent: sandbox.agent,
     }
 }

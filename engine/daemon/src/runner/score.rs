@@ -3,7 +3,7 @@
 use super::again::Scores;
 use super::attempt::ScoringResources;
 use super::record::Shown;
-use super::{GroupContext, Loaded, Names, Runner};
+use super::{GroupContext, Loaded, Names, Runner, judge};
 use crate::scheduler::AttemptStart;
 use espalier_core::attempt::Draft;
 use espalier_core::breaker::PluginReport;
@@ -14,9 +14,10 @@ use espalier_core::plugin_failure::{self, PluginFailure, PluginFailureClass};
 use espalier_core::rollout::RetryPolicy;
 use espalier_core::seed::Purpose;
 use espalier_core::signal::{RewardConfig, Scored, Signal, Unscored, UnscoredCause, combine, defect};
-use espalier_core::trajectory::{LogLine, PluginScore, Score};
+use espalier_core::trajectory::{LogLine, PluginScore, RolloutView, Score};
 use espalier_plugin::{CancelToken, Job, JobClock, REWARD_EXPORT, ScoreError, ScoreOutcome, World};
 use futures::future::BoxFuture;
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,14 +58,27 @@ impl Runner {
         resources: &ScoringResources,
         given: &Scores,
     ) {
-        let own: Vec<(&Loaded, &RewardConfig)> = self.rewards_of(group, World::Reward).collect();
+        let rewards: Vec<(&Loaded, &RewardConfig)> = self.rewards_of(group, World::Reward).collect();
         let turns = turns(draft.transcript().turns_of(&self.policy).count());
         let view = Shown::of_draft(&names.traj_id, draft);
         let view = view.view(group, &self.policy, resources.blobs.as_ref()).await;
+        let view = view.map_err(|failure| not_shown(&failure));
         let seed = self.scope(group, start).seed(Purpose::Reward, 0);
         let mut noted = Noted::default();
-        let mut results: Vec<Result<Vec<Score>, Unscored>> = Vec::with_capacity(own.len());
-        for (loaded, config) in &own {
+        let judged = (given, &view, &mut noted);
+        let judged = Box::pin(self.ask_judges(group, start, names, draft, resources, judged)).await;
+        let view = view.map(|view| match judged.is_empty() {
+            true => view,
+            false => {
+                let judges = judge::shown(&judged, &draft.judges);
+                RolloutView { extra: Some(json!({ "judges": judges }).to_string()), ..view }
+            }
+        });
+        let mut results: Vec<Result<Vec<Score>, Unscored>> = Vec::with_capacity(rewards.len());
+        for (loaded, config) in &rewards {
+            if start.cancel.is_cancelled() {
+                break;
+            }
             let result = match (&view, given.by(&loaded.alias)) {
                 (Ok(_), Some(given)) => Ok(given.to_vec()),
                 (Ok(view), None) => {
@@ -77,16 +91,13 @@ impl Runner {
                     let result = tries(config, &start.cancel, call, &mut noted).await;
                     if let Ok(scores) = &result {
                         let problem = defect(config, scores, turns);
-                        note_scores(loaded, REWARD_EXPORT, problem, &mut noted);
+                        note_scores(loaded, (plugin_failure::REWARD, REWARD_EXPORT), problem, &mut noted);
                     }
                     result
                 }
-                (Err(failure), _) => Err(not_shown(failure)),
+                (Err(unscored), _) => Err(unscored.clone()),
             };
             results.push(result);
-            if start.cancel.is_cancelled() {
-                break;
-            }
         }
         draft.logs.append(&mut noted.logs);
         draft.log_bytes_dropped += noted.log_bytes_dropped;
@@ -97,12 +108,17 @@ impl Runner {
             draft.signal = Signal::default();
             return;
         }
-        let rewards = scored(&own, &results);
-        draft.signal = combine(&rewards, turns);
+        let judges = judged.iter().map(|judged| Scored {
+            config: &judged.config,
+            alias: &judged.loaded.alias,
+            result: judged.result.as_deref().map_err(Clone::clone),
+        });
+        let own: Vec<Scored<'_>> = judges.chain(scored(&rewards, &results)).collect();
+        draft.signal = combine(&own, turns);
         if own.is_empty() {
             draft.signal.reward = Some(0.0);
         }
-        draft.scores = plugin_scores(&rewards);
+        draft.scores = plugin_scores(&own);
     }
 
     /// A call of a reward, without capabilities yet.
@@ -163,12 +179,17 @@ pub(super) async fn tries<'a, T>(
 }
 
 /// Scores of a call that returned: the plugin did its work, or what it gave cannot be used, which is its failure.
-pub(super) fn note_scores(loaded: &Loaded, export: &str, problem: Option<String>, noted: &mut Noted) {
+pub(super) fn note_scores(
+    loaded: &Loaded,
+    (world, export): (&str, &str),
+    problem: Option<String>,
+    noted: &mut Noted,
+) {
     let digest = loaded.plugin.digest();
     match problem {
         None => noted.plugins.serve(digest, export),
         Some(message) => noted.plugins.failures.push(PluginFailure {
-            world: plugin_failure::REWARD.to_owned(),
+            world: world.to_owned(),
             plugin: loaded.alias.clone(),
             digest: digest.to_owned(),
             export: export.to_owned(),

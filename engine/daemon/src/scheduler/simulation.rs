@@ -153,7 +153,7 @@ impl TaskSource for Numbers {
         }
         match group_index < self.end {
             true => Ok(Some(group_index)),
-            false if self.fails => Err(SourceFailed("the writer is gone".to_owned())),
+            false if self.fails => Err(SourceFailed::Stream("the writer is gone".to_owned())),
             false => Ok(None),
         }
     }

@@ -21,8 +21,17 @@ pub trait TaskSource: Send {
 
 /// Why no more tasks come, though there may be some. What has begun goes on to its end, and the run stays open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SourceFailed(pub String);
+pub enum SourceFailed {
+    /// A stream cannot be read any further.
+    #[error("the task stream failed: {0}")]
+    Stream(String),
+    /// A task generator makes nothing that is a task.
+    #[error("the task generator {0}")]
+    Generator(String),
+    /// What was made cannot be kept.
+    #[error("generated tasks cannot be kept: {0}")]
+    Lost(String),
+}
 
 /// The next task, where one is wanted.
 pub(super) async fn next<T: Send + 'static>(

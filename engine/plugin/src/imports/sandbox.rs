@@ -7,6 +7,7 @@ mod process;
 use super::{Answer, handle, hold, opened};
 use crate::bindings::harness::espalier::sandbox::sandboxes as wit;
 use crate::bindings::reward::espalier::sandbox::scoring;
+use crate::bindings::task_generator::espalier::sandbox::creation;
 use crate::convert::failure_out;
 use crate::convert::sandbox::outcome_out;
 use crate::gate::Work;
@@ -30,8 +31,8 @@ const BLOB_BYTES_MAX: u64 = 64 << 20;
 const ENTRIES_MAX: u32 = 10_000;
 /// Deepest listing.
 const DEPTH_MAX: u32 = 64;
-/// Fresh sandboxes of one scoring.
-const FRESH_MAX: u32 = 8;
+/// Sandboxes of its own that a plugin has at a time: opened fresh, or created.
+const LENT_MAX: usize = 8;
 /// Bytes of a command, and of an output's end, in a note.
 const NOTE_BYTES_MAX: usize = 160;
 
@@ -90,6 +91,20 @@ impl Guest {
         let held = Arc::clone(&self.table.get(this)?.0);
         held.begin(self.gate.total());
         Ok(held)
+    }
+
+    /// A place for one more sandbox of its own; free again when the last handle to that one is dropped.
+    fn lend(&mut self) -> Result<Arc<()>, Failure> {
+        self.lent.retain(|lent| lent.strong_count() > 0);
+        if self.lent.len() >= LENT_MAX {
+            return Err(Failure::Other {
+                code: "bound".to_owned(),
+                text: format!("{LENT_MAX} sandboxes of this plugin's own are alive; drop one first"),
+            });
+        }
+        let lent = Arc::new(());
+        self.lent.push(Arc::downgrade(&lent));
+        Ok(lent)
     }
 
     fn the_sandboxes(&self, name: &str) -> Result<Arc<dyn Sandboxes>, Failure> {
@@ -242,7 +257,7 @@ impl wit::Host for Guest {
             |(_, name)| Call::OpenSandbox { name: Cow::Borrowed(name) },
             name,
             |(sandboxes, name)| async move { sandboxes.open(&name).await },
-            OpenSandbox,
+            |sandbox| OpenSandbox(sandbox, None),
         )
         .await
     }
@@ -298,14 +313,8 @@ async fn wait_any(processes: Vec<Arc<dyn Process>>, within: Duration) -> Result<
 
 impl scoring::Host for Guest {
     async fn open_fresh(&mut self, name: String) -> Answer<Resource<OpenSandbox>> {
-        let sandboxes = match self.fresh {
-            FRESH_MAX.. => Err(Failure::Other {
-                code: "bound".to_owned(),
-                text: format!("{FRESH_MAX} fresh sandboxes were opened in this scoring"),
-            }),
-            _ => self.the_sandboxes(&name),
-        };
-        self.fresh += u32::from(sandboxes.is_ok());
+        let lent = self.lend();
+        let sandboxes = lent.clone().and_then(|_| self.the_sandboxes(&name));
         let asked = sandboxes.map(|sandboxes| (sandboxes, name.clone()));
         self.opened_in_sandbox(
             "scoring.open-fresh",
@@ -313,7 +322,27 @@ impl scoring::Host for Guest {
             |(_, name)| Call::OpenFresh { name: Cow::Borrowed(name) },
             name,
             |(sandboxes, name)| async move { sandboxes.open_fresh(&name).await },
-            OpenSandbox,
+            |sandbox| OpenSandbox(sandbox, lent.ok()),
+        )
+        .await
+    }
+}
+
+impl creation::Host for Guest {
+    async fn create(&mut self, spec: String) -> Answer<Resource<OpenSandbox>> {
+        let lent = self.lend();
+        let sandboxes = lent.clone().and_then(|_| {
+            let sandboxes = self.capabilities.sandboxes.clone();
+            sandboxes.ok_or_else(|| Failure::Denied("espalier:sandbox/creation".to_owned()))
+        });
+        let asked = sandboxes.map(|sandboxes| (sandboxes, spec.clone()));
+        self.opened_in_sandbox(
+            "creation.create",
+            asked,
+            |(_, spec)| Call::CreateSandbox { spec: Cow::Borrowed(spec) },
+            short(&spec),
+            |(sandboxes, spec)| async move { sandboxes.create(&spec).await },
+            |sandbox| OpenSandbox(sandbox, lent.ok()),
         )
         .await
     }

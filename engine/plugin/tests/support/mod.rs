@@ -141,6 +141,7 @@ impl Conversation for ScriptedConversation {
             malformed: None,
             finish: Finish::Stop,
             usage: self.usage(),
+            call: None,
         })
     }
 

@@ -78,7 +78,7 @@ impl Conversation for Slow {
         let parts = vec![Part::Text("at last".to_owned())];
         let message = Message { role: Role::Assistant, parts, extra: None };
         let (tool_calls, usage) = (Vec::new(), Usage::default());
-        Ok(Completion { message, tool_calls, malformed: None, finish: Finish::Stop, usage })
+        Ok(Completion { message, tool_calls, malformed: None, finish: Finish::Stop, usage, call: None })
     }
 
     async fn complete_many(&mut self, n: u32, options: CompleteOptions) -> Result<Vec<Branch>, Failure> {

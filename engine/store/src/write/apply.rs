@@ -59,6 +59,7 @@ pub(super) async fn apply(
         Write::AbandonResult { group_index, rollout_index } => {
             abandon_result(connection, run_id, *group_index, *rollout_index).await
         }
+        Write::Generated { call, tasks } => crate::generated::apply(connection, run_id, call, tasks).await,
         Write::AnswerCommand { command_id, answer, paused } => {
             sqlx::query(
                 "UPDATE run_commands SET answer = $4 WHERE run_id = $1 AND command_id = $2 AND fence = $3",

@@ -180,6 +180,7 @@ pub(crate) fn record_of(
         withheld: false,
         edges: Vec::new(),
         edges_missing: 0,
+        judges: vec![],
         blobs: Vec::new(),
     }
 }
