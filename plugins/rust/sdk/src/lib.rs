@@ -1,10 +1,31 @@
-//! What every Rust plugin would otherwise write itself: bindings of its world, a panic hook that reports, settings as a
-//! type with its schema.
+//! Plugins of Espalier in Rust: harnesses, environments, rewards, group rewards, judges and task generators as WebAssembly
+//! components.
 //!
-//! A plugin keeps its thinking in ordinary modules, tested on the host, and its glue in one module that is compiled for
-//! WebAssembly alone and opens with [`bindings!`].
+//! A plugin is a function and one line that exports it: [`harness!`], [`environment!`], [`reward!`], [`group_reward!`], [`judge!`],
+//! [`task_generator!`]. Everything else is ordinary Rust, tested on the host by `cargo test`; what calls the engine works in a
+//! component alone. Generated bindings with every function and its documentation are in [`wit`].
 
+mod conversation;
+mod exports;
+mod sandbox;
+mod tools;
+mod values;
+pub mod wit;
+
+pub use conversation::{Answer, Conversation};
+pub use sandbox::{Sandbox, shell};
+pub use tools::Tools;
+pub use values::{invalid, other};
+pub use wit::espalier::base::types::{BudgetKind, Failure, TaskView};
+pub use wit::espalier::environment::types::{Observation, StepResult};
+pub use wit::espalier::model::messages::{Message, Part, Role, ToolCall};
+pub use wit::espalier::plugin::reports::{Limit, Outcome, Report};
+pub use wit::espalier::plugin::scores::{RolloutView, Score, Step, Turn};
+pub use wit::judge::exports::espalier::plugin::judge::{Judgement, Vote};
+pub use wit::task_generator::exports::espalier::plugin::task_generator::{Request, Statistics};
 pub use {schemars, serde, serde_json, wit_bindgen};
+
+use serde::de::DeserializeOwned;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -13,6 +34,56 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
+
+/// A small simulated world, as an environment plugin holds it: one value for each rollout.
+pub trait Environment: Sized {
+    /// The plugin's settings.
+    type Settings: DeserializeOwned + JsonSchema;
+
+    /// Starts the episode of this task, and says what is seen first.
+    fn reset(task: TaskView, settings: Self::Settings) -> Result<(Self, Observation), Failure>;
+
+    /// Carries out one action. One that the world refuses is an observation, not a failure.
+    fn step(&mut self, action: &str) -> Result<StepResult, Failure>;
+
+    /// The actions possible now; empty where the world does not list them.
+    fn actions(&self) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
+    }
+}
+
+/// The world of the rollout, for a harness. See [`wit::espalier::environment::environments`].
+pub fn environment() -> Result<wit::espalier::environment::environments::Environment, Failure> {
+    wit::espalier::environment::environments::open()
+}
+
+/// The experiment's settings for this plugin. Errors: `invalid`, with what is wrong.
+pub fn settings<T: DeserializeOwned>() -> Result<T, Failure> {
+    let text = wit::espalier::base::settings::get();
+    serde_json::from_str(&text).map_err(|error| invalid(format_args!("settings: {error}")))
+}
+
+/// Writes a line to the rollout's log.
+pub fn log(level: wit::espalier::base::log::Level, text: &str) {
+    wit::espalier::base::log::write(level, text, None);
+}
+
+/// A number drawn evenly from `0 .. bound`, from the stream that follows from the run's seed.
+pub fn random_below(bound: u64) -> Result<u64, Failure> {
+    wit::espalier::base::random::below(bound)
+}
+
+/// From now on a panic is logged with its place; the trap that follows says only `unreachable`. The macros call it.
+pub fn begin() {
+    std::panic::set_hook(Box::new(|panic| {
+        log(wit::espalier::base::log::Level::Error, &panic.to_string());
+    }));
+}
+
+#[doc(hidden)]
+pub fn as_lines(tasks: Vec<serde_json::Value>) -> Vec<String> {
+    tasks.iter().map(ToString::to_string).collect()
+}
 
 /// A time as tasks write it, in milliseconds: a number of seconds, or a text like `"90s"`; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -71,110 +142,6 @@ pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     }
     out.push_str(rest);
     out
-}
-
-/// Generates the bindings of a world as module `bindings`, and beside it
-///
-/// - `settings::<T>()`: the experiment's settings, or a failure `invalid` that says what is wrong with them;
-/// - `report_panics()`: from now on a panic is logged with its place before the trap;
-/// - `invalid(text)`: a failure `invalid`.
-#[macro_export]
-macro_rules! bindings {
-    ($world:literal) => {
-        #[allow(missing_docs, unreachable_pub, clippy::all)]
-        pub(crate) mod bindings {
-            $crate::wit_bindgen::generate!({
-                path: "../../../wit",
-                world: $world,
-                runtime_path: "espalier_sdk::wit_bindgen::rt",
-                generate_all,
-            });
-        }
-
-        use bindings::espalier::base::types::Failure;
-
-        /// A failure that blames the guest's side, with the reason.
-        #[allow(dead_code)]
-        fn invalid(text: impl ::core::fmt::Display) -> Failure {
-            Failure::Invalid(::std::string::ToString::to_string(&text))
-        }
-
-        /// The experiment's settings for this plugin.
-        #[allow(dead_code)]
-        fn settings<T: $crate::serde::de::DeserializeOwned>() -> ::core::result::Result<T, Failure> {
-            let text = bindings::espalier::base::settings::get();
-            $crate::serde_json::from_str(&text)
-                .map_err(|error| invalid(::core::format_args!("settings: {error}")))
-        }
-
-        /// Logs a panic with its place; the trap that follows says only `unreachable`.
-        #[allow(dead_code)]
-        fn report_panics() {
-            ::std::panic::set_hook(::std::boxed::Box::new(|panic| {
-                use bindings::espalier::base::log::{write, Level};
-                write(Level::Error, &::std::string::ToString::to_string(panic), None);
-            }));
-        }
-    };
-}
-
-/// The exports of a reward, of the type of its settings and a function `(RolloutView, Settings) -> Result<Vec<Score>, Failure>`.
-/// To be called where [`bindings!`] was, with the world `reward-plugin`.
-#[macro_export]
-macro_rules! reward {
-    ($settings:ty, $score:path) => {
-        struct Plugin;
-
-        impl bindings::exports::espalier::base::configurable::Guest for Plugin {
-            fn settings_schema() -> ::std::string::String {
-                $crate::schema_of::<$settings>()
-            }
-        }
-
-        impl bindings::exports::espalier::plugin::reward::Guest for Plugin {
-            fn score_rollout(
-                rollout: bindings::exports::espalier::plugin::reward::RolloutView,
-            ) -> ::core::result::Result<
-                ::std::vec::Vec<bindings::exports::espalier::plugin::reward::Score>,
-                Failure,
-            > {
-                report_panics();
-                $score(rollout, settings::<$settings>()?)
-            }
-        }
-
-        bindings::export!(Plugin with_types_in bindings);
-    };
-}
-
-/// The exports of a group reward, of the type of its settings and a function
-/// `(Vec<RolloutView>, Settings) -> Result<Vec<Vec<Score>>, Failure>`: one list a rollout, in their order. To be called where
-/// [`bindings!`] was, with the world `group-reward-plugin`.
-#[macro_export]
-macro_rules! group_reward {
-    ($settings:ty, $score:path) => {
-        struct Plugin;
-
-        impl bindings::exports::espalier::base::configurable::Guest for Plugin {
-            fn settings_schema() -> ::std::string::String {
-                $crate::schema_of::<$settings>()
-            }
-        }
-
-        impl bindings::exports::espalier::plugin::group_reward::Guest for Plugin {
-            fn score_group(
-                rollouts: ::std::vec::Vec<bindings::exports::espalier::plugin::group_reward::RolloutView>,
-            ) -> ::core::result::Result<
-                ::std::vec::Vec<::std::vec::Vec<bindings::exports::espalier::plugin::group_reward::Score>>,
-                Failure,
-            > {
-                report_panics();
-                $score(rollouts, settings::<$settings>()?)
-            }
-        }
-
-        bindings::export!(Plugin with_types_in bindings);
-    };
 }
 
 #[cfg(test)]
