@@ -6,7 +6,9 @@
 mod breaker;
 mod endings;
 mod faults;
+mod generators;
 mod group_reward;
+mod judges;
 mod kills;
 mod names;
 mod recorded;

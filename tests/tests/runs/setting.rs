@@ -51,6 +51,11 @@ pub(crate) fn plain_tasks(count: usize) -> String {
 }
 
 impl Setting {
+    /// A folder whose experiment is still to be written.
+    pub(crate) fn empty() -> Setting {
+        Setting { folder: tempfile::tempdir().unwrap() }
+    }
+
     pub(crate) fn new(tasks: &str, parts: &Parts<'_>) -> Setting {
         let setting = Setting { folder: tempfile::tempdir().unwrap() };
         std::fs::write(setting.folder.path().join("tasks.jsonl"), tasks).unwrap();

@@ -11,6 +11,7 @@ use crate::scheduler::{SourceFailed, TaskSource};
 use async_trait::async_trait;
 use espalier_core::generator::{AdaptConfig, EMPTY_BATCHES_MAX, Request, Statistics};
 use espalier_core::limits::LimitsFile;
+use espalier_core::seed::batch_seed;
 use espalier_core::task::Task;
 use espalier_plugin::GeneratorOutcome;
 use espalier_store::{GeneratedTask, GeneratorCall, RunWriter, StoreError};
@@ -24,6 +25,9 @@ use tokio::task::JoinHandle;
 /// First and longest delay behind a batch without a task.
 const DELAY: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
+
+/// Tells seeds of adapted tasks apart from those of batches, which are counted from 0.
+const ADAPTED: u64 = u64::MAX;
 
 /// A generator as `[tasks]` names it, and what its tasks have to keep to.
 #[derive(Debug)]
@@ -227,7 +231,8 @@ impl Maker {
             let Some(of) = state.tasks.get(&group).cloned().filter(|_| !state.adapted.contains(&group)) else {
                 continue;
             };
-            let outcome = self.asker.adapt(&self.loaded, of.text, statistics).await;
+            let seed = batch_seed(batch_seed(self.seed, ADAPTED), group);
+            let outcome = self.asker.adapt(&self.loaded, of.text, statistics, seed).await;
             state.adapted.insert(group);
             self.accept(state, Some(group), outcome).await.map_err(lost)?;
         }
@@ -238,7 +243,7 @@ impl Maker {
         let left = self.generator.limit.saturating_sub(accepted).max(1);
         let count = u32::try_from(left).unwrap_or(u32::MAX).min(self.generator.batch);
         let batch = state.batches;
-        let seed = espalier_core::seed::batch_seed(self.seed, batch);
+        let seed = batch_seed(self.seed, batch);
         let outcome = self.asker.generate(&self.loaded, Request { count, seed, batch, accepted }).await;
         state.batches += 1;
         let taken = self.accept(state, None, outcome).await.map_err(lost)?;

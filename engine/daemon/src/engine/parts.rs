@@ -70,7 +70,6 @@ impl Session {
             models: Arc::clone(&runner.models),
             sandboxes: runner.sandboxes.clone().filter(|_| granted),
             limits,
-            seed: file.seed,
             calls: AtomicU64::new(0),
         };
         let parts = (loaded, asker, self.run.clone(), file.seed);

@@ -4,6 +4,7 @@ use super::text::{harmless, width, wrap};
 use super::{Look, styles};
 use crate::cli::exit::Exit;
 use crate::engine::{EngineError, RejectedTask};
+use crate::scheduler::SourceFailed;
 use crate::experiment::{ExperimentError, Place};
 use espalier_core::cause::chain;
 use serde_json::json;
@@ -217,6 +218,7 @@ impl From<EngineError> for Problem {
             EngineError::Fenced(_) => Problem::of(Exit::Conflict, &error),
             EngineError::Model { .. } | EngineError::Gone { .. } => Problem::of(Exit::Unavailable, &error),
             EngineError::PluginFails(_) => Problem::of(Exit::Input, &error),
+            EngineError::TasksFailed(SourceFailed::Generator(_)) => Problem::of(Exit::Input, &error),
             EngineError::TasksFailed(_) => Problem::of(Exit::Unavailable, &error),
             EngineError::StoppedEarly => Problem::of(Exit::Interrupted, &error),
             EngineError::Engine(_) => Problem::of(Exit::Internal, &error),

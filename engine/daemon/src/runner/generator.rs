@@ -28,7 +28,6 @@ pub(crate) struct RunGenerator {
     /// Where it is granted any.
     pub(crate) sandboxes: Option<Arc<RunSandboxes>>,
     pub(crate) limits: Limits,
-    pub(crate) seed: u64,
     /// Calls of this session, for their names.
     pub(crate) calls: AtomicU64,
 }
@@ -36,7 +35,7 @@ pub(crate) struct RunGenerator {
 impl RunGenerator {
     /// Asks for tasks. With what came of it: what its models were asked, as JSON.
     pub(crate) async fn generate(&self, loaded: &Loaded, request: Request) -> (GeneratorOutcome, Value) {
-        let (job, models) = self.job(loaded);
+        let (job, models) = self.job(loaded, request.seed);
         let outcome = self.host.generate(job, request).await;
         (outcome, asked(&models))
     }
@@ -47,18 +46,19 @@ impl RunGenerator {
         loaded: &Loaded,
         task: String,
         statistics: Statistics,
+        seed: u64,
     ) -> (GeneratorOutcome, Value) {
-        let (job, models) = self.job(loaded);
+        let (job, models) = self.job(loaded, seed);
         let outcome = self.host.adapt(job, task, statistics).await;
         (outcome, asked(&models))
     }
 
-    fn job(&self, loaded: &Loaded) -> (Job, RolloutModels) {
+    /// `seed`: of the batch, or of the group whose task is adapted.
+    fn job(&self, loaded: &Loaded, seed: u64) -> (Job, RolloutModels) {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let owner = format!("{}.generator.{}.{call}", self.run.run_id(), self.run.fence());
         let meter = Arc::new(Meter::new(self.limits.clone()));
         let blobs = self.run.rollout_blobs(Arc::clone(&meter)) as Arc<dyn Blobs>;
-        let seed = batch_seed(self.seed, call);
         let models = RolloutModels::new(
             Arc::clone(&self.models),
             RolloutContext {

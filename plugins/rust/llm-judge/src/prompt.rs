@@ -1,0 +1,115 @@
+//! What the model is shown: the task, the rubric, the turns, and for a turn nothing of what came later.
+
+use crate::settings::{Form, Settings};
+use espalier_sdk::{Message, Part, RolloutView, Turn};
+use std::fmt::Write;
+
+/// The question about the outcome.
+pub fn outcome(rollout: &RolloutView, settings: &Settings) -> String {
+    let mut text = opening(rollout, settings);
+    let shown = settings.turns_shown as usize;
+    let first = rollout.turns.len().saturating_sub(shown);
+    turns(&mut text, &rollout.turns[first..], settings);
+    let _ = write!(text, "\n\n# How it ended\n\n{}", rollout.stop_reason);
+    let answer = rollout.answer().map_or_else(|| "none".to_owned(), |answer| cut(answer, settings));
+    let _ = write!(text, "\n\n# Final answer\n\n{answer}");
+    let private = rollout.task.private_data.as_deref().filter(|_| settings.show_private);
+    if let Some(private) = private {
+        let _ = write!(text, "\n\n# For you alone: what is known of the solution\n\n{}", cut(private, settings));
+    }
+    let _ = write!(text, "\n\n# Question\n\n{}", settings.rubric);
+    text + &wanted(settings)
+}
+
+/// The question about one turn, which is shown what came before it.
+pub fn turn(rollout: &RolloutView, turn: usize, settings: &Settings) -> String {
+    let mut text = opening(rollout, settings);
+    let first = turn.saturating_sub(settings.turns_shown as usize);
+    turns(&mut text, &rollout.turns[first..turn], settings);
+    let judged = &rollout.turns[turn];
+    let _ = write!(text, "\n\n# The turn to judge (turn {turn})\n\n{}", told(judged, settings));
+    let _ = write!(text, "\n\n# Question\n\n{}", settings.turn_rubric);
+    text + &wanted(settings)
+}
+
+/// The last images of the first turns, in order.
+pub fn images(rollout: &RolloutView, turns: usize, last: u32) -> Vec<String> {
+    let messages = rollout.turns[..turns].iter().flat_map(|turn| std::iter::once(&turn.message).chain(&turn.answers));
+    let images = messages.flat_map(|message| &message.parts).filter_map(|part| match part {
+        Part::Image(blob) => Some(blob.clone()),
+        _ => None,
+    });
+    let all: Vec<String> = images.collect();
+    all[all.len().saturating_sub(last as usize)..].to_vec()
+}
+
+fn opening(rollout: &RolloutView, settings: &Settings) -> String {
+    format!("You judge the work of an agent.\n\n# Task\n\n{}", cut(&rollout.task.instruction, settings))
+}
+
+fn turns(text: &mut String, turns: &[Turn], settings: &Settings) {
+    for turn in turns {
+        let _ = write!(text, "\n\n# Turn {}\n\n{}", turn.index, told(turn, settings));
+    }
+}
+
+/// One turn: what the agent wrote, what it called, and what came back.
+fn told(turn: &Turn, settings: &Settings) -> String {
+    let mut text = cut(&text_of(&turn.message), settings);
+    for call in &turn.tool_calls {
+        let _ = write!(text, "\n[calls {} with {}]", call.name, cut(&call.arguments, settings));
+    }
+    for answer in &turn.answers {
+        let _ = write!(text, "\n[receives] {}", cut(&text_of(answer), settings));
+    }
+    text
+}
+
+fn text_of(message: &Message) -> String {
+    let parts = message.parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text.clone()),
+        Part::TextBlob(_) => Some("[a text too long to show]".to_owned()),
+        Part::Image(_) => Some("[image]".to_owned()),
+        Part::ToolResult(result) => Some(result.text.clone()),
+        Part::ToolCall(_) | Part::Other(_) => None,
+    });
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// A text of at most `text_max` characters: of a longer one the beginning and the end.
+fn cut(text: &str, settings: &Settings) -> String {
+    let (most, count) = (settings.text_max as usize, text.chars().count());
+    if count <= most {
+        return text.to_owned();
+    }
+    let half = most / 2;
+    let head: String = text.chars().take(half).collect();
+    let tail: String = text.chars().skip(count - half).collect();
+    format!("{head}\n[{} characters left out]\n{tail}", count - 2 * half)
+}
+
+fn wanted(settings: &Settings) -> String {
+    let Settings { lowest, highest, .. } = settings;
+    match settings.form {
+        Form::Boxed => format!(
+            "\n\nThink briefly, then end with \\boxed{{VALUE}}: a number from {lowest} (no) to {highest} (yes)."
+        ),
+        Form::Json => format!(
+            "\n\nAnswer with one JSON object: {{\"reason\": \"...\", \"score\": VALUE}}, where VALUE is a number from {lowest} (no) \
+             to {highest} (yes)."
+        ),
+        Form::Line => "\n\nThink briefly, then end with one line: VERDICT: yes or VERDICT: no.".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_keeps_its_beginning_and_its_end() {
+        let settings = Settings { text_max: 10, ..Settings::default() };
+        assert_eq!(cut("0123456789", &settings), "0123456789");
+        assert_eq!(cut("0123456789abcdef", &settings), "01234\n[6 characters left out]\nbcdef");
+    }
+}

@@ -1,0 +1,144 @@
+//! From the answers of the model to a value: the last verdict of an answer counts, and what is none stays none.
+
+use crate::settings::{Aggregate, Form, Settings, Tie};
+use espalier_sdk::serde_json::{self, Value};
+
+/// What one answer says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// From `lowest` to `highest`.
+    pub value: f64,
+    /// Why, where the answer has a field for it.
+    pub reason: Option<String>,
+}
+
+/// The verdict of an answer. Errors: why it has none.
+pub fn parse(text: &str, settings: &Settings) -> Result<Verdict, String> {
+    let verdict = match settings.form {
+        Form::Boxed => boxed(text)?,
+        Form::Json => json(text)?,
+        Form::Line => line(text, settings)?,
+    };
+    let Settings { lowest, highest, .. } = *settings;
+    if !(lowest..=highest).contains(&verdict.value) {
+        return Err(format!("{} is not within {lowest} and {highest}", verdict.value));
+    }
+    Ok(verdict)
+}
+
+fn boxed(text: &str) -> Result<Verdict, String> {
+    const OPEN: &str = "\\boxed{";
+    let start = text.rfind(OPEN).ok_or("no \\boxed{}")? + OPEN.len();
+    let content = text[start..].split('}').next().unwrap_or_default().trim();
+    let value = content.parse().map_err(|_| format!("\\boxed{{{content}}} is not a number"))?;
+    Ok(Verdict { value, reason: None })
+}
+
+/// The last object of the text that has a `score`.
+fn json(text: &str) -> Result<Verdict, String> {
+    let starts: Vec<usize> = text.match_indices('{').map(|(at, _)| at).collect();
+    for start in starts.into_iter().rev() {
+        let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
+        let Some(Ok(object)) = values.next() else { continue };
+        let Some(score) = object.get("score") else { continue };
+        let value = score.as_f64().ok_or_else(|| format!("score is {score}, expected a number"))?;
+        let reason = object.get("reason").and_then(Value::as_str).map(str::to_owned);
+        return Ok(Verdict { value, reason });
+    }
+    Err("no object with a `score`".to_owned())
+}
+
+fn line(text: &str, settings: &Settings) -> Result<Verdict, String> {
+    let marked = |line: &str| {
+        let line = line.trim().trim_matches('*');
+        let (mark, word) = line.split_once(':')?;
+        mark.trim().eq_ignore_ascii_case("verdict").then(|| word.trim().trim_matches(['*', '.']).to_lowercase())
+    };
+    let word = text.lines().rev().find_map(marked).ok_or("no line `VERDICT: ...`")?;
+    let value = match word.as_str() {
+        "yes" => settings.highest,
+        "no" => settings.lowest,
+        other => return Err(format!("the verdict is {other:?}, expected yes or no")),
+    };
+    Ok(Verdict { value, reason: None })
+}
+
+/// What the verdicts come to, and why; `None`: there are none.
+pub fn aggregate(verdicts: &[Verdict], settings: &Settings) -> Option<(f64, String)> {
+    if verdicts.is_empty() {
+        return None;
+    }
+    let values: Vec<f64> = verdicts.iter().map(|verdict| verdict.value).collect();
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let value = match settings.aggregate {
+        Aggregate::Mean => mean(&values),
+        Aggregate::Majority => {
+            let votes_for = |value: f64| values.iter().filter(|other| **other == value).count();
+            let most = values.iter().map(|value| votes_for(*value)).max().unwrap_or_default();
+            let mut first: Vec<f64> = values.iter().copied().filter(|value| votes_for(*value) == most).collect();
+            first.sort_by(f64::total_cmp);
+            first.dedup();
+            match settings.tie {
+                Tie::Lowest => first[0],
+                Tie::Highest => first[first.len() - 1],
+                Tie::Mean => mean(&first),
+            }
+        }
+    };
+    let told: Vec<String> = values.iter().map(ToString::to_string).collect();
+    let why = verdicts.iter().find(|verdict| verdict.value == value).and_then(|verdict| verdict.reason.as_deref());
+    let of = format!("votes {} of {}", told.join(", "), settings.votes);
+    Some((value, why.map_or_else(|| of.clone(), |why| format!("{of}: {why}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(form: Form) -> Settings {
+        Settings { form, ..Settings::default() }
+    }
+
+    #[test]
+    fn the_last_verdict_of_an_answer_counts() {
+        for (form, text, value) in [
+            (Form::Boxed, r"first \boxed{0}, no: \boxed{ 1 }.", Some(1.0)),
+            (Form::Boxed, r"\boxed{0.5", Some(0.5)),
+            (Form::Boxed, r"\boxed{yes}", None),
+            (Form::Boxed, r"\boxed{2}", None),
+            (Form::Boxed, "1", None),
+            (Form::Json, r#"{"score": 0} then {"reason": "ok", "score": 1.0}."#, Some(1.0)),
+            (Form::Json, r#"```json
+{"score": 0.25, "parts": {"a": 1}}
+```"#, Some(0.25)),
+            (Form::Json, r#"{"score": "1"}"#, None),
+            (Form::Json, r#"{"points": 1}"#, None),
+            (Form::Line, "VERDICT: no\nthen\n**Verdict: Yes.**\n", Some(1.0)),
+            (Form::Line, "verdict: NO", Some(0.0)),
+            (Form::Line, "VERDICT: maybe", None),
+            (Form::Line, "yes", None),
+        ] {
+            assert_eq!(parse(text, &with(form)).ok().map(|verdict| verdict.value), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn votes_become_one_value_by_majority_or_mean() {
+        let votes = |values: &[f64]| -> Vec<Verdict> {
+            values.iter().map(|value| Verdict { value: *value, reason: None }).collect()
+        };
+        let settings = |aggregate, tie| Settings { aggregate, tie, ..Settings::default() };
+        for (aggregate, tie, values, expect) in [
+            (Aggregate::Majority, Tie::Lowest, &[1.0, 0.0, 1.0][..], 1.0),
+            (Aggregate::Majority, Tie::Lowest, &[1.0, 0.0], 0.0),
+            (Aggregate::Majority, Tie::Highest, &[1.0, 0.0], 1.0),
+            (Aggregate::Majority, Tie::Mean, &[1.0, 0.0], 0.5),
+            (Aggregate::Majority, Tie::Mean, &[0.2, 0.8, 0.8, 0.2, 0.5], 0.5),
+            (Aggregate::Mean, Tie::Lowest, &[1.0, 0.0, 0.5], 0.5),
+        ] {
+            let (value, _) = super::aggregate(&votes(values), &settings(aggregate, tie)).unwrap();
+            assert!((value - expect).abs() < 1e-12, "{values:?}");
+        }
+        assert_eq!(super::aggregate(&[], &Settings::default()), None);
+    }
+}

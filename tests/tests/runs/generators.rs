@@ -1,0 +1,85 @@
+//! Tasks that a generator makes: part of the run's record before a group takes them, the same after a stop, adapted to how they went.
+
+use crate::setting::Setting;
+use espalier_core::samples::GroupStatus;
+use espalier_daemon::engine::{EngineError, RunEnd, RunOptions};
+use espalier_store::GeneratedTask;
+
+/// TextCraft out of invented recipes, played by the reference or by nobody.
+fn setting(tasks: &str, harness: &str) -> Setting {
+    let setting = Setting::empty();
+    let text = format!(
+        "name = \"test\"\nseed = 7\n[tasks]\nplugin = \"crafting-tasks\"\n{tasks}\n[groups]\nsize = 2\n\
+         concurrent_rollouts = 1\n[harness]\n{harness}\n[environment]\nplugin = \"textcraft\"\n\
+         [[rewards]]\nplugin = \"environment-reward\"\n"
+    );
+    std::fs::write(setting.file(), text).unwrap();
+    setting
+}
+
+const SOLVED: &str = "plugin = \"reference\"\ngrants = [\"private-task\"]";
+const IDLE: &str = "plugin = \"idle\"";
+
+/// The tasks of a run with the depth that each says it has.
+async fn tasks(setting: &Setting) -> (Vec<GeneratedTask>, Vec<u32>) {
+    let store = setting.store().await;
+    let run = store.runs().await.unwrap().remove(0);
+    let tasks = store.generated_tasks(&run.run_id).await.unwrap();
+    let mut depths = Vec::new();
+    for task in &tasks {
+        let bytes = store.blobs().read_whole(&task.task_text).await.unwrap();
+        let task: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        let tag = task["tags"][0].as_str().unwrap().strip_prefix("depth:").unwrap().to_owned();
+        depths.push(tag.parse().unwrap());
+    }
+    store.close().await;
+    (tasks, depths)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_was_stopped_goes_on_with_the_same_tasks() {
+    let whole = setting("limit = 6\nbatch = 2", SOLVED);
+    let summary = whole.run().await;
+    assert_eq!((summary.state, summary.counts.ended(), summary.counts.solved), (RunEnd::Finished, 12, 12));
+    let (expect, _) = tasks(&whole).await;
+    assert_eq!(expect.len(), 6);
+    assert_eq!(expect.iter().map(|task| task.place).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+
+    let parts = setting("limit = 6\nbatch = 2", SOLVED);
+    for limit in [1, 3] {
+        let summary = parts.run_with(RunOptions { limit: Some(limit), ..parts.options() }).await.unwrap();
+        assert_eq!(summary.state, RunEnd::Open);
+    }
+    let (some, _) = tasks(&parts).await;
+    assert_eq!(some[..], expect[..some.len()]);
+    assert_eq!(parts.run().await.state, RunEnd::Finished);
+    assert_eq!(tasks(&parts).await.0, expect);
+    let left = parts.left().await;
+    assert_eq!(left.groups, [Some(GroupStatus::Ready); 6]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_become_harder_where_all_is_solved_and_easier_where_nothing_is() {
+    let settings = "limit = 8\nbatch = 1\nadapt = { below = 0.2, above = 0.8 }\nsettings = { depth_min = 3, depth_max = 3 }";
+    let solved = setting(settings, SOLVED);
+    assert_eq!(solved.run().await.state, RunEnd::Finished);
+    let (_, depths) = tasks(&solved).await;
+    assert!(depths.contains(&4) && depths.contains(&5), "{depths:?}");
+    assert!(!depths.iter().any(|depth| *depth < 3), "{depths:?}");
+
+    let idle = setting(settings, IDLE);
+    assert_eq!(idle.run().await.state, RunEnd::Finished);
+    let (_, depths) = tasks(&idle).await;
+    assert!(depths.contains(&2) && depths.contains(&1), "{depths:?}");
+    assert!(!depths.iter().any(|depth| *depth > 3), "{depths:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_makes_nothing_stops_the_run_with_what_it_said_last() {
+    let setting = setting("limit = 2\nsettings = { depth_min = 3, depth_max = 1 }", IDLE);
+    let error = setting.run_with(setting.options()).await.unwrap_err();
+    assert!(matches!(error, EngineError::TasksFailed(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("`crafting-tasks` made no valid task in 8 batches"), "{text}");
+    assert!(text.contains("depth_min 3 is over depth_max 1"), "{text}");
+}
