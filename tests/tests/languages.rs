@@ -76,7 +76,8 @@ impl Conversation for Script {
             tool_calls: Vec::new(),
             malformed: None,
             finish: Finish::Stop,
-            usage: Usage::default(), call: None
+            usage: Usage::default(),
+            call: None,
         })
     }
 

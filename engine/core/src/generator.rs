@@ -115,7 +115,8 @@ mod tests {
     #[test]
     fn a_task_is_adapted_at_the_bounds_and_beyond() {
         let bounds = AdaptConfig { below: 0.2, above: 0.8 };
-        let wants = |accuracy, attempts| bounds.wants(&Statistics { accuracy, attempts, ..Statistics::default() });
+        let wants =
+            |accuracy, attempts| bounds.wants(&Statistics { accuracy, attempts, ..Statistics::default() });
         let table = [(0.0, true), (0.2, true), (0.25, false), (0.75, false), (0.8, true), (1.0, true)];
         for (accuracy, expect) in table {
             assert_eq!(wants(accuracy, 4), expect, "{accuracy}");

@@ -104,8 +104,7 @@ pub enum Sees {
 }
 
 impl Sees {
-    const ALL: [Sees; 6] =
-        [Sees::Private, Sees::Turns, Sees::Images, Sees::Steps, Sees::Report, Sees::Blobs];
+    const ALL: [Sees; 6] = [Sees::Private, Sees::Turns, Sees::Images, Sees::Steps, Sees::Report, Sees::Blobs];
 }
 
 /// A permission of a judge.
@@ -155,7 +154,8 @@ impl JudgeConfig {
             }
         }
         if self.scores.contains_key(TURN_VOTES) {
-            let problem = format!("is the name of the votes about turns, whose weight is `votes = {}`", self.votes);
+            let problem =
+                format!("is the name of the votes about turns, whose weight is `votes = {}`", self.votes);
             return Err((format!("scores.{TURN_VOTES}"), problem));
         }
         let ranges = [("attempts", self.attempts, 100), ("limits.calls", self.limits.calls, 10_000)];
@@ -314,7 +314,7 @@ mod tests {
         Vote { turn, value, text: String::new(), call: None, extra: None }
     }
 
-    fn config(more: serde_json::Value) -> JudgeConfig {
+    fn config(more: &serde_json::Value) -> JudgeConfig {
         let mut config = json!({ "plugin": "llm-judge" });
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         serde_json::from_value(config).unwrap()
@@ -331,13 +331,11 @@ mod tests {
             vote(None, Some(0.0)),
         ];
         let judgement = Judgement { scores: Vec::new(), votes };
-        let (reward, scores) = config(json!({ "votes": 0.5, "scores": { "outcome-votes": 2 } })).as_reward(&judgement);
+        let (reward, scores) =
+            config(&json!({ "votes": 0.5, "scores": { "outcome-votes": 2 } })).as_reward(&judgement);
         let told: Vec<_> =
             scores.iter().map(|score| (score.name.as_str(), score.turn, score.value)).collect();
-        assert_eq!(
-            told,
-            [("outcome-votes", None, 0.5), ("votes", Some(0), -1.0), ("votes", Some(1), 0.5)]
-        );
+        assert_eq!(told, [("outcome-votes", None, 0.5), ("votes", Some(0), -1.0), ("votes", Some(1), 0.5)]);
         let scored = crate::signal::Scored { config: &reward, alias: "judge", result: Ok(&scores) };
         let signal = crate::signal::combine(&[scored], 3);
         assert_eq!(signal.reward, Some(1.0));
@@ -349,7 +347,7 @@ mod tests {
     fn a_weight_that_is_named_must_be_met_and_the_default_need_not() {
         let judgement = Judgement { scores: Vec::new(), votes: vec![vote(Some(0), Some(1.0))] };
         for (weight, errors) in [(None, 0), (Some(1.0), 1), (Some(0.0), 0)] {
-            let config = JudgeConfig { weight, ..config(json!({})) };
+            let config = JudgeConfig { weight, ..config(&json!({})) };
             let (reward, scores) = config.as_reward(&judgement);
             let scored = crate::signal::Scored { config: &reward, alias: "judge", result: Ok(&scores) };
             assert_eq!(crate::signal::combine(&[scored], 1).errors.len(), errors, "{weight:?}");
@@ -358,17 +356,17 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_named() {
-        let nothing = config(json!({}));
+        let nothing = config(&json!({}));
         assert_eq!(nothing.check(), Ok(()));
         for (config, key) in [
             (JudgeConfig { votes: f64::NAN, ..nothing.clone() }, "votes"),
             (JudgeConfig { weight: Some(f64::INFINITY), ..nothing }, "weight"),
-            (config(json!({ "attempts": 0 })), "attempts"),
-            (config(json!({ "scores": { "votes": 1 } })), "scores.votes"),
-            (config(json!({ "limits": { "calls": 0 } })), "limits.calls"),
+            (config(&json!({ "attempts": 0 })), "attempts"),
+            (config(&json!({ "scores": { "votes": 1 } })), "scores.votes"),
+            (config(&json!({ "limits": { "calls": 0 } })), "limits.calls"),
         ] {
             assert_eq!(config.check().unwrap_err().0, key);
         }
-        assert_eq!(config(json!({ "on_failure": "null" })).attempts(), 1);
+        assert_eq!(config(&json!({ "on_failure": "null" })).attempts(), 1);
     }
 }

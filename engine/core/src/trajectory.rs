@@ -2,8 +2,8 @@
 
 use crate::chat::{Message, Tool, ToolCall, Usage};
 use crate::ending::Report;
-use crate::judge::JudgeRecord;
 use crate::journal::{Digest, Edge, Payload, Verdict};
+use crate::judge::JudgeRecord;
 use crate::plugin_failure::PluginFailure;
 use crate::samples::{Call, Excluded, Segment, Trajectory};
 use crate::task::TaskView;

@@ -9,11 +9,11 @@ pub mod source;
 
 pub use source::{ExperimentError, Place};
 
+use espalier_core::generator::AdaptConfig;
 pub use espalier_core::group::{Filter, GroupsConfig};
+pub use espalier_core::judge::JudgeConfig;
 use espalier_core::limits::LimitsFile;
 pub use espalier_core::sandbox::SandboxConfig;
-use espalier_core::generator::AdaptConfig;
-pub use espalier_core::judge::JudgeConfig;
 pub use espalier_core::signal::RewardConfig;
 use espalier_inference::config::{ModelConfig, TemplateSource};
 use schemars::JsonSchema;
@@ -375,7 +375,8 @@ fn check_tasks(tasks: &TasksConfig, source: &Source) -> Result<(), ExperimentErr
     let refuse = |key: &str, problem: String, hint: &str| Err(source.refuse(key, problem, hint));
     if tasks.plugin.is_none() {
         if tasks.source.is_none() {
-            let hint = "add `source = \"tasks.jsonl\"`, relative to this file, or the `plugin` that makes them";
+            let hint =
+                "add `source = \"tasks.jsonl\"`, relative to this file, or the `plugin` that makes them";
             return refuse("tasks", "`tasks` has no source".to_owned(), hint);
         }
         let of_generators = [
@@ -396,7 +397,8 @@ fn check_tasks(tasks: &TasksConfig, source: &Source) -> Result<(), ExperimentErr
         return refuse("tasks.plugin", problem, "leave one of them out");
     }
     if tasks.limit.is_none() {
-        let problem = "`tasks.plugin` is an endless source of tasks, but there is no `tasks.limit`".to_owned();
+        let problem =
+            "`tasks.plugin` is an endless source of tasks, but there is no `tasks.limit`".to_owned();
         return refuse("tasks.plugin", problem, "add `limit = 100`, or as many tasks as the run is to take");
     }
     let of_file = "is for the tasks of a file, but `tasks.plugin` makes them";
@@ -414,7 +416,8 @@ fn check_tasks(tasks: &TasksConfig, source: &Source) -> Result<(), ExperimentErr
         && !(0.0 <= below && below < above && above <= 1.0)
     {
         let problem = format!("`tasks.adapt` is below = {below}, above = {above}");
-        let hint = "both are shares of solved rollouts, 0 to 1, and `below` is less: { below = 0.2, above = 0.8 }";
+        let hint =
+            "both are shares of solved rollouts, 0 to 1, and `below` is less: { below = 0.2, above = 0.8 }";
         return refuse("tasks.adapt", problem, hint);
     }
     Ok(())
@@ -429,7 +432,10 @@ fn check_judges(file: &ExperimentFile, source: &Source) -> Result<(), Experiment
             return Err(source.refuse(&at(&key), format!("`{}` {problem}", at(&key)), hint));
         }
         if judge.model == POLICY {
-            let problem = format!("`{}` is the model under training, whose calls are those of the rollout", at("model"));
+            let problem = format!(
+                "`{}` is the model under training, whose calls are those of the rollout",
+                at("model")
+            );
             let hint = "to let a model judge itself, name the same server once more: `[models.judge]`";
             return Err(source.refuse(&at("model"), problem, hint));
         }
@@ -439,9 +445,15 @@ fn check_judges(file: &ExperimentFile, source: &Source) -> Result<(), Experiment
             return Err(source.refuse(&at("model"), problem, &hint));
         }
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if let Some(name) = judge.name.as_ref().filter(|name| !(1..=64).contains(&name.len()) || !name.chars().all(fits)) {
+        if let Some(name) =
+            judge.name.as_ref().filter(|name| !(1..=64).contains(&name.len()) || !name.chars().all(fits))
+        {
             let problem = format!("`{}` is {name:?}", at("name"));
-            return Err(source.refuse(&at("name"), problem, "use 1 to 64 of letters, digits, `-`, `_` and `.`"));
+            return Err(source.refuse(
+                &at("name"),
+                problem,
+                "use 1 to 64 of letters, digits, `-`, `_` and `.`",
+            ));
         }
     }
     Ok(())

@@ -30,25 +30,25 @@ pub struct OpenEnvironment {
 
 /// A handle of `espalier:sandbox/sandboxes.sandbox`.
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
-pub struct OpenSandbox(pub(crate) Arc<dyn Sandbox>, pub(crate) Lent);
+pub struct OpenSandbox(pub(crate) Arc<dyn Sandbox>, pub(crate) OwnSandbox);
 
 /// A handle of `espalier:sandbox/sandboxes.process`.
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct OpenProcess(
     pub(crate) Arc<dyn Process>,
-    #[expect(dead_code, reason = "held, so that the place of its sandbox stays taken")] pub(crate) Lent,
+    #[expect(dead_code, reason = "held, so that the place of its sandbox stays taken")] pub(crate) OwnSandbox,
 );
 
 /// A handle of `espalier:sandbox/sandboxes.shell`.
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct OpenShell(
     pub(crate) Arc<dyn Shell>,
-    #[expect(dead_code, reason = "held, so that the place of its sandbox stays taken")] pub(crate) Lent,
+    #[expect(dead_code, reason = "held, so that the place of its sandbox stays taken")] pub(crate) OwnSandbox,
 );
 
 /// Held by every handle that keeps a sandbox of this guest's own alive, one that it opened fresh or created; `None`: the
 /// sandbox is the rollout's.
-pub(crate) type Lent = Option<Arc<()>>;
+pub(crate) type OwnSandbox = Option<Arc<()>>;
 
 /// What a guest is given.
 pub(crate) struct GuestSetup {
@@ -73,7 +73,7 @@ pub(crate) struct Guest {
     pub(crate) wasi: Wasi,
     pub(crate) capabilities: Capabilities,
     /// Cloned into the handles of each sandbox of its own: those that are alive are counted by it.
-    pub(crate) lent: Vec<std::sync::Weak<()>>,
+    pub(crate) own_sandboxes: Vec<std::sync::Weak<()>>,
     /// Where in its source it last said that it is, and after how many host calls.
     pub(crate) position: Option<(String, u64)>,
 }
@@ -92,7 +92,7 @@ pub(crate) fn store(engine: &Engine, setup: GuestSetup) -> Store<Guest> {
         random: ChaCha12Rng::seed_from_u64(setup.seed),
         wasi: Wasi::new(setup.seed),
         capabilities: setup.capabilities,
-        lent: Vec::new(),
+        own_sandboxes: Vec::new(),
         position: None,
     };
     let mut store = Store::new(engine, guest);

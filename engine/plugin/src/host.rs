@@ -19,8 +19,8 @@ use crate::packages::{PACKAGES, Packages};
 use crate::places::{self, Places};
 use crate::plugin::{Loaded, Pre};
 use crate::{
-    CancelToken, Compiler, EnvironmentHost, EnvironmentRun, GeneratorOutcome, HarnessOutcome, Plugin, PluginError,
-    ScoreOutcome, World, inspect, settings, trap, wasi,
+    CancelToken, Compiler, EnvironmentHost, EnvironmentRun, GeneratorOutcome, HarnessOutcome, Plugin,
+    PluginError, ScoreOutcome, World, inspect, settings, trap, wasi,
 };
 use espalier_core::generator::{Request, Statistics};
 use espalier_core::host::Capabilities;

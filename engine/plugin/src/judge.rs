@@ -33,12 +33,7 @@ impl Export for Judge {
 }
 
 /// Asks it about a rollout of `turns` turns. `view` may show fewer of them.
-pub(crate) async fn judge(
-    host: &Inner,
-    job: Job,
-    view: RolloutView,
-    turns: u32,
-) -> ScoreOutcome<Judgement> {
+pub(crate) async fn judge(host: &Inner, job: Job, view: RolloutView, turns: u32) -> ScoreOutcome<Judgement> {
     let title = format!("judge {}", job.alias);
     let Pre::Judge(pre) = &job.plugin.loaded.pre else {
         return ScoreOutcome::failed(ScoreError::Trapped(job.plugin.not_a(World::Judge)));

@@ -237,7 +237,11 @@ impl<T> ScoreOutcome<T> {
     }
 }
 
-pub(crate) fn check_scores(plugin: &str, list: Vec<scores::Score>, turns: usize) -> Result<Vec<Score>, ScoreError> {
+pub(crate) fn check_scores(
+    plugin: &str,
+    list: Vec<scores::Score>,
+    turns: usize,
+) -> Result<Vec<Score>, ScoreError> {
     let invalid = |reason| ScoreError::Invalid { plugin: plugin.to_owned(), reason };
     for score in &list {
         if score.name.is_empty() {

@@ -114,7 +114,11 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
     let said = words::Said::read(&words);
     let failure = PluginFailure {
         class: class.told(),
-        place: said.place.or_else(|| position.map(|(place, _)| place.clone())).or_else(|| lines.into_iter().next()).or_else(|| backtrace.and_then(innermost)),
+        place: said
+            .place
+            .or_else(|| position.map(|(place, _)| place.clone()))
+            .or_else(|| lines.into_iter().next())
+            .or_else(|| backtrace.and_then(innermost)),
         message: said.message.unwrap_or(cause),
         ..failure(guest, function)
     };

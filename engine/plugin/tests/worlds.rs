@@ -217,7 +217,7 @@ async fn each_fault_of_a_reward_is_an_error_and_no_score() {
     let error = score("loop", view(&[]), limits).await.result.unwrap_err();
     assert_eq!(
         error,
-        ScoreError::TimedOut { plugin: "fault-reward".to_owned(), wall: Duration::from_millis(50) }
+        ScoreError::TimedOut { plugin: "reward fault-reward".to_owned(), wall: Duration::from_millis(50) }
     );
 }
 

@@ -32,7 +32,8 @@ async fn play(answers: &'static [&'static str], judge: &str) -> (RunSummary, Lef
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn votes_on_the_outcome_are_the_reward_and_no_part_of_what_trains() {
-    let (summary, left, requests) = play(&["\\boxed{1}", "so \\boxed{0}", "\\boxed{1}"], "weight = 2.0").await;
+    let (summary, left, requests) =
+        play(&["\\boxed{1}", "so \\boxed{0}", "\\boxed{1}"], "weight = 2.0").await;
     assert_eq!(left.groups, [Some(GroupStatus::Ready)]);
     assert_eq!((summary.counts.scored, requests), (2, 6));
     for (_, record) in left.finals() {
@@ -77,7 +78,10 @@ async fn one_that_cannot_be_parsed_is_asked_again_and_then_null() {
         for (_, record) in left.finals() {
             assert_eq!(record.trajectory.reward, None, "which is not 0");
             let error = &record.trajectory.errors[0].text;
-            assert!(error.contains("judge llm-judge failed") && error.contains("no verdict on the outcome"), "{error}");
+            assert!(
+                error.contains("judge llm-judge failed") && error.contains("no verdict on the outcome"),
+                "{error}"
+            );
             assert_eq!(record.trajectory.other_calls.len() as u64, asked / 2, "every try is in the books");
         }
     }

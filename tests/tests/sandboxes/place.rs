@@ -187,7 +187,8 @@ impl Conversation for Script {
             tool_calls: calls.into_iter().enumerate().map(call).collect(),
             malformed: None,
             finish: Finish::Stop,
-            usage: Usage::default(), call: None
+            usage: Usage::default(),
+            call: None,
         })
     }
 

@@ -24,7 +24,9 @@ pub(super) fn check(root: &Path, faults: &mut Vec<String>) {
         }
         if let Some(before) = patched(&text) {
             if !released.contains_key(&before) {
-                faults.push(format!("wit/{file}: what it is a patch of, wit/{before}, is not in wit/released.toml"));
+                faults.push(format!(
+                    "wit/{file}: what it is a patch of, wit/{before}, is not in wit/released.toml"
+                ));
             }
             let Err(why) = adds_only(&text_of(&before), &text) else { continue };
             faults.push(format!(
@@ -211,7 +213,9 @@ mod tests {
         let wit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit");
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("wit");
-        for entry in WalkDir::new(&wit).into_iter().map(Result::unwrap).filter(|entry| entry.file_type().is_file()) {
+        for entry in
+            WalkDir::new(&wit).into_iter().map(Result::unwrap).filter(|entry| entry.file_type().is_file())
+        {
             let to = folder.join(entry.path().strip_prefix(&wit).unwrap());
             std::fs::create_dir_all(to.parent().unwrap()).unwrap();
             std::fs::copy(entry.path(), to).unwrap();

@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 
 /// First and longest delay behind a batch without a task.
 const DELAY: Duration = Duration::from_millis(100);
-const DELAY_MAX: Duration = Duration::from_secs(5);
+const DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// Tells seeds of adapted tasks apart from those of batches, which are counted from 0.
 const ADAPTED: u64 = u64::MAX;
@@ -99,11 +99,14 @@ struct Accepted {
     text: String,
 }
 
+/// A call of the generator under way.
+type Making = JoinHandle<Result<Option<Slot>, SourceFailed>>;
+
 /// The tasks of a run, made as they are asked for. Owner of the call under way; a call that nobody waits for any more goes on, and
 /// the next one finds what came of it.
 pub(super) struct GeneratedTasks {
     maker: Arc<Maker>,
-    under_way: Option<(u64, JoinHandle<Result<Option<Slot>, SourceFailed>>)>,
+    under_way: Option<(u64, Making)>,
     progress: ProgressSender,
 }
 
@@ -126,7 +129,8 @@ impl GeneratedTasks {
             why: String::new(),
         };
         for kept in store.generated_tasks(&run_id).await? {
-            let lost = |why: String| EngineError::Engine(format!("the generated task {}: {why}", kept.task_id));
+            let lost =
+                |why: String| EngineError::Engine(format!("the generated task {}: {why}", kept.task_id));
             let bytes = store.blobs().read_whole(&kept.task_text).await?;
             let text = line_text(&bytes).map_err(lost)?;
             let task = read_task(text, &generator.limits).map_err(|(why, _)| lost(why))?;
@@ -228,13 +232,14 @@ impl Maker {
     async fn adapt(&self, state: &mut State) -> Result<(), SourceFailed> {
         loop {
             let Some((group, statistics)) = self.generator.closed.lock().pop_front() else { return Ok(()) };
-            let Some(of) = state.tasks.get(&group).cloned().filter(|_| !state.adapted.contains(&group)) else {
+            let Some(of) = state.tasks.get(&group).cloned().filter(|_| !state.adapted.contains(&group))
+            else {
                 continue;
             };
             let seed = batch_seed(batch_seed(self.seed, ADAPTED), group);
             let outcome = self.asker.adapt(&self.loaded, of.text, statistics, seed).await;
             state.adapted.insert(group);
-            self.accept(state, Some(group), outcome).await.map_err(lost)?;
+            self.accept(state, Some(group), outcome).await.map_err(|error| lost(&error))?;
         }
     }
 
@@ -246,7 +251,7 @@ impl Maker {
         let seed = batch_seed(self.seed, batch);
         let outcome = self.asker.generate(&self.loaded, Request { count, seed, batch, accepted }).await;
         state.batches += 1;
-        let taken = self.accept(state, None, outcome).await.map_err(lost)?;
+        let taken = self.accept(state, None, outcome).await.map_err(|error| lost(&error))?;
         state.empty = if taken == 0 { state.empty + 1 } else { 0 };
         Ok(())
     }
@@ -322,6 +327,6 @@ impl Maker {
     }
 }
 
-fn lost(error: StoreError) -> SourceFailed {
+fn lost(error: &StoreError) -> SourceFailed {
     SourceFailed::Lost(error.to_string())
 }

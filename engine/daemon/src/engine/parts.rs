@@ -1,10 +1,10 @@
 //! What a session opens, and how what is wrong there is told: plugins, models, sandboxes.
 
 use super::components::{Components, Finder};
-use super::plugins::{GroupPlugins, Plugins};
-use super::{EngineError, INSTANCES_SPARE, Session};
 use super::generator::GeneratedTasks;
+use super::plugins::{GroupPlugins, Plugins};
 use super::tasks::{Slot, Tasks};
+use super::{EngineError, INSTANCES_SPARE, Session};
 use crate::experiment::{GeneratorGrant, GroupRewardConfig, POLICY};
 use crate::progress::Stage;
 use crate::runner::sandboxes::RunSandboxes;
@@ -97,7 +97,12 @@ impl Session {
             seed: file.seed,
             groups: file.groups.clone(),
             judges: file.judges.clone(),
-            rewards: file.rewards.iter().cloned().chain(file.group_rewards.iter().map(GroupRewardConfig::reward)).collect(),
+            rewards: file
+                .rewards
+                .iter()
+                .cloned()
+                .chain(file.group_rewards.iter().map(GroupRewardConfig::reward))
+                .collect(),
             record_calls: file.record_calls,
             private_task: file.harness.sees_private_task(),
             sandboxes: self.sandboxes().await?,

@@ -182,7 +182,9 @@ impl TaskSource for TaskStream {
                 Some(Line::Failed(error)) => {
                     return Err(SourceFailed::Stream(format!("cannot read further tasks: {error}")));
                 }
-                None => return Err(SourceFailed::Stream("the thread that reads the tasks has ended".to_owned())),
+                None => {
+                    return Err(SourceFailed::Stream("the thread that reads the tasks has ended".to_owned()));
+                }
             };
             match taken {
                 Ok(None) => {}
@@ -398,7 +400,7 @@ mod tests {
         let mut stream = stream(lines, &[]);
         let (ids, end) = drain(&mut stream).await;
         assert_eq!(ids, ["a"]);
-        assert_eq!(end.unwrap_err().to_string(), "cannot read further tasks: gone");
+        assert_eq!(end.unwrap_err().to_string(), "the task stream failed: cannot read further tasks: gone");
         assert_eq!(stream.stream.tally.rejected().1[0].reason, "has more than 67108864 bytes");
     }
 }

@@ -160,7 +160,9 @@ impl Tasks {
                 let lines = stream::read(&stream.path).map_err(refuse)?;
                 Box::new(TaskStream::new(Arc::clone(stream), lines, taken, progress.clone()))
             }
-            Tasks::Generated(_) => return Err(EngineError::Engine("a generator has a source of its own".into())),
+            Tasks::Generated(_) => {
+                return Err(EngineError::Engine("a generator has a source of its own".into()));
+            }
         })
     }
 
@@ -182,7 +184,9 @@ impl Tasks {
             (Tasks::Planned(plan), _) => plan.slot(group_index).ok_or_else(|| {
                 EngineError::Engine(format!("group {group_index} has no task, but the store has more groups"))
             }),
-            (Tasks::Streamed(_) | Tasks::Generated(_), None) => Err(lost("the store has not kept it".to_owned())),
+            (Tasks::Streamed(_) | Tasks::Generated(_), None) => {
+                Err(lost("the store has not kept it".to_owned()))
+            }
             (Tasks::Streamed(_) | Tasks::Generated(_), Some(hash)) => {
                 let limits = match self {
                     Tasks::Streamed(stream) => &stream.limits,

@@ -135,7 +135,8 @@ pub(crate) async fn statistics(run: &RunWriter, group_index: u64) -> Result<Stat
 
 /// What a rollout that was scored came to: reasons of its scores, its answer, its last turn.
 fn summary(record: &AttemptRecord) -> String {
-    let reasons = record.scores.iter().map(|scored| scored.score.reason.as_str()).find(|reason| !reason.is_empty());
+    let reasons =
+        record.scores.iter().map(|scored| scored.score.reason.as_str()).find(|reason| !reason.is_empty());
     let answer = record.report.as_ref().and_then(|report| report.answer.as_deref());
     let last = record.transcript.turns.last().map(|turn| turn.message.joined_text());
     let parts = [

@@ -95,7 +95,12 @@ impl Runner {
             }
             if let Ok(lists) = &result {
                 let mut problems = lists.iter().zip(&turns).map(|(list, turns)| defect(config, list, *turns));
-                note_scores(loaded, (plugin_failure::REWARD, GROUP_REWARD_EXPORT), problems.find_map(|problem| problem), &mut noted);
+                note_scores(
+                    loaded,
+                    (plugin_failure::REWARD, GROUP_REWARD_EXPORT),
+                    problems.find_map(|problem| problem),
+                    &mut noted,
+                );
             }
             results.push((loaded, config, result));
         }
@@ -156,9 +161,10 @@ fn own_scores(record: &AttemptRecord) -> String {
         json!({ "plugin": plugin, "name": score.name, "value": score.value, "turn": score.turn })
     });
     let judges = record.judges.iter().map(|judge| {
-        let votes = judge.votes.iter().map(|vote| {
-            json!({ "turn": vote.turn, "value": vote.value, "text": vote.text })
-        });
+        let votes = judge
+            .votes
+            .iter()
+            .map(|vote| json!({ "turn": vote.turn, "value": vote.value, "text": vote.text }));
         json!({ "name": judge.judge, "votes": votes.collect::<Vec<_>>() })
     });
     let judges: Vec<_> = judges.collect();

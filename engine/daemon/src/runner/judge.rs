@@ -92,14 +92,14 @@ impl Runner {
             let asked = asked.0.into_inner();
             draft.judge_calls.extend(asked.calls);
             let transcript = asked.last.transcript.clone();
-            let sampled = config.trained.then(|| JudgeSamples {
+            let sampled = Some(JudgeSamples {
                 lambda: config.votes,
                 calls: asked.last.calls,
                 segments: asked.last.segments,
                 excluded: asked.last.excluded,
             });
             let votes = result.as_ref().map(|judgement| judgement.votes.clone()).unwrap_or_default();
-            let sampled = sampled.filter(|_| result.is_ok());
+            let sampled = sampled.filter(|_| config.trained && result.is_ok());
             let (judge, model) = (loaded.alias.clone(), config.model.clone());
             draft.judges.push(JudgeRecord { judge, model, votes, transcript, sampled });
             let (config, result) = match result {
@@ -154,8 +154,7 @@ impl Runner {
         let judge = u32::try_from(place).unwrap_or(u32::MAX);
         let seed = move |n| {
             let (task, task_seed): (&TaskId, _) = (&task.id, task.seed);
-            let scope =
-                espalier_core::seed::SeedScope { run_seed, task, task_seed, repeat, rollout_index };
+            let scope = espalier_core::seed::SeedScope { run_seed, task, task_seed, repeat, rollout_index };
             scope.seed(Purpose::Judge { judge, tried }, n)
         };
         let owner = format!("{}.judge{place}.{tried}", names.traj_id);

@@ -32,7 +32,7 @@ const ENTRIES_MAX: u32 = 10_000;
 /// Deepest listing.
 const DEPTH_MAX: u32 = 64;
 /// Sandboxes of its own that a plugin has at a time: opened fresh, or created.
-const LENT_MAX: usize = 8;
+const OWN_SANDBOXES_MAX: usize = 8;
 /// Bytes of a command, and of an output's end, in a note.
 const NOTE_BYTES_MAX: usize = 160;
 
@@ -94,17 +94,17 @@ impl Guest {
     }
 
     /// A place for one more sandbox of its own; free again when the last handle to that one is dropped.
-    fn lend(&mut self) -> Result<Arc<()>, Failure> {
-        self.lent.retain(|lent| lent.strong_count() > 0);
-        if self.lent.len() >= LENT_MAX {
+    fn reserve_sandbox(&mut self) -> Result<Arc<()>, Failure> {
+        self.own_sandboxes.retain(|own| own.strong_count() > 0);
+        if self.own_sandboxes.len() >= OWN_SANDBOXES_MAX {
             return Err(Failure::Other {
                 code: "bound".to_owned(),
-                text: format!("{LENT_MAX} sandboxes of this plugin's own are alive; drop one first"),
+                text: format!("{OWN_SANDBOXES_MAX} sandboxes of this plugin's own are alive; drop one first"),
             });
         }
-        let lent = Arc::new(());
-        self.lent.push(Arc::downgrade(&lent));
-        Ok(lent)
+        let own = Arc::new(());
+        self.own_sandboxes.push(Arc::downgrade(&own));
+        Ok(own)
     }
 
     fn the_sandboxes(&self, name: &str) -> Result<Arc<dyn Sandboxes>, Failure> {
@@ -313,8 +313,8 @@ async fn wait_any(processes: Vec<Arc<dyn Process>>, within: Duration) -> Result<
 
 impl scoring::Host for Guest {
     async fn open_fresh(&mut self, name: String) -> Answer<Resource<OpenSandbox>> {
-        let lent = self.lend();
-        let sandboxes = lent.clone().and_then(|_| self.the_sandboxes(&name));
+        let own = self.reserve_sandbox();
+        let sandboxes = own.clone().and_then(|_| self.the_sandboxes(&name));
         let asked = sandboxes.map(|sandboxes| (sandboxes, name.clone()));
         self.opened_in_sandbox(
             "scoring.open-fresh",
@@ -322,7 +322,7 @@ impl scoring::Host for Guest {
             |(_, name)| Call::OpenFresh { name: Cow::Borrowed(name) },
             name,
             |(sandboxes, name)| async move { sandboxes.open_fresh(&name).await },
-            |sandbox| OpenSandbox(sandbox, lent.ok()),
+            |sandbox| OpenSandbox(sandbox, own.ok()),
         )
         .await
     }
@@ -330,8 +330,8 @@ impl scoring::Host for Guest {
 
 impl creation::Host for Guest {
     async fn create(&mut self, spec: String) -> Answer<Resource<OpenSandbox>> {
-        let lent = self.lend();
-        let sandboxes = lent.clone().and_then(|_| {
+        let own = self.reserve_sandbox();
+        let sandboxes = own.clone().and_then(|_| {
             let sandboxes = self.capabilities.sandboxes.clone();
             sandboxes.ok_or_else(|| Failure::Denied("espalier:sandbox/creation".to_owned()))
         });
@@ -342,7 +342,7 @@ impl creation::Host for Guest {
             |(_, spec)| Call::CreateSandbox { spec: Cow::Borrowed(spec) },
             short(&spec),
             |(sandboxes, spec)| async move { sandboxes.create(&spec).await },
-            |sandbox| OpenSandbox(sandbox, lent.ok()),
+            |sandbox| OpenSandbox(sandbox, own.ok()),
         )
         .await
     }

@@ -99,7 +99,9 @@ async fn one_implementation_serves_a_patch_and_what_it_patches() {
     let host = host(patched());
     // Built against 0.1.0 and kept: what it imports of the package is answered by the patch's implementation.
     load(&host, include_bytes!("../../tests/kept/once-0.1.0.wasm").to_vec()).await.unwrap();
-    load(&host, component("0.1.1")).await.unwrap();
+    // It was linked and has started; that it is no judge is found behind that.
+    let error = load(&host, component("0.1.1")).await.unwrap_err();
+    assert!(error.to_string().contains("its exports are not those of the world judge-plugin"), "{error}");
     let error = load(&host, component("0.1.2")).await.unwrap_err();
     let expect = "plugin x.wasm: imports espalier:base/log@0.1.2; this engine provides espalier:base@0.1.1, which is older";
     assert!(error.to_string().starts_with(expect), "{error}");

@@ -63,16 +63,16 @@ pub struct Book {
 }
 
 const MATERIALS: [&str; 24] = [
-    "amber", "ash", "basalt", "birch", "bone", "brass", "cedar", "chalk", "clay", "copper", "flax", "flint", "glass", "horn",
-    "ivory", "jade", "linen", "moss", "oak", "pearl", "quartz", "resin", "slate", "wool",
+    "amber", "ash", "basalt", "birch", "bone", "brass", "cedar", "chalk", "clay", "copper", "flax", "flint",
+    "glass", "horn", "ivory", "jade", "linen", "moss", "oak", "pearl", "quartz", "resin", "slate", "wool",
 ];
 const FORMS: [&str; 24] = [
-    "band", "bead", "blade", "bolt", "brick", "coil", "cord", "disc", "frame", "grip", "hook", "key", "lamp", "lens", "mask",
-    "peg", "plate", "ring", "rod", "seal", "sheet", "spool", "tile", "wheel",
+    "band", "bead", "blade", "bolt", "brick", "coil", "cord", "disc", "frame", "grip", "hook", "key", "lamp",
+    "lens", "mask", "peg", "plate", "ring", "rod", "seal", "sheet", "spool", "tile", "wheel",
 ];
 
 impl Book {
-    /// Of these recipes. Errors name the one that is none.
+    /// Of these recipes. Errors name the one that is not a recipe.
     pub fn of(texts: &[String]) -> Result<Book, String> {
         let parse = |text: &String| {
             Recipe::parse(text).ok_or_else(|| {
@@ -93,7 +93,8 @@ impl Book {
                     Some((depth, _)) => Some(*depth),
                     None => (!outputs.contains(name)).then_some(0),
                 });
-                let Some(deepest) = depths.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max()) else {
+                let Some(deepest) = depths.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max())
+                else {
                     continue;
                 };
                 let known = made.get(&recipe.output).map_or(u32::MAX, |(depth, _)| *depth);
@@ -172,7 +173,8 @@ impl Book {
 
     /// Adds up to so many recipes that are not needed. None of them makes an item that is taken as raw.
     pub fn add_distractors(&self, needed: &mut Vec<usize>, count: usize, draws: &mut dyn Draws) {
-        let mut others: Vec<usize> = (0..self.recipes.len()).filter(|place| !needed.contains(place)).collect();
+        let mut others: Vec<usize> =
+            (0..self.recipes.len()).filter(|place| !needed.contains(place)).collect();
         let raw: BTreeSet<String> = self.raw(needed).into_iter().collect();
         others.retain(|place| !raw.contains(&self.recipes[*place].output));
         for _ in 0..count {

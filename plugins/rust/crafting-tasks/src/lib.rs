@@ -49,7 +49,8 @@ impl Settings {
     /// A task of this depth, or of the nearest that the recipes have.
     pub fn task(&self, id: &str, depth: u32, draws: &mut dyn Draws) -> Result<Value, String> {
         let book = self.book(depth, draws)?;
-        let goal = book.goal(depth, draws).ok_or("no recipe of the settings makes anything out of raw materials")?;
+        let goal =
+            book.goal(depth, draws).ok_or("no recipe of the settings makes anything out of raw materials")?;
         let depth = book.depth(&goal).unwrap_or(depth);
         let mut needed = book.needed(&goal);
         book.add_distractors(&mut needed, self.distractors as usize, draws);
@@ -120,8 +121,13 @@ mod tests {
 
     #[test]
     fn a_task_names_what_it_takes_and_how_it_is_done() {
-        let recipes = ["craft 4 oak planks using 1 oak logs", "craft 4 stick using 2 oak planks", "craft 1 torch using 1 stick, 1 coal"];
-        let settings = Settings { recipes: recipes.map(str::to_owned).into(), distractors: 0, ..Settings::default() };
+        let recipes = [
+            "craft 4 oak planks using 1 oak logs",
+            "craft 4 stick using 2 oak planks",
+            "craft 1 torch using 1 stick, 1 coal",
+        ];
+        let settings =
+            Settings { recipes: recipes.map(str::to_owned).into(), distractors: 0, ..Settings::default() };
         let task = settings.task("t", 3, &mut Seeded(0)).unwrap();
         assert_eq!(task["tags"][0], "depth:3");
         assert_eq!(task["data"]["goal"], "torch");

@@ -39,7 +39,8 @@ pub fn json_in(answer: &str, lenient: bool) -> Result<Value, String> {
 /// Scores a rollout. Errors: `invalid` without a schema, and for one with a keyword that is not known.
 pub fn score(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Failure> {
     let schema = settings.schema.or_else(|| rollout.task.private_field("schema"));
-    let schema = schema.ok_or_else(|| invalid("neither settings.schema nor private.schema of the task is there"))?;
+    let schema =
+        schema.ok_or_else(|| invalid("neither settings.schema nor private.schema of the task is there"))?;
     check(&schema).map_err(|unsupported| invalid(unsupported.to_string()))?;
     let answer = rollout.answer().unwrap_or_default();
     let (value, share, reason) = match json_in(answer, settings.lenient) {

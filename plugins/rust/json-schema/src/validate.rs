@@ -50,8 +50,8 @@ fn check_at(schema: &Value, at: &str) -> Result<(), Unsupported> {
             }
             "$ref" if value.as_str().is_some_and(|to| to.starts_with("#/$defs/")) => {}
             "type" | "enum" | "const" | "required" | "minItems" | "maxItems" | "uniqueItems" | "minimum"
-            | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" | "minLength" | "maxLength"
-            | "minProperties" | "maxProperties" => {}
+            | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" | "minLength"
+            | "maxLength" | "minProperties" | "maxProperties" => {}
             keyword if NOTES.contains(&keyword) => {}
             keyword => return Err(Unsupported { at: at.to_owned(), keyword: keyword.to_owned() }),
         }
@@ -134,7 +134,9 @@ impl<'a> Validator<'a> {
         match value {
             Value::Object(object) => self.object(keywords, object, at),
             Value::Array(array) => self.array(keywords, array, at),
-            Value::String(text) => self.bounds(keywords, text.chars().count() as f64, "minLength", "maxLength", at),
+            Value::String(text) => {
+                self.bounds(keywords, text.chars().count() as f64, "minLength", "maxLength", at)
+            }
             Value::Number(number) => self.number(keywords, number.as_f64().unwrap_or(f64::NAN), at),
             Value::Null | Value::Bool(_) => {}
         }
@@ -185,7 +187,8 @@ impl<'a> Validator<'a> {
 
     fn array(&mut self, keywords: &'a Map<String, Value>, array: &[Value], at: &str) {
         self.bounds(keywords, array.len() as f64, "minItems", "maxItems", at);
-        let first = keywords.get("prefixItems").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let first =
+            keywords.get("prefixItems").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         for (place, value) in array.iter().enumerate() {
             let at = format!("{at}/{place}");
             match (first.get(place), keywords.get("items")) {
@@ -268,16 +271,32 @@ mod tests {
             (json!({ "const": { "a": 1 } }), json!({ "a": 1 }), json!({ "a": 2 })),
             (json!({ "required": ["a"] }), json!({ "a": null }), json!({})),
             (json!({ "properties": { "a": { "type": "string" } } }), json!({ "a": "x" }), json!({ "a": 1 })),
-            (json!({ "properties": { "a": true }, "additionalProperties": false }), json!({ "a": 1 }), json!({ "b": 1 })),
+            (
+                json!({ "properties": { "a": true }, "additionalProperties": false }),
+                json!({ "a": 1 }),
+                json!({ "b": 1 }),
+            ),
             (json!({ "items": { "minimum": 1 }, "maxItems": 2 }), json!([1, 2]), json!([1, 2, 3])),
-            (json!({ "prefixItems": [{ "type": "string" }], "items": { "type": "number" } }), json!(["a", 1]), json!([1])),
+            (
+                json!({ "prefixItems": [{ "type": "string" }], "items": { "type": "number" } }),
+                json!(["a", 1]),
+                json!([1]),
+            ),
             (json!({ "uniqueItems": true }), json!([1, 2]), json!([1, 1.0])),
-            (json!({ "exclusiveMinimum": 0, "exclusiveMaximum": 2, "multipleOf": 0.5 }), json!(1.5), json!(0)),
+            (
+                json!({ "exclusiveMinimum": 0, "exclusiveMaximum": 2, "multipleOf": 0.5 }),
+                json!(1.5),
+                json!(0),
+            ),
             (json!({ "minLength": 2, "maxLength": 3 }), json!("\u{e4}\u{f6}"), json!("a")),
             (json!({ "anyOf": [{ "type": "string" }, { "minimum": 5 }] }), json!(5), json!(4)),
             (json!({ "oneOf": [{ "minimum": 5 }, { "maximum": 6 }] }), json!(7), json!(5)),
             (json!({ "not": { "type": "null" } }), json!(0), json!(null)),
-            (json!({ "$defs": { "n": { "type": "number" } }, "items": { "$ref": "#/$defs/n" } }), json!([1]), json!(["x"])),
+            (
+                json!({ "$defs": { "n": { "type": "number" } }, "items": { "$ref": "#/$defs/n" } }),
+                json!([1]),
+                json!(["x"]),
+            ),
         ] {
             assert_eq!(check(&schema), Ok(()), "{schema}");
             assert_eq!(violations(&schema, &good).1, Vec::<String>::new(), "{schema}");
@@ -291,7 +310,9 @@ mod tests {
         let (_, found) = violations(&schema, &json!({ "items": [{ "id": 1 }, {}] }));
         assert_eq!(found, ["/items/1/id is missing"]);
         let refused = check(&json!({ "properties": { "a": { "pattern": "^x" } } })).unwrap_err();
-        assert!(refused.to_string().starts_with("schema/properties/a: the keyword `pattern` is not supported"));
+        assert!(
+            refused.to_string().starts_with("schema/properties/a: the keyword `pattern` is not supported")
+        );
         let endless = json!({ "$defs": { "a": { "$ref": "#/$defs/a" } }, "$ref": "#/$defs/a" });
         assert_eq!(violations(&endless, &json!(1)).1, ["the answer is nested too deep"]);
     }

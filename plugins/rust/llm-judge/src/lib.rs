@@ -32,7 +32,10 @@ pub fn judge(rollout: RolloutView, settings: Settings) -> Result<Judgement, Fail
     }
     let Judge { votes, asked, .. } = judge;
     let unparsed = |about: &str, count: usize| {
-        Err(other("unparsed", format_args!("no verdict {about} in {count} answers of the model; {}", settings.form.wanted())))
+        Err(other(
+            "unparsed",
+            format_args!("no verdict {about} in {count} answers of the model; {}", settings.form.wanted()),
+        ))
     };
     if settings.about != About::Turns && scores.is_empty() {
         return unparsed("on the outcome", votes.iter().filter(|vote| vote.turn.is_none()).count());

@@ -15,7 +15,8 @@ pub fn outcome(rollout: &RolloutView, settings: &Settings) -> String {
     let _ = write!(text, "\n\n# Final answer\n\n{answer}");
     let private = rollout.task.private_data.as_deref().filter(|_| settings.show_private);
     if let Some(private) = private {
-        let _ = write!(text, "\n\n# For you alone: what is known of the solution\n\n{}", cut(private, settings));
+        let _ =
+            write!(text, "\n\n# For you alone: what is known of the solution\n\n{}", cut(private, settings));
     }
     let _ = write!(text, "\n\n# Question\n\n{}", settings.rubric);
     text + &wanted(settings)
@@ -34,7 +35,8 @@ pub fn turn(rollout: &RolloutView, turn: usize, settings: &Settings) -> String {
 
 /// The last images of the first turns, in order.
 pub fn images(rollout: &RolloutView, turns: usize, last: u32) -> Vec<String> {
-    let messages = rollout.turns[..turns].iter().flat_map(|turn| std::iter::once(&turn.message).chain(&turn.answers));
+    let messages =
+        rollout.turns[..turns].iter().flat_map(|turn| std::iter::once(&turn.message).chain(&turn.answers));
     let images = messages.flat_map(|message| &message.parts).filter_map(|part| match part {
         Part::Image(blob) => Some(blob.clone()),
         _ => None,

@@ -52,7 +52,9 @@ fn line(text: &str, settings: &Settings) -> Result<Verdict, String> {
     let marked = |line: &str| {
         let line = line.trim().trim_matches('*');
         let (mark, word) = line.split_once(':')?;
-        mark.trim().eq_ignore_ascii_case("verdict").then(|| word.trim().trim_matches(['*', '.']).to_lowercase())
+        mark.trim()
+            .eq_ignore_ascii_case("verdict")
+            .then(|| word.trim().trim_matches(['*', '.']).to_lowercase())
     };
     let word = text.lines().rev().find_map(marked).ok_or("no line `VERDICT: ...`")?;
     let value = match word.as_str() {
@@ -75,7 +77,8 @@ pub fn aggregate(verdicts: &[Verdict], settings: &Settings) -> Option<(f64, Stri
         Aggregate::Majority => {
             let votes_for = |value: f64| values.iter().filter(|other| **other == value).count();
             let most = values.iter().map(|value| votes_for(*value)).max().unwrap_or_default();
-            let mut first: Vec<f64> = values.iter().copied().filter(|value| votes_for(*value) == most).collect();
+            let mut first: Vec<f64> =
+                values.iter().copied().filter(|value| votes_for(*value) == most).collect();
             first.sort_by(f64::total_cmp);
             first.dedup();
             match settings.tie {
@@ -86,7 +89,8 @@ pub fn aggregate(verdicts: &[Verdict], settings: &Settings) -> Option<(f64, Stri
         }
     };
     let told: Vec<String> = values.iter().map(ToString::to_string).collect();
-    let why = verdicts.iter().find(|verdict| verdict.value == value).and_then(|verdict| verdict.reason.as_deref());
+    let why =
+        verdicts.iter().find(|verdict| verdict.value == value).and_then(|verdict| verdict.reason.as_deref());
     let of = format!("votes {} of {}", told.join(", "), settings.votes);
     Some((value, why.map_or_else(|| of.clone(), |why| format!("{of}: {why}"))))
 }
@@ -108,9 +112,13 @@ mod tests {
             (Form::Boxed, r"\boxed{2}", None),
             (Form::Boxed, "1", None),
             (Form::Json, r#"{"score": 0} then {"reason": "ok", "score": 1.0}."#, Some(1.0)),
-            (Form::Json, r#"```json
+            (
+                Form::Json,
+                r#"```json
 {"score": 0.25, "parts": {"a": 1}}
-```"#, Some(0.25)),
+```"#,
+                Some(0.25),
+            ),
             (Form::Json, r#"{"score": "1"}"#, None),
             (Form::Json, r#"{"points": 1}"#, None),
             (Form::Line, "VERDICT: no\nthen\n**Verdict: Yes.**\n", Some(1.0)),
@@ -123,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn votes_become_one_value_by_majority_or_mean() {
+    fn votes_make_one_value_by_majority_or_mean() {
         let votes = |values: &[f64]| -> Vec<Verdict> {
             values.iter().map(|value| Verdict { value: *value, reason: None }).collect()
         };

@@ -121,7 +121,9 @@ fn number_at(chars: &[char], start: usize) -> Option<(f64, usize)> {
         at += 1;
     }
     let whole = at;
-    while digit(at) || (at > whole && chars.get(at) == Some(&',') && (1..=3).all(|n| digit(at + n)) && !digit(at + 4)) {
+    while digit(at)
+        || (at > whole && chars.get(at) == Some(&',') && (1..=3).all(|n| digit(at + n)) && !digit(at + 4))
+    {
         if chars[at] != ',' {
             text.push(chars[at]);
         }
@@ -161,7 +163,8 @@ pub fn score(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Fai
         Some(Value::String(text)) => numbers(&text).last().copied(),
         _ => None,
     };
-    let expected = expected.ok_or_else(|| invalid(format_args!("the task has no number in private.{field}")))?;
+    let expected =
+        expected.ok_or_else(|| invalid(format_args!("the task has no number in private.{field}")))?;
     let answer = rollout.answer().unwrap_or_default();
     let found = settings.number(answer);
     let (value, told) = match found {

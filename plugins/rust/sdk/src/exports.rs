@@ -88,7 +88,8 @@ macro_rules! group_reward {
         $crate::plugin!($settings, group_reward::plugin::group_reward, export_group_reward, {
             fn score_group(
                 rollouts: ::std::vec::Vec<$crate::RolloutView>,
-            ) -> ::core::result::Result<::std::vec::Vec<::std::vec::Vec<$crate::Score>>, $crate::Failure> {
+            ) -> ::core::result::Result<::std::vec::Vec<::std::vec::Vec<$crate::Score>>, $crate::Failure>
+            {
                 $crate::begin();
                 $score(rollouts, $crate::settings::<$settings>()?)
             }
@@ -101,7 +102,9 @@ macro_rules! group_reward {
 macro_rules! judge {
     ($settings:ty, $judge:path) => {
         $crate::plugin!($settings, judge::plugin::judge, export_judge, {
-            fn judge(rollout: $crate::RolloutView) -> ::core::result::Result<$crate::Judgement, $crate::Failure> {
+            fn judge(
+                rollout: $crate::RolloutView,
+            ) -> ::core::result::Result<$crate::Judgement, $crate::Failure> {
                 $crate::begin();
                 $judge(rollout, $crate::settings::<$settings>()?)
             }

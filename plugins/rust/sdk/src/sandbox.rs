@@ -46,8 +46,7 @@ impl Sandbox {
 
     /// Writes a file as a whole, with the folders above it.
     pub fn write(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
-        let options =
-            WriteOptions { mode: None, owner: None, parents: true, create_new: false, extra: None };
+        let options = WriteOptions { mode: None, owner: None, parents: true, create_new: false, extra: None };
         self.0.write_file(&Path::Text(path.to_owned()), content, &options)
     }
 }

@@ -97,8 +97,7 @@ mod tests {
 
     #[test]
     fn what_a_model_calls_wrongly_is_told_to_the_model() {
-        let mut tools =
-            Tools::new().add("add", "Adds two numbers.", |Sum { a, b }| Ok((a + b).to_string()));
+        let mut tools = Tools::new().add("add", "Adds two numbers.", |Sum { a, b }| Ok((a + b).to_string()));
         let schema: serde_json::Value = serde_json::from_str(&tools.declared()[0].parameters).unwrap();
         assert_eq!(schema["required"], serde_json::json!(["a", "b"]));
         assert_eq!(schema["properties"]["a"]["description"], "The first.");

@@ -131,7 +131,7 @@ async fn a_source_that_fails_ends_what_has_begun_and_leaves_the_run_open() {
         let disk = Arc::default();
         let source = Box::new(Numbers { fails: true, ..*Numbers::late(seed, 4) });
         let told = play_told(seed, source, u64::MAX, &disk, false).await;
-        assert_eq!(told.outcome.unwrap_err().to_string(), "the writer is gone");
+        assert_eq!(told.outcome.unwrap_err().to_string(), "the task stream failed: the writer is gone");
         check(&disk, &config(), 4);
         // It has come to itself.
         let told = play_told(seed, Numbers::late(seed, 6), u64::MAX, &disk, false).await;

@@ -40,7 +40,7 @@ impl wit::HostSandbox for Guest {
         command: wit::Command,
     ) -> Answer<Resource<OpenProcess>> {
         let sandbox = self.sandbox(&this)?;
-        let lent = self.table.get(&this)?.1.clone();
+        let own = self.table.get(&this)?.1.clone();
         let note = program_text(&command.program);
         let longest = self.gate.command_wall();
         self.opened_in_sandbox(
@@ -52,7 +52,7 @@ impl wit::HostSandbox for Guest {
                 let timeout = within(command.timeout, longest);
                 sandbox.start(Command { timeout, ..command }).await
             },
-            |process| OpenProcess(process, lent),
+            |process| OpenProcess(process, own),
         )
         .await
     }
@@ -63,7 +63,7 @@ impl wit::HostSandbox for Guest {
         options: wit::ShellOptions,
     ) -> Answer<Resource<OpenShell>> {
         let sandbox = self.sandbox(&this)?;
-        let lent = self.table.get(&this)?.1.clone();
+        let own = self.table.get(&this)?.1.clone();
         let note = options.program.clone().unwrap_or_default();
         self.opened_in_sandbox(
             "sandbox.open-shell",
@@ -71,7 +71,7 @@ impl wit::HostSandbox for Guest {
             |options| Call::OpenShell { sandbox: handle(&this), options: Cow::Borrowed(options) },
             note,
             |options| async move { sandbox.open_shell(options).await },
-            |shell| OpenShell(shell, lent),
+            |shell| OpenShell(shell, own),
         )
         .await
     }
