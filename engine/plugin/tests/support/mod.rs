@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+pub mod component;
+
 use async_trait::async_trait;
 use espalier_core::chat::{CompleteOptions, Completion, Finish, Message, Role, Tool, Usage};
 use espalier_core::failure::Failure;
