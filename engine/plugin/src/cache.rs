@@ -90,8 +90,15 @@ impl CodeCache {
         self.engine_hash
     }
 
-    /// The compiled component, where a sound entry is there. Its schema was described to a host that provides `packages`.
-    pub(crate) fn find(&self, engine: &Engine, digest: &blake3::Hash, packages: &str) -> Option<Found> {
+    /// The compiled component, where a sound entry is there. Its schema was described to a host that provides `packages`. Where
+    /// `with_lines` is said, code without line tables does not do.
+    pub(crate) fn find(
+        &self,
+        engine: &Engine,
+        digest: &blake3::Hash,
+        packages: &str,
+        with_lines: bool,
+    ) -> Option<Found> {
         let folder = self.folder.as_ref()?;
         let names = self.names(digest);
         let found = folder.open_file(&names.code).and_then(|code| match code {
@@ -99,7 +106,7 @@ impl CodeCache {
             None => Ok(None),
         });
         let (component, record) = match found {
-            Ok(found) => found?,
+            Ok(found) => found.filter(|(_, record)| record.has_lines || !with_lines)?,
             Err(reason) => {
                 folder.discard(&[&names.code, &names.record], &reason);
                 return None;
@@ -138,12 +145,15 @@ impl CodeCache {
         Ok((component, record))
     }
 
-    /// Keeps what was compiled. An entry that cannot be written costs the next start time, nothing else.
-    pub(crate) fn keep(&self, digest: &blake3::Hash, code: &[u8]) {
+    /// Keeps what was compiled, with line tables or without. An entry that cannot be written costs the next start time, nothing else.
+    pub(crate) fn keep(&self, digest: &blake3::Hash, code: &[u8], has_lines: bool) {
         let Some(folder) = &self.folder else { return };
         let names = self.names(digest);
         match folder.write(&names.code, code) {
-            Ok(()) => folder.keep_record(&names.record, &CodeRecord::of(self.engine_hash, digest, code)),
+            Ok(()) => {
+                let record = CodeRecord::of(self.engine_hash, digest, code, has_lines);
+                folder.keep_record(&names.record, &record);
+            }
             Err(error) => {
                 let path = folder.path.join(&names.code);
                 tracing::warn!(path = %path.display(), %error, "cannot cache compiled code");
@@ -335,10 +345,10 @@ mod tests {
     fn is_found(cache: &CodeCache, engine: &Engine) -> bool {
         let wasm = wat::parse_str(COMPONENT).unwrap();
         let digest = blake3::hash(&wasm);
-        if cache.find(engine, &digest, PACKAGES).is_some() {
+        if cache.find(engine, &digest, PACKAGES, false).is_some() {
             return true;
         }
-        cache.keep(&digest, &engine.precompile_component(&wasm).unwrap());
+        cache.keep(&digest, &engine.precompile_component(&wasm).unwrap(), false);
         false
     }
 
@@ -431,11 +441,23 @@ mod tests {
         let engine = crate::engine::build(1).unwrap();
         let (_folder, cache, _) = filled(&engine);
         let digest = blake3::hash(&wat::parse_str(COMPONENT).unwrap());
-        let schema = |packages: &str| cache.find(&engine, &digest, packages).unwrap().schema;
+        let schema = |packages: &str| cache.find(&engine, &digest, packages, false).unwrap().schema;
         assert_eq!(schema(PACKAGES), None);
         cache.keep_schema(&digest, PACKAGES, "{}");
         assert_eq!(schema(PACKAGES), Some("{}".to_owned()));
         assert_eq!(schema("espalier:base@0.2.0"), None);
+    }
+
+    #[test]
+    fn code_without_line_tables_gives_way_to_code_with_them() {
+        let engine = crate::engine::build(1).unwrap();
+        let (_folder, cache, _) = filled(&engine);
+        let wasm = wat::parse_str(COMPONENT).unwrap();
+        let digest = blake3::hash(&wasm);
+        let is_found = |with_lines| cache.find(&engine, &digest, PACKAGES, with_lines).is_some();
+        assert_eq!((is_found(false), is_found(true)), (true, false));
+        cache.keep(&digest, &engine.precompile_component(&wasm).unwrap(), true);
+        assert_eq!((is_found(false), is_found(true)), (true, true));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::places::{self, Places};
 use crate::plugin::{Loaded, Pre};
 use crate::{
     CancelToken, Compiler, EnvironmentHost, EnvironmentRun, GeneratorOutcome, HarnessOutcome, Plugin,
-    PluginError, ScoreOutcome, World, inspect, settings, trap, wasi,
+    PluginError, ScoreOutcome, World, inspect, lines, settings, trap, wasi,
 };
 use espalier_core::generator::{Request, Statistics};
 use espalier_core::host::Capabilities;
@@ -275,7 +275,7 @@ impl Inner {
         if let Some(loaded) = slot.upgrade() {
             return Ok(Some(Arc::new(Plugin { path, loaded })));
         }
-        let Some(found) = self.compiled(known.digest).await? else { return Ok(None) };
+        let Some(found) = self.compiled(known.digest, &path).await? else { return Ok(None) };
         let loaded = self.prepared(&path, known, found).await?;
         *slot = Arc::downgrade(&loaded);
         Ok(Some(Arc::new(Plugin { path, loaded })))
@@ -327,10 +327,17 @@ impl Inner {
         Ok(Arc::new(Loaded { digest: hex, world, size_bytes, schema, validator, pre, places }))
     }
 
-    /// The code that is kept from earlier.
-    async fn compiled(self: &Arc<Self>, digest: blake3::Hash) -> Result<Option<Found>, PluginError> {
-        let inner = Arc::clone(self);
-        let find = move || inner.cache.find(&inner.engine, &digest, &inner.packages.provided());
+    /// The code that is kept from earlier; with line tables, where they are beside the component.
+    async fn compiled(
+        self: &Arc<Self>,
+        digest: blake3::Hash,
+        path: &Path,
+    ) -> Result<Option<Found>, PluginError> {
+        let (inner, path) = (Arc::clone(self), path.to_owned());
+        let find = move || {
+            let with_lines = lines::beside(&path).is_some();
+            inner.cache.find(&inner.engine, &digest, &inner.packages.provided(), with_lines)
+        };
         blocking("looking for a compiled", find).await
     }
 
@@ -341,7 +348,7 @@ impl Inner {
         wasm: Vec<u8>,
         path: &Path,
     ) -> Result<Found, PluginError> {
-        if let Some(found) = self.compiled(digest).await? {
+        if let Some(found) = self.compiled(digest, path).await? {
             tracing::debug!(digest = %digest.to_hex(), "component found in the cache");
             return Ok(found);
         }
@@ -359,12 +366,14 @@ impl Inner {
             });
         }
         let started = Instant::now();
-        let code = match self.compiler.compile(&self.engine, self.cache.engine_hash(), wasm) {
+        let with_lines = lines::beside(&path).and_then(|file| lines::read(&file, wasm));
+        let source = with_lines.as_deref().unwrap_or(wasm);
+        let code = match self.compiler.compile(&self.engine, self.cache.engine_hash(), source) {
             Ok(code) => code,
             Err(error) => return Err(error.of(path)),
         };
         tracing::debug!(digest = %digest.to_hex(), ms = started.elapsed().as_millis() as u64, "component compiled");
-        self.cache.keep(digest, &code);
+        self.cache.keep(digest, &code, with_lines.is_some());
         let component = cache::component(&self.engine, &code);
         component.map(|component| Found { component, schema: None }).map_err(|error| CompileError::Host(format!("wasmtime refuses its own code: {error:#}")).of(path))
     }

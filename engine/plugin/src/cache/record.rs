@@ -63,6 +63,8 @@ pub(super) struct CodeRecord {
     bytes: u64,
     /// blake3 of the code, hex.
     checksum: String,
+    /// Whether it was compiled with line tables.
+    pub(super) has_lines: bool,
     /// The file that was hashed last, and had settled before.
     pub(super) hashed: Option<Identity>,
     #[serde(default)]
@@ -78,13 +80,14 @@ pub(super) struct Described {
 }
 
 impl CodeRecord {
-    pub(super) fn of(engine_hash: u64, digest: &blake3::Hash, code: &[u8]) -> CodeRecord {
+    pub(super) fn of(engine_hash: u64, digest: &blake3::Hash, code: &[u8], has_lines: bool) -> CodeRecord {
         CodeRecord {
             layout: LAYOUT,
             engine: format!("{engine_hash:016x}"),
             component: digest.to_hex().to_string(),
             bytes: code.len() as u64,
             checksum: blake3::hash(code).to_hex().to_string(),
+            has_lines,
             hashed: None,
             described: None,
         }
