@@ -114,6 +114,18 @@ impl Language {
         }
     }
 
+    /// Its name in texts.
+    pub fn title(self) -> &'static str {
+        match self {
+            Language::Rust => "Rust",
+            Language::JavaScript => "JavaScript",
+            Language::TypeScript => "TypeScript",
+            Language::Python => "Python",
+            Language::Go => "Go",
+            Language::C => "C",
+        }
+    }
+
     /// The folder of its SDK: JavaScript and TypeScript have one.
     pub fn sdk(self) -> &'static str {
         match self {

@@ -7,7 +7,7 @@
 //! TEMPLATES/README.md     of all, with TEMPLATES/LANG/README.md in the place of `{{language_notes}}`
 //! ```
 //!
-//! In names and texts `{{name}}`, `{{snake}}`, `{{pascal}}`, `{{kind}}`, `{{language}}` and `{{entry}}` are replaced. A file
+//! In names and texts `{{name}}`, `{{snake}}`, `{{pascal}}`, `{{kind}}`, `{{language}}`, `{{language_name}}` and `{{entry}}` are replaced. A file
 //! `Cargo.toml.tmpl` becomes `Cargo.toml`, so that no tool takes a template for a project.
 
 use crate::project::{Kind, Language, MANIFEST, Manifest, check_name};
@@ -85,8 +85,8 @@ impl New<'_> {
         if !new && std::fs::read_dir(folder).map_err(|_| occupied())?.next().is_some() {
             return Err(occupied());
         }
-        let written = write_files(folder, &files)
-            .and_then(|()| copy_sdk(&sdk, &sources.wit, &folder.join("sdk")));
+        let written =
+            write_files(folder, &files).and_then(|()| copy_sdk(&sdk, &sources.wit, &folder.join("sdk")));
         if let Err(error) = written {
             remove_content(folder, new);
             return Err(error);
@@ -99,7 +99,8 @@ impl New<'_> {
         let language = sources.templates.join(self.language.as_str());
         let kind = self.kind.as_str();
         let mut files = Vec::new();
-        for folder in [sources.templates.join("kinds").join(kind), language.join("all"), language.join(kind)] {
+        for folder in [sources.templates.join("kinds").join(kind), language.join("all"), language.join(kind)]
+        {
             self.collect(&folder, Path::new(""), &mut files)?;
         }
         let notes = read_text(&language.join(README))?;
@@ -112,12 +113,8 @@ impl New<'_> {
 
     /// `plugin.toml`.
     fn manifest(&self) -> String {
-        let manifest = Manifest {
-            name: self.name.to_owned(),
-            kind: self.kind,
-            language: self.language,
-            entry: None,
-        };
+        let manifest =
+            Manifest { name: self.name.to_owned(), kind: self.kind, language: self.language, entry: None };
         toml::to_string(&manifest).expect("a manifest is a table of words")
     }
 
@@ -151,19 +148,21 @@ impl New<'_> {
             .replace("{{pascal}}", &pascal)
             .replace("{{kind}}", self.kind.as_str())
             .replace("{{language}}", self.language.as_str())
+            .replace("{{language_name}}", self.language.title())
             .replace("{{entry}}", self.language.entry())
     }
 }
 
 /// Names of packages that a project of that name could not be told from, or that its tools refuse.
-const RESERVED: [&str; 8] =
-    ["espalier-sdk", "espalier", "sdk", "core", "std", "alloc", "test", "proc-macro"];
+const RESERVED: [&str; 8] = ["espalier-sdk", "espalier", "sdk", "core", "std", "alloc", "test", "proc-macro"];
 
 /// A name that a new project may have.
 fn check_new_name(name: &str) -> Result<(), String> {
     check_name(name)?;
     if RESERVED.contains(&name) {
-        return Err(format!("invalid name {name:?}: it is the name of a package that projects use; choose another"));
+        return Err(format!(
+            "invalid name {name:?}: it is the name of a package that projects use; choose another"
+        ));
     }
     Ok(())
 }

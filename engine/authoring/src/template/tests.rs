@@ -44,7 +44,8 @@ fn a_project_is_what_its_kind_and_its_language_say_under_its_name() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("out/right-answer");
     let files = new("right-answer").write(&sources(root.path()), &folder).unwrap();
-    let own = ["README.md", "cases/right.toml", "experiment.toml", "go.mod", "plugin.toml", "right_answer_test.go"];
+    let own =
+        ["README.md", "cases/right.toml", "experiment.toml", "go.mod", "plugin.toml", "right_answer_test.go"];
     assert_eq!(files, own.map(PathBuf::from));
     let sdk = ["sdk/sdk.go", "sdk/wit/deps/base/base.wit", "sdk/wit/plugin.wit"];
     let mut all = [own.as_slice(), &sdk].concat();
