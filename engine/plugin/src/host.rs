@@ -17,7 +17,7 @@ use crate::job::{InstanceSetup, Job, JobClock};
 use crate::logs::Logs;
 use crate::packages::{PACKAGES, Packages};
 use crate::places::{self, Places};
-use crate::plugin::{Loaded, Pre};
+use crate::plugin::{Loaded, Pre, Start};
 use crate::{
     CancelToken, Compiler, EnvironmentHost, EnvironmentRun, GeneratorOutcome, HarnessOutcome, Plugin,
     PluginError, ScoreOutcome, World, inspect, lines, settings, trap, wasi,
@@ -144,6 +144,11 @@ impl PluginHost {
         Ok(PluginHost { inner: Arc::new(inner) })
     }
 
+    /// Whether compiled code is kept: where it is not, each load compiles.
+    pub fn has_cache(&self) -> bool {
+        self.inner.cache.keeps()
+    }
+
     /// Reads, recognises, compiles (or takes from the cache), links, and asks for the settings' schema. The same
     /// component is compiled once, however many ask for it at a time.
     pub async fn load(&self, path: &Path) -> Result<Arc<Plugin>, PluginError> {
@@ -214,6 +219,14 @@ impl PluginHost {
             started.elapsed()
         };
         self.inner.guests.handle().spawn(timed).await.unwrap_or(Duration::ZERO)
+    }
+
+    /// What an instance of a plugin costs: made now, and asked for its settings' schema.
+    pub async fn start(&self, plugin: &Plugin) -> Result<Start, PluginError> {
+        let Loaded { digest, world, pre, places, .. } = &*plugin.loaded;
+        let described =
+            self.inner.describe(pre.instance_pre(), *world, *places, &plugin.path, digest).await;
+        described.map(|(_, start)| start).map_err(|problem| problem.of(&plugin.path, *world))
     }
 
     /// Scores a rollout.
@@ -305,15 +318,7 @@ impl Inner {
             Some(schema) => schema,
             None => {
                 let described = self.describe(instance_pre, world, places, path, &hex).await;
-                described.map_err(|problem| match problem {
-                    DescribeError::Exports(error) => PluginError::Compile {
-                        path: path.to_owned(),
-                        reason: format!(
-                            "its exports are not those of the world {world} of this engine: {error}; rebuild the plugin against wit/"
-                        ),
-                    },
-                    DescribeError::Schema(reason) => schema_error(reason),
-                })?
+                described.map_err(|problem| problem.of(path, world))?.0
             }
         };
         let schema: serde_json::Value =
@@ -401,7 +406,7 @@ impl Inner {
         linker.instantiate_pre(component)
     }
 
-    /// The settings' schema, from an instance that may call no import and has 10 s; and whether its exports are of the types that
+    /// The settings' schema and what the start cost, from an instance that may call no import and has 10 s; and whether its exports are of the types that
     /// the world says, which only an instance tells.
     async fn describe(
         &self,
@@ -410,12 +415,13 @@ impl Inner {
         places: u32,
         path: &Path,
         digest: &str,
-    ) -> Result<String, DescribeError> {
+    ) -> Result<(String, Start), DescribeError> {
         let alias = crate::plugin::name_of(path);
         let mut store = self.closed_store(alias, digest, "while it describes its settings");
         let cpu = Arc::clone(&store.data().gate.cpu);
         let configurable = self.packages.newest(inspect::CONFIGURABLE);
         let call = async move {
+            let began = Instant::now();
             let described = async {
                 let instance = pre.instantiate_async(&mut store).await?;
                 if let Err(error) = check_exports(&pre, world, &mut store, &instance) {
@@ -427,7 +433,8 @@ impl Inner {
                     .ok_or_else(|| wasmtime::Error::msg("settings-schema is not exported"))?;
                 let function = instance.get_typed_func::<(), (String,)>(&mut store, function)?;
                 let (schema,) = function.call_async(&mut store, ()).await?;
-                wasmtime::Result::Ok(Ok(schema))
+                let start = Start { took: began.elapsed(), memory_bytes: store.data().bounds.memory_used() };
+                wasmtime::Result::Ok(Ok((schema, start)))
             }
             .await;
             described.unwrap_or_else(|error| {
@@ -484,6 +491,21 @@ enum DescribeError {
     Exports(String),
     /// `settings-schema` failed.
     Schema(String),
+}
+
+impl DescribeError {
+    fn of(self, path: &Path, world: World) -> PluginError {
+        let path = path.to_owned();
+        match self {
+            DescribeError::Exports(error) => PluginError::Compile {
+                path,
+                reason: format!(
+                    "its exports are not those of the world {world} of this engine: {error}; rebuild the plugin against wit/"
+                ),
+            },
+            DescribeError::Schema(reason) => PluginError::Schema { path, reason },
+        }
+    }
 }
 
 fn check_exports(

@@ -28,7 +28,7 @@ const CRATES: [(&str, &str, &[&str]); 15] = [
     ("engine/inference", "espalier-inference", &["espalier-core"]),
     ("engine/store", "espalier-store", &["espalier-core"]),
     ("engine/tasks", "espalier-tasks", &["espalier-core"]),
-    ("engine/authoring", "espalier-authoring", &[]),
+    ("engine/authoring", "espalier-authoring", &["espalier-core"]),
     ("engine/egress", "espalier-egress", &["espalier-core"]),
     ("engine/images", "espalier-images", &["espalier-core", "espalier-egress"]),
     ("engine/keeper", "espalier-keeper", &[]),
