@@ -9,8 +9,16 @@ use std::process::Command;
 /// What the templates pin in `requirements.txt`.
 const INSTALL: &str = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt";
 /// A reactor, as its exports are called more than once. Traps name lines, so lines are kept.
-const FLAGS: [&str; 7] =
-    ["-mexec-model=reactor", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror=format-security"];
+const FLAGS: [&str; 8] = [
+    "-mexec-model=reactor",
+    "-Wl,-z,stack-size=1048576",
+    "-O2",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-parameter",
+    "-Werror=format-security",
+];
 /// Where Debian and WASI's own packages put the sysroot.
 const SYSROOTS: [&str; 2] = ["/usr/share/wasi-sysroot", "/opt/wasi-sdk/share/wasi-sysroot"];
 
@@ -72,7 +80,8 @@ fn compiler(folder: &Path, tools: &mut Tools<'_>) -> Option<Command> {
         command.args(arguments).args(["cc", "-target", "wasm32-wasi"]);
         command
     };
-    let pythons = [Some(folder.join(".venv/bin/python")), Tools::in_path("python3"), Tools::in_path("python")];
+    let pythons =
+        [Some(folder.join(".venv/bin/python")), Tools::in_path("python3"), Tools::in_path("python")];
     for python in pythons.into_iter().flatten().filter(|python| python.is_file()) {
         let find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('ziglang') is None)";
         if tools.run(Command::new(&python).args(["-c", find])).is_ok() {
@@ -98,7 +107,14 @@ mod tests {
     #[test]
     fn the_sources_are_those_beside_the_entry_and_those_of_the_sdk() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        for file in ["src/plugin.c", "src/cards.c", "src/cards.h", "sdk/src/json.c", "sdk/kinds/reward.c", "sdk/kinds/judge.c"] {
+        for file in [
+            "src/plugin.c",
+            "src/cards.c",
+            "src/cards.h",
+            "sdk/src/json.c",
+            "sdk/kinds/reward.c",
+            "sdk/kinds/judge.c",
+        ] {
             let path = folder.path().join(file);
             std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
             std::fs::write(path, "").expect("a file");
@@ -111,7 +127,10 @@ mod tests {
         };
         let mut project = Project { folder: folder.path().to_owned(), manifest };
         let files = sources(&project).expect("sources");
-        assert_eq!(files, ["src/cards.c", "src/plugin.c", "sdk/src/json.c", "sdk/kinds/reward.c"].map(PathBuf::from));
+        assert_eq!(
+            files,
+            ["src/cards.c", "src/plugin.c", "sdk/src/json.c", "sdk/kinds/reward.c"].map(PathBuf::from)
+        );
         project.manifest.kind = Kind::Harness;
         let error = sources(&project).expect_err("no exports of that kind").to_string();
         assert_eq!(error, "the SDK, sdk/kinds/harness.c, is missing");
