@@ -18,10 +18,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define ESPALIER_PRINTF(format, first) __attribute__((__format__(__printf__, format, first)))
 
 /* ---- Text ---------------------------------------------------------------------------------------------------------------------- */
@@ -468,10 +464,6 @@ typedef struct {
     espalier_strs failures;
     espalier_maybe_str extra;
 } espalier_statistics;
-
-#ifdef __cplusplus
-}
-#endif
 
 #include "espalier_json.h"
 

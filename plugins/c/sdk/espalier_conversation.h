@@ -11,10 +11,6 @@
 
 #include "espalier_fields.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What may be asked of one completion; zero is as the experiment's `sampling` says. */
 typedef struct {
     /* Most tokens to sample, from 1. */
@@ -169,7 +165,4 @@ espalier_status espalier_environment_step(espalier_environment world, espalier_s
 /* The actions possible now, where the world lists them. */
 espalier_status espalier_environment_actions(espalier_environment world, espalier_strs *actions);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -57,10 +57,6 @@ typedef struct {
 /* Behind the last field of a table. */
 #define ESPALIER_END {.type = ESPALIER_FIELD_END}
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The JSON Schema of an object with these fields and no others. */
 espalier_json *espalier_fields_schema(const espalier_field *fields);
 
@@ -88,7 +84,4 @@ typedef struct {
     static const espalier_field espalier_settings_fields[] = {ESPALIER_END};     \
     const espalier_settings_table espalier_plugin_settings = {espalier_settings_fields, 0}
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,10 +4,6 @@
 
 #include "espalier.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum {
     ESPALIER_JSON_NULL,
     ESPALIER_JSON_BOOLEAN,
@@ -58,7 +54,4 @@ espalier_json *espalier_json_add(espalier_json *list, espalier_json *value);
 /* Sets a key of an object, and gives the object back. */
 espalier_json *espalier_json_set(espalier_json *object, const char *key, espalier_json *value);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

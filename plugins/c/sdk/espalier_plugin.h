@@ -4,10 +4,6 @@
 
 #include "espalier.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Carries out one rollout. The report is empty at first: submitted, without answer and data. */
 typedef struct {
     espalier_status (*run)(const espalier_task *task, espalier_report *report);
@@ -64,7 +60,4 @@ typedef struct {
 #define ESPALIER_TASK_GENERATOR(...) \
     const espalier_task_generator_functions espalier_plugin_task_generator = {__VA_ARGS__}
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
 
 #include "espalier.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     int32_t handle;
 } espalier_sandbox;
@@ -159,7 +155,4 @@ espalier_status espalier_sandbox_checkpoint(espalier_sandbox sandbox, espalier_s
 /* An address of the host behind which a TCP port of the sandbox is reached. */
 espalier_status espalier_sandbox_port(espalier_sandbox sandbox, uint16_t number, espalier_str *address);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,12 +8,16 @@ use std::process::Command;
 
 /// What the templates pin in `requirements.txt`.
 const INSTALL: &str = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt";
-/// A reactor, as its exports are called more than once. Traps name lines, so lines are kept.
-const FLAGS: [&str; 8] = [
+/// A reactor, as its exports are called more than once. Traps name lines: an instruction without one of its own, such as the head of a
+/// loop, gets that of the one before. Asserts are part of a plugin.
+const FLAGS: [&str; 11] = [
     "-mexec-model=reactor",
     "-Wl,-z,stack-size=1048576",
     "-O2",
     "-g",
+    "-mllvm",
+    "-use-unknown-locations=Disable",
+    "-UNDEBUG",
     "-Wall",
     "-Wextra",
     "-Wno-unused-parameter",
@@ -32,7 +36,7 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     })?;
     command.args(FLAGS);
     // Places in logs and traps are relative to the project, wherever it lies.
-    command.arg(format!("-ffile-prefix-map={}/=", project.folder.display()));
+    command.arg("-fdebug-compilation-dir=").arg(format!("-ffile-prefix-map={}=", project.folder.display()));
     command.args(&sources).arg("-o").arg(&output);
     let printed = tools.run(&mut command)?;
     if !printed.trim().is_empty() {
@@ -44,7 +48,8 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     Ok(Made::Module { module, wasi: true })
 }
 
-/// The plugin's own files, which lie beside its entry, those of the SDK, and the exports of its kind. Relative to the project.
+/// Those of the SDK, the exports of the project's kind, and the plugin's own, which lie beside its entry. Relative to the project. The SDK
+/// comes first: it has its own `abort` and what `assert` calls, and the linker takes the first it sees.
 fn sources(project: &Project) -> Result<Vec<PathBuf>, BuildError> {
     let exports = Path::new("sdk/kinds").join(project.manifest.kind.as_str()).with_extension("c");
     if !project.folder.join(&exports).is_file() {
@@ -54,9 +59,9 @@ fn sources(project: &Project) -> Result<Vec<PathBuf>, BuildError> {
         });
     }
     let entry = project.folder.join(project.entry());
-    let mut sources = c_files(entry.parent().unwrap_or(&project.folder), &project.folder)?;
-    sources.extend(c_files(&project.folder.join("sdk/src"), &project.folder)?);
+    let mut sources = c_files(&project.folder.join("sdk/src"), &project.folder)?;
     sources.push(exports);
+    sources.extend(c_files(entry.parent().unwrap_or(&project.folder), &project.folder)?);
     Ok(sources)
 }
 
@@ -129,7 +134,7 @@ mod tests {
         let files = sources(&project).expect("sources");
         assert_eq!(
             files,
-            ["src/cards.c", "src/plugin.c", "sdk/src/json.c", "sdk/kinds/reward.c"].map(PathBuf::from)
+            ["sdk/src/json.c", "sdk/kinds/reward.c", "src/cards.c", "src/plugin.c"].map(PathBuf::from)
         );
         project.manifest.kind = Kind::Harness;
         let error = sources(&project).expect_err("no exports of that kind").to_string();

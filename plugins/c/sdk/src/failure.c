@@ -4,6 +4,10 @@
 #include "../bindings/imports.h"
 
 #include <stdio.h>
+#include <stdio_ext.h>
+
+/* Standard output, where the plugin prints; else it is not linked, and neither is WASI. */
+extern FILE *volatile __stdout_used __attribute__((__weak__));
 
 SAME(espalier_failure, espalier_base_types_failure_t);
 SAME(espalier_str, imports_string_t);
@@ -11,7 +15,10 @@ SAME(espalier_str, imports_string_t);
 #define STATUSES (ESPALIER_OTHER + 1)
 
 /* The last failure of each status in this export. */
-static espalier_failure failures[STATUSES];
+static struct {
+    bool is_there;
+    espalier_failure failure;
+} last[STATUSES];
 static void *settings;
 /* As the host gave it: asked for once in an instance. */
 static espalier_str settings_text;
@@ -23,7 +30,8 @@ espalier_status espalier_failed(const void *failure) {
     espalier_failure record;
     memcpy(&record, failure, sizeof record);
     espalier_status status = (espalier_status)(record.tag + 1);
-    failures[status] = record;
+    last[status].is_there = true;
+    last[status].failure = record;
     return status;
 }
 
@@ -47,7 +55,7 @@ espalier_status espalier_other(const char *code, const char *format, ...) {
 }
 
 espalier_str espalier_failure_text(espalier_status status) {
-    const espalier_failure *failure = &failures[status];
+    const espalier_failure *failure = &last[status].failure;
     switch (status) {
     case ESPALIER_OK:
         return espalier_text("no failure");
@@ -63,11 +71,18 @@ espalier_str espalier_failure_text(espalier_status status) {
 }
 
 espalier_str espalier_failure_code(void) {
-    return failures[ESPALIER_OTHER].other.code;
+    return last[ESPALIER_OTHER].failure.other.code;
+}
+
+/* Writes what was printed; a line without an end is ended, as it would wait for the rest. */
+static void flush(void) {
+    if (&__stdout_used != NULL && __stdout_used != NULL && __fpending(__stdout_used) > 0)
+        fputc('\n', __stdout_used);
+    fflush(NULL);
 }
 
 espalier_status espalier_begin_export(void) {
-    memset(failures, 0, sizeof failures);
+    memset(last, 0, sizeof last);
     settings = NULL;
     if (espalier_plugin_settings.size == 0)
         return ESPALIER_OK;
@@ -77,7 +92,7 @@ espalier_status espalier_begin_export(void) {
         espalier_base_settings_get((void *)&text);
         char *kept = malloc(text.len + 1);
         if (kept == NULL)
-            espalier_panic("out of memory: %zu bytes", text.len);
+            espalier_trap("out of memory: %zu bytes", text.len);
         memcpy(kept, text.ptr, text.len + 1);
         settings_text = (espalier_str){kept, text.len};
     }
@@ -89,12 +104,12 @@ espalier_status espalier_begin_export(void) {
 }
 
 bool espalier_end_export(espalier_status status, void *failure) {
-    fflush(NULL);
+    flush();
     if (status != ESPALIER_OK) {
-        espalier_failure record = failures[status];
-        /* A status that no call had: the plugin made it up. */
-        record.tag = (uint8_t)(status - 1);
-        memcpy(failure, &record, sizeof record);
+        if ((unsigned)status >= STATUSES || !last[status].is_there)
+            status = espalier_invalid("the plugin returned status %d, which no call had: expected ESPALIER_OK, or what "
+                                      "espalier_invalid or espalier_other return", (int)status);
+        memcpy(failure, &last[status].failure, sizeof last[status].failure);
     }
     espalier_memory_end();
     return status == ESPALIER_OK;
@@ -132,7 +147,7 @@ void espalier_log_fields(espalier_level level, espalier_str fields, const char *
 /* Says where and why on the log, as the host reads it, without memory that may have run out; then traps. */
 static _Noreturn void end(const char *file, int line, const char *message) {
     static char words[2048];
-    fflush(NULL);
+    flush();
     int len = file == NULL ? snprintf(words, sizeof words, "%s", message)
                            : snprintf(words, sizeof words, "panicked at %s:%d:\n%s", file, line, message);
     size_t kept = len < 0 ? 0 : (size_t)len < sizeof words ? (size_t)len : sizeof words - 1;
@@ -153,14 +168,30 @@ _Noreturn void espalier_panic_at(const char *file, int line, const char *format,
     end(file, line, message);
 }
 
+void espalier_trap(const char *format, ...) {
+    static char message[1900];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(message, sizeof message, format, values);
+    va_end(values);
+    end(NULL, 0, message);
+}
+
 /* What assert calls. */
 _Noreturn void __assert_fail(const char *expression, const char *file, int line, const char *function) {
     espalier_panic_at(file, line, "assertion failed: %s (in %s)", expression, function);
 }
 
-/* The line is that of the caller, by the trap. */
 _Noreturn void abort(void) {
-    end(NULL, 0, "abort was called");
+    espalier_trap("abort was called");
+}
+
+_Noreturn void exit(int status) {
+    espalier_trap("exit(%d) was called", status);
+}
+
+_Noreturn void _Exit(int status) {
+    exit(status);
 }
 
 #pragma clang attribute pop

@@ -47,7 +47,7 @@ static espalier_json *default_of(const espalier_field *field) {
     espalier_str error;
     espalier_json *value = espalier_json_parse(espalier_text(field->default_value), &error);
     if (value == NULL)
-        espalier_panic_at(field->name, 0, "the default `%s` is %s", field->default_value, error.ptr);
+        espalier_trap("default of `%s`, `%s`: %s", field->name, field->default_value, error.ptr);
     return value;
 }
 

@@ -45,6 +45,9 @@ espalier_status espalier_failed(const void *failure);
 /* The JSON Schema of the plugin's settings. */
 void espalier_settings_schema(void *text);
 
+/* Ends the plugin with a message; the line is that of its author who called, by the trap. */
+_Noreturn void espalier_trap(const char *format, ...) ESPALIER_PRINTF(1, 2);
+
 /* Memory until the export ends, with a zero byte behind it, grown to `size`. */
 void *espalier_grow(void *memory, size_t old_size, size_t size);
 /* Room for one more in a list of `len` items. */

@@ -36,12 +36,12 @@ static uint8_t *take(size_t size) {
         release();
     size_t wanted = (size + ALIGN) / ALIGN * ALIGN;
     if (wanted < size)
-        espalier_panic("out of memory: %zu bytes", size);
+        espalier_trap("out of memory: %zu bytes", size);
     if (top == NULL || top->size - top->used < wanted) {
         size_t room = wanted > CHUNK_BYTES ? wanted : CHUNK_BYTES;
         chunk *added = malloc(sizeof(chunk) + room);
         if (added == NULL)
-            espalier_panic("out of memory: %zu bytes", size);
+            espalier_trap("out of memory: %zu bytes", size);
         *added = (chunk){.below = top, .size = room};
         top = added;
     }

@@ -19,7 +19,7 @@ espalier_str espalier_vformat(const char *format, va_list values) {
     char small[256];
     int len = vsnprintf(small, sizeof small, format, values);
     if (len < 0)
-        espalier_panic("invalid format `%s`", format);
+        espalier_trap("invalid format `%s`", format);
     char *text = espalier_alloc((size_t)len + 1);
     if ((size_t)len < sizeof small)
         memcpy(text, small, (size_t)len);
