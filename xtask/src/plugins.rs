@@ -51,6 +51,12 @@ fn componentize_py(source: &Source) -> Command {
     command
 }
 
+/// The SDKs by language: what `espalier plugin new` copies into a project.
+pub fn sdks() -> impl Iterator<Item = (&'static str, PathBuf)> {
+    let folder = |language| (language, place::root().join("plugins").join(language).join("sdk"));
+    ["rust", "javascript", "python", "go", "c"].into_iter().map(folder)
+}
+
 /// The plugins that an installation has: those in Rust, without the tests' own. The examples of other languages are for readers.
 pub fn standard() -> Result<Vec<String>, String> {
     let crates = rust::crates()?;

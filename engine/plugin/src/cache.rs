@@ -62,6 +62,11 @@ impl CodeCache {
         Ok(CodeCache { folder, engine_hash: compatibility_hash(engine) })
     }
 
+    /// Whether there is a folder.
+    pub(crate) fn keeps(&self) -> bool {
+        self.folder.is_some()
+    }
+
     /// What tells this engine's code from that of others.
     pub(crate) fn engine_hash(&self) -> u64 {
         self.engine_hash

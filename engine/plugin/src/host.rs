@@ -17,7 +17,7 @@ use crate::job::{InstanceSetup, Job, JobClock};
 use crate::logs::Logs;
 use crate::packages::{PACKAGES, Packages};
 use crate::places::{self, Places};
-use crate::plugin::{Loaded, Pre};
+use crate::plugin::{Loaded, Pre, Start};
 use crate::{
     CancelToken, Compiler, EnvironmentHost, EnvironmentRun, GeneratorOutcome, HarnessOutcome, Plugin,
     PluginError, ScoreOutcome, World, inspect, settings, trap, wasi,
@@ -144,6 +144,11 @@ impl PluginHost {
         Ok(PluginHost { inner: Arc::new(inner) })
     }
 
+    /// Whether compiled code is kept: where it is not, each load compiles.
+    pub fn has_cache(&self) -> bool {
+        self.inner.cache.keeps()
+    }
+
     /// Reads, recognises, compiles (or takes from the cache), links, and asks for the settings' schema. The same
     /// component is compiled once, however many ask for it at a time.
     pub async fn load(&self, path: &Path) -> Result<Arc<Plugin>, PluginError> {
@@ -251,7 +256,7 @@ impl Inner {
         let digest = digest.to_hex().to_string();
         let schema_error = |reason| PluginError::Schema { path: path.clone(), reason };
         let described = self.describe(instance_pre, world, places, &path, &digest).await;
-        let schema = described.map_err(|problem| match problem {
+        let (schema, start) = described.map_err(|problem| match problem {
             DescribeError::Exports(error) => PluginError::Compile {
                 path: path.clone(),
                 reason: format!(
@@ -263,7 +268,7 @@ impl Inner {
         let schema: serde_json::Value =
             serde_json::from_str(&schema).map_err(|error| schema_error(format!("is no JSON: {error}")))?;
         let validator = settings::compile(&schema).map_err(schema_error)?;
-        let loaded = Arc::new(Loaded { digest, world, size_bytes, schema, validator, pre, places });
+        let loaded = Arc::new(Loaded { digest, world, size_bytes, schema, validator, pre, places, start });
         *slot = Arc::downgrade(&loaded);
         Ok(Arc::new(Plugin { path, loaded }))
     }
@@ -329,7 +334,7 @@ impl Inner {
         linker.instantiate_pre(component)
     }
 
-    /// The settings' schema, from an instance that may call no import and has 10 s; and whether its exports are of the types that
+    /// The settings' schema and what the start cost, from an instance that may call no import and has 10 s; and whether its exports are of the types that
     /// the world says, which only an instance tells.
     async fn describe(
         &self,
@@ -338,12 +343,13 @@ impl Inner {
         places: u32,
         path: &Path,
         digest: &str,
-    ) -> Result<String, DescribeError> {
+    ) -> Result<(String, Start), DescribeError> {
         let alias = crate::plugin::name_of(path);
         let mut store = self.closed_store(alias, digest, "while it describes its settings");
         let cpu = Arc::clone(&store.data().gate.cpu);
         let configurable = self.packages.newest(inspect::CONFIGURABLE);
         let call = async move {
+            let began = Instant::now();
             let described = async {
                 let instance = pre.instantiate_async(&mut store).await?;
                 if let Err(error) = check_exports(&pre, world, &mut store, &instance) {
@@ -355,7 +361,8 @@ impl Inner {
                     .ok_or_else(|| wasmtime::Error::msg("settings-schema is not exported"))?;
                 let function = instance.get_typed_func::<(), (String,)>(&mut store, function)?;
                 let (schema,) = function.call_async(&mut store, ()).await?;
-                wasmtime::Result::Ok(Ok(schema))
+                let start = Start { took: began.elapsed(), memory_bytes: store.data().bounds.memory_used() };
+                wasmtime::Result::Ok(Ok((schema, start)))
             }
             .await;
             described.unwrap_or_else(|error| {

@@ -50,7 +50,7 @@ pub use host::{PluginHost, PluginHostConfig};
 pub use inspect::{Names, names_of};
 pub use job::{Job, JobClock};
 pub use judge::EXPORT as JUDGE_EXPORT;
-pub use plugin::{Plugin, digest_of};
+pub use plugin::{Plugin, Start, digest_of};
 pub use registry::{Entry, Registry};
 pub use reward::{EXPORT as REWARD_EXPORT, GROUP_EXPORT as GROUP_REWARD_EXPORT, ScoreError, ScoreOutcome};
 pub use world::World;

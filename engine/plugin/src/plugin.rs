@@ -11,6 +11,7 @@ use crate::{SettingsError, World, settings};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A compiled and linked component of a known world. Immutable; a new version is another digest.
 pub struct Plugin {
@@ -28,6 +29,16 @@ pub(crate) struct Loaded {
     pub(crate) pre: Pre,
     /// What an instance takes of [`crate::places`].
     pub(crate) places: u32,
+    pub(crate) start: Start,
+}
+
+/// What it cost to make an instance and to ask it for its settings' schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Time, without that of loading the code.
+    pub took: Duration,
+    /// Bytes of linear memory that the instance had then.
+    pub memory_bytes: u64,
 }
 
 /// The component, type-checked and linked once.
@@ -64,6 +75,11 @@ impl Plugin {
     /// Bytes of the component.
     pub fn size_bytes(&self) -> u64 {
         self.loaded.size_bytes
+    }
+
+    /// What an instance cost when the plugin was loaded.
+    pub fn start(&self) -> Start {
+        self.loaded.start
     }
 
     /// JSON Schema of its settings.
