@@ -54,7 +54,7 @@ def _import(path: str, folder: str) -> None:
         text = "".join(traceback.format_exception_only(error)).rstrip()
         raise BuildError(text.replace(folder.rstrip("/") + "/", "")) from None
     except BaseException as error:
-        source.keep(folder)
+        source.keep(folder, error)
         raise BuildError(source.error_text(error)) from None
 
 

@@ -20,13 +20,16 @@ _root = ""
 _lines: dict[str, list[str]] = {}
 
 
-def keep(root: str) -> None:
-    """Keeps the lines of the author's modules that are imported by now. `root` is the project's folder."""
+def keep(root: str, error: BaseException | None = None) -> None:
+    """Keeps the lines of the author's modules that are imported by now, and of those that `error` went through. `root` is the
+    project's folder."""
     global _root
     _root = root.rstrip("/") + "/"
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if file and is_own(file) and os.path.isfile(file):
+    files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    if error is not None:
+        files.update(file for file, _line, _name in frames_of(error))
+    for file in files:
+        if is_own(file) and os.path.isfile(file):
             with open(file, encoding="utf-8", errors="replace") as text:
                 _lines[file] = text.read().splitlines()
 

@@ -8,7 +8,7 @@ from espalier_sdk import Range, StepResult, Task, environment
 
 @dataclass
 class Settings:
-    """What an experiment may set; the engine checks it by the JSON Schema of this class."""
+    """What an experiment can set. The JSON Schema of the settings is derived from this class."""
 
     max_guesses: Annotated[int, Range(min=1), "Number of guesses that end the episode."] = 10
 

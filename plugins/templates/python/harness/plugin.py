@@ -10,7 +10,7 @@ NO_ACTION = "There was no action in your answer. End it with one line `Action: <
 
 @dataclass
 class Settings:
-    """What an experiment may set; the engine checks it by the JSON Schema of this class."""
+    """What an experiment can set. The JSON Schema of the settings is derived from this class."""
 
     system: Annotated[str, "System message."] = (
         "You act in a text world. End each answer with one line `Action: <action>`."

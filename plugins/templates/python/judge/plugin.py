@@ -13,7 +13,7 @@ SYSTEM = (
 
 @dataclass
 class Settings:
-    """What an experiment may set; the engine checks it by the JSON Schema of this class."""
+    """What an experiment can set. The JSON Schema of the settings is derived from this class."""
 
     rubric: Annotated[str, "What an answer has to be."] = "The answer is correct and complete."
     votes: Annotated[int, Range(min=1, max=9), "Number of answers to ask the judge for."] = 3

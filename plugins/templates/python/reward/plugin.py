@@ -8,7 +8,7 @@ from espalier_sdk import Rollout, Score, reward
 
 @dataclass
 class Settings:
-    """What an experiment may set; the engine checks it by the JSON Schema of this class."""
+    """What an experiment can set. The JSON Schema of the settings is derived from this class."""
 
     case_sensitive: Annotated[bool, "Whether upper and lower case differ."] = False
 

@@ -10,14 +10,14 @@ DIGITS_MAX = 9
 
 @dataclass
 class Settings:
-    """What an experiment may set; the engine checks it by the JSON Schema of this class."""
+    """What an experiment can set. The JSON Schema of the settings is derived from this class."""
 
     digits: Annotated[int, Range(min=1, max=DIGITS_MAX), "Digits of the numbers."] = 2
 
 
 def sum_task(id: str, digits: int, seed: int, index: int) -> dict[str, Any]:
     """A task, as one line of a task file has it. The same seed and index give the same numbers."""
-    x = (seed % 2147483647 + index + 1) % 2147483647 or 1
+    x = seed % 2147483647 + index + 1
     numbers = []
     for _ in range(2):
         x = x * 48271 % 2147483647
