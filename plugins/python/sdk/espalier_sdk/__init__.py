@@ -14,6 +14,12 @@ rollout's log, :mod:`random` and :mod:`time` follow the run's seed and the engin
 ordinary Python and can be tested with pytest.
 """
 
+import sys
+
+# A build must not leave files beside the author's.
+if sys.platform == "wasi":
+    sys.dont_write_bytecode = True
+
 from . import blobs, log
 from .conversation import Answer, Branch, Conversation, Usage
 from .exports import environment, group_reward, harness, judge, reward, task_generator

@@ -76,17 +76,16 @@ def register(kind: str, given: Callable[..., Any], parameters: Sequence[str]) ->
 
 def settings_type(given: Callable[..., Any], parameters: Sequence[str]) -> type | None:
     """The type of the parameter behind `parameters`, if there is one. Errors: ``DeclarationError``."""
-    name = given.__qualname__
+    name = given.__name__
     wanted = f"{name}({', '.join(parameters)}) or {name}({', '.join([*parameters, 'settings: Settings'])})"
-    # A class without `__init__` of its own takes nothing.
-    plain_class = isinstance(given, type) and given.__init__ is object.__init__  # type: ignore[misc]
-    there = [] if plain_class else list(inspect.signature(given).parameters.values())
+    there = list(inspect.signature(given).parameters.values())
+    shown = ", ".join(map(str, there))
     if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.KEYWORD_ONLY) for one in there):
-        raise DeclarationError(f"expected {wanted}, got {name}{inspect.signature(given)}")
-    if len(there) == len(parameters):
+        raise DeclarationError(f"expected {wanted}, got {name}({shown})")
+    if len(there) == len(parameters) or (isinstance(given, type) and not there):
         return None
     if len(there) != len(parameters) + 1:
-        raise DeclarationError(f"expected {wanted}, got {name}({', '.join(map(str, there))})")
+        raise DeclarationError(f"expected {wanted}, got {name}({shown})")
     function = given.__init__ if isinstance(given, type) else given  # type: ignore[misc]
     hint = typing.get_type_hints(function).get(there[-1].name)
     if not isinstance(hint, type) or not is_dataclass(hint):
@@ -153,6 +152,11 @@ task_generator = _TaskGenerator()
 # --- the exports
 
 
+def takes_task(world: Callable[..., Any]) -> bool:
+    """Whether an environment's class has an `__init__` with parameters."""
+    return bool(inspect.signature(world).parameters)
+
+
 def _plugin() -> Plugin:
     if registered is None:
         raise DeclarationError("there is no plugin: no function or class has a decorator of espalier_sdk")
@@ -185,7 +189,7 @@ def _guarded(function: Callable[..., Any], act: Callable[[], Made]) -> Made:
     except BaseException as error:
         wit.log.write(wit.log.Level.ERROR, source.error_text(error, function), None)
         # The interpreter would print the traceback again, with the frames of this package.
-        sys.stderr = None  # type: ignore[assignment]
+        sys.stderr = None
         raise
 
 
@@ -270,7 +274,7 @@ class Provider:
         kind = _plugin().given
 
         def act() -> Any:
-            arguments = [] if kind.__init__ is object.__init__ else [convert.task_in(task), *_settings()]  # type: ignore[misc]
+            arguments = [convert.task_in(task), *_settings()] if takes_task(kind) else []
             Provider.world = kind(*arguments)
             return convert.observation_out(Provider.world.reset(), "`reset` returned: Observation")
 

@@ -28,7 +28,7 @@ class EngineRandom(random.Random):
 
     def begin(self) -> None:
         """The next draw asks for a seed."""
-        self._inner = None
+        self.seed(None)
 
     def random(self) -> float:
         return self.drawn().random()
@@ -37,14 +37,17 @@ class EngineRandom(random.Random):
         return self.drawn().getrandbits(k)
 
     def seed(self, a: Any = None, version: int = 2) -> None:
-        self._inner = None if a is None else random.Random()
-        if self._inner is not None:
+        self.gauss_next = None
+        self._inner = None
+        if a is not None:
+            self._inner = random.Random()
             self._inner.seed(a, version)
 
     def getstate(self) -> tuple[Any, ...]:
         return self.drawn().getstate()
 
     def setstate(self, state: tuple[Any, ...]) -> None:
+        self.gauss_next = None
         self._inner = random.Random()
         self._inner.setstate(state)
 

@@ -35,14 +35,16 @@ def _module(*names: str) -> Any:
     return Absent(names[-1].rpartition(".")[2])
 
 
+class NoErr(Exception):
+    """Stands for the error of an import where there is no engine."""
+
+    value: Any = None
+
+
 try:
-    from componentize_py_types import Err
+    Err: Any = importlib.import_module("componentize_py_types").Err
 except ImportError:
-
-    class Err(Exception):  # type: ignore[no-redef]
-        """Stands for the error of an import where there is no engine."""
-
-        value: Any = None
+    Err = NoErr
 
 
 # Where a world has two interfaces called `types`, their modules are named by their packages too.
