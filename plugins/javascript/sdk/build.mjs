@@ -4,6 +4,10 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
+import { BuildError, bundle } from './tools/bundle.mjs';
+import { component } from './tools/component.mjs';
+import { SDK } from './tools/place.mjs';
+import { typeErrors } from './tools/types.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -16,12 +20,9 @@ const { values } = parseArgs({
 });
 
 async function main() {
-  const { BuildError, SDK, bundle } = await import('./tools/bundle.mjs');
+  const { kind, entry } = values;
   const folder = resolve(values.folder);
   try {
-    const { component } = await import('./tools/component.mjs');
-    const { typeErrors } = await import('./tools/types.mjs');
-    const { kind, entry } = values;
     const checked = /\.[cm]?tsx?$/.test(entry) ? typeErrors(folder) : null;
     const bundled = await bundle({ folder, entry, kind });
     const made = await component({ ...bundled, kind, wit: resolve(values.wit ?? join(SDK, 'wit')) });

@@ -2,7 +2,6 @@
 
 import { get as getSettings } from 'espalier:base/settings@0.1.0';
 import { callHost } from './failure.js';
-import { install } from './globals.js';
 import { formatted, log, start } from './log.js';
 import { checked, objectSchema, shown } from './schema.js';
 
@@ -39,7 +38,6 @@ export function exportsOf(plugin, kind, functions) {
     const got = plugin === undefined ? 'no default export' : plugin?.kind ? `a plugin of kind ${plugin.kind}` : shown(plugin);
     throw new TypeError(`expected \`export default\` of a plugin made by a function of 'espalier-sdk/${kind}', got ${got}`);
   }
-  install();
   const made = functions(plugin.declared);
   const guarded = Object.entries(made).map(([name, call]) => [name, (...given) => answer(plugin, call, given)]);
   return {
@@ -56,9 +54,15 @@ function answer(plugin, call, given) {
     // A failure, or that of an import which was called without this package.
     const wit = typeof error?.toWit === 'function' ? error.toWit() : error?.payload;
     if (wit?.tag !== undefined) throw wit;
-    log.error(error instanceof Error ? formatted(error) : `uncaught ${shown(error)}: not an Error, so it has no place`);
+    log.error(error instanceof Error ? formatted(error) : `uncaught ${shown(error)}, which is no Error${thrownAt(error)}`);
     throw error;
   }
+}
+
+/** Where a value without a stack was thrown, as far as the build has noted it. */
+function thrownAt(value) {
+  const noted = globalThis.__espalier?.thrown;
+  return noted !== undefined && noted.value === value ? `\n    at ${noted.place}` : '';
 }
 
 /** The experiment's settings, checked by the engine. */

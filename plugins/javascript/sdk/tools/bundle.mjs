@@ -1,14 +1,11 @@
 // From the author's files to one module that componentize-qjs takes.
 
 import { build } from 'esbuild';
-import { existsSync, realpathSync } from 'node:fs';
-import { dirname, join, relative, resolve, sep } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { existsSync } from 'node:fs';
+import { join, relative, resolve, sep } from 'node:path';
 import { instrument } from './instrument.mjs';
 import { KINDS } from './kinds.mjs';
-
-/** The folder of this SDK. */
-export const SDK = realpathSync(dirname(dirname(fileURLToPath(import.meta.url))));
+import { SDK } from './place.mjs';
 
 /** The name of the module in stacks. */
 export const BUNDLE = 'plugin.bundle.js';
@@ -52,6 +49,7 @@ export async function bundle({ folder, entry, kind }) {
 function entryOf(file, kind) {
   const { name } = KINDS[kind];
   return [
+    `import ${JSON.stringify(join(SDK, 'src', 'start.js'))};`,
     `import * as plugin from ${JSON.stringify(file)};`,
     `import { componentOf } from ${JSON.stringify(join(SDK, 'src', `${kind}.js`))};`,
     'const made = componentOf(plugin.default);',

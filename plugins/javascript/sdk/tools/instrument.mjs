@@ -32,7 +32,13 @@ export function instrument(code, map, fileOf, bundle) {
     if (body.type === 'BlockStatement') insertions.push([body.start + 1 + directives(body), tick]);
     else insertions.push([body.start, `{${tick}`], [body.end, '}']);
   };
-  walk(parse(code, { ecmaVersion: 'latest', sourceType: 'module' }), count);
+  const note = (thrown) => {
+    const place = placeAt(thrown.start);
+    if (place === null) return;
+    insertions.push([thrown.start, `__thrown(${sites.length},`], [thrown.end, ')']);
+    sites.push(place.file, place.line);
+  };
+  walk(parse(code, { ecmaVersion: 'latest', sourceType: 'module' }), count, note);
   insertions.sort((a, b) => a[0] - b[0]);
 
   const head = prelude(files, sites, bundle);
@@ -43,13 +49,15 @@ export function instrument(code, map, fileOf, bundle) {
   return { code: instrumented, table: { bundle, files, positions: text } };
 }
 
-/** What the counters and the SDK use. `__at` reports at the first count after a host call, at the 32nd, then once for each sample. */
+/** What the counters and the SDK use. Of a value that is no error, `thrown` keeps where it was thrown. `__at` reports at the first count after a host call, at the 32nd, then once for each sample. */
 function prelude(files, sites, bundle) {
   return `import{at as __report}from"espalier:plugin/diagnostics@0.1.1";
 let __ticks=-1,__mask=0;
 const __sites=${JSON.stringify(sites)};
 const __espalier=globalThis.__espalier={bundle:${JSON.stringify(bundle)},files:${JSON.stringify(files)},running:false,called(){__ticks=-1;__mask=0}};
-function __at(site){__mask=(__mask<<5|31)&${SAMPLE};if(__espalier.running)__report(__espalier.files[__sites[site]],__sites[site+1])}
+const __place=site=>[__espalier.files[__sites[site]],__sites[site+1]];
+function __thrown(site,value){__espalier.thrown={value,place:__place(site).join(':')};return value}
+function __at(site){__mask=(__mask<<5|31)&${SAMPLE};if(__espalier.running)__report(...__place(site))}
 `;
 }
 
@@ -61,17 +69,24 @@ function directives({ body, start }) {
 const LOOPS = new Set(['ForStatement', 'ForInStatement', 'ForOfStatement', 'WhileStatement', 'DoWhileStatement']);
 const FUNCTIONS = new Set(['FunctionDeclaration', 'FunctionExpression', 'ArrowFunctionExpression']);
 
-/** Calls `count(body, offset)` for each loop and each function with a block, with the offset of its first line. */
-function walk(node, count) {
+/** Values that have no stack when they are thrown. */
+const PLAIN = new Set(['Literal', 'TemplateLiteral', 'ObjectExpression', 'ArrayExpression', 'BinaryExpression']);
+
+/**
+ * Calls `count(body, offset)` for each loop and each function with a block, with the offset of its first line, and `note` for each
+ * thrown value without a stack.
+ */
+function walk(node, count, note) {
+  if (node.type === 'ThrowStatement' && PLAIN.has(node.argument.type)) note(node.argument);
   if (LOOPS.has(node.type)) count(node.body, node.start);
   else if (FUNCTIONS.has(node.type) && node.body.type === 'BlockStatement') count(node.body, node.start);
   for (const key in node) {
     const inner = node[key];
     if (inner === null || typeof inner !== 'object') continue;
     if (Array.isArray(inner)) {
-      for (const one of inner) if (typeof one?.type === 'string') walk(one, count);
+      for (const one of inner) if (typeof one?.type === 'string') walk(one, count, note);
     } else if (typeof inner.type === 'string') {
-      walk(inner, count);
+      walk(inner, count, note);
     }
   }
 }

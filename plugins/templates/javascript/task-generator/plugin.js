@@ -7,10 +7,11 @@ const MODULUS = 2147483647;
 /** The two numbers of a sum, below 10^digits: the same for the same seed and place. */
 export function numbers(seed, place, digits) {
   let state = (seed % MODULUS) + place + 1;
-  return [1, 2].map(() => {
+  const next = () => {
     state = (state * 48271) % MODULUS;
     return state % 10 ** digits;
-  });
+  };
+  return [next(), next()];
 }
 
 function sum(id, [a, b], digits) {
