@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" />
+
 import type { BlobRef } from './common.js';
 
 /** Text, or bytes where a name is no UTF-8. */
