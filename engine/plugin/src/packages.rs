@@ -173,7 +173,7 @@ impl Packages {
     }
 
     /// `espalier:base@0.1.0, espalier:model@0.1.0, ...`
-    fn provided(self) -> String {
+    pub(crate) fn provided(self) -> String {
         let all: Vec<String> = self.0.iter().map(|package| package.version()).collect();
         all.join(", ")
     }
