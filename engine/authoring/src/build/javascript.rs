@@ -25,10 +25,7 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
             line: format!("copy the folder `sdk` of a new project: {}", new_project(project)),
         })?;
     if let Some(package) = missing(&project.folder) {
-        return Err(BuildError::Missing {
-            what: format!("the package {package} in {}", project.folder.join("node_modules").display()),
-            line: "npm install".to_owned(),
-        });
+        install(package, tools)?;
     }
     let folder = project.build_folder();
     let made = tempfile::tempdir_in(&folder).map_err(in_file(&folder))?;
@@ -38,6 +35,20 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     command.arg("--out").arg(&output).arg("--wit").arg(project.wit());
     tools.run(&mut command)?;
     Ok(Made::Component(std::fs::read(&output).map_err(in_file(&output))?))
+}
+
+/// Installs what `package.json` pins.
+fn install(package: &str, tools: &mut Tools<'_>) -> Result<(), BuildError> {
+    if Tools::in_path("npm").is_none() {
+        return Err(BuildError::Missing {
+            what: format!("npm, which installs {package},"),
+            line: "apt-get install npm (Debian; else with Node.js from https://nodejs.org)".to_owned(),
+        });
+    }
+    tools.say(&format!("{package} is not installed yet: npm install, about 80 MB"));
+    let mut command = Command::new("npm");
+    command.args(["install", "--no-audit", "--no-fund", "--loglevel=error"]);
+    tools.run(&mut command).map(drop)
 }
 
 /// The first package that is neither in the project nor in a folder above it, where Node.js looks too.
