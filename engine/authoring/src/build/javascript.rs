@@ -2,7 +2,7 @@
 
 use super::{BuildError, Made, Tools, in_file};
 use crate::project::Project;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// What the build needs of the project's `node_modules`; `package.json` of the templates pins it.
@@ -45,7 +45,7 @@ fn install(package: &str, tools: &mut Tools<'_>) -> Result<(), BuildError> {
             line: "apt-get install npm (Debian; else with Node.js from https://nodejs.org)".to_owned(),
         });
     }
-    tools.say(&format!("{package} is not installed yet: npm install, about 80 MB"));
+    tools.say(&format!("{package} is not installed yet: npm install, 50 to 80 MB"));
     let mut command = Command::new("npm");
     command.args(["install", "--no-audit", "--no-fund", "--loglevel=error"]);
     tools.run(&mut command).map(drop)
@@ -53,13 +53,10 @@ fn install(package: &str, tools: &mut Tools<'_>) -> Result<(), BuildError> {
 
 /// The first package that is neither in the project nor in a folder above it, where Node.js looks too.
 fn missing(folder: &Path) -> Option<&'static str> {
-    let installed = |package: &&str| {
-        let manifest = |folder: &Path| -> PathBuf {
-            folder.join("node_modules").join(package).join("package.json")
-        };
-        folder.ancestors().any(|folder| manifest(folder).is_file())
+    let is_in = |folder: &Path, package: &str| {
+        folder.join("node_modules").join(package).join("package.json").is_file()
     };
-    PACKAGES.into_iter().find(|package| !installed(package))
+    PACKAGES.into_iter().find(|package| !folder.ancestors().any(|folder| is_in(folder, package)))
 }
 
 fn new_project(project: &Project) -> String {
@@ -77,7 +74,8 @@ mod tests {
         let project = folder.path().join("plugins/one");
         std::fs::create_dir_all(&project).expect("a folder");
         assert_eq!(missing(&project), Some("esbuild"));
-        for (package, place) in [("esbuild", folder.path()), ("acorn", &project), ("componentize-qjs", &project)] {
+        let places = [("esbuild", folder.path()), ("acorn", &project), ("componentize-qjs", &project)];
+        for (package, place) in places {
             let package = place.join("node_modules").join(package);
             std::fs::create_dir_all(&package).expect("a folder");
             std::fs::write(package.join("package.json"), "{}").expect("a file");
