@@ -4,6 +4,8 @@
 pub mod build;
 pub mod component;
 pub mod project;
+pub mod template;
 
 pub use build::{BuildError, Built};
 pub use project::{Kind, Language, Project, ProjectError};
+pub use template::{New, NewError, Sources};

@@ -114,6 +114,26 @@ impl Language {
         }
     }
 
+    /// Its name in texts.
+    pub fn title(self) -> &'static str {
+        match self {
+            Language::Rust => "Rust",
+            Language::JavaScript => "JavaScript",
+            Language::TypeScript => "TypeScript",
+            Language::Python => "Python",
+            Language::Go => "Go",
+            Language::C => "C",
+        }
+    }
+
+    /// The folder of its SDK: JavaScript and TypeScript have one.
+    pub fn sdk(self) -> &'static str {
+        match self {
+            Language::TypeScript => Language::JavaScript.as_str(),
+            other => other.as_str(),
+        }
+    }
+
     /// Where a plugin begins unless its manifest says otherwise.
     pub fn entry(self) -> &'static str {
         match self {
@@ -131,7 +151,7 @@ impl Language {
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectError {
     /// There is no manifest there.
-    #[error("no {MANIFEST} in {}", folder.display())]
+    #[error("no {MANIFEST} in {} or a folder above it", folder.display())]
     Missing {
         /// Where it was looked for.
         folder: PathBuf,
@@ -171,6 +191,15 @@ impl Project {
             toml::from_str(&text).map_err(|error| invalid(error.to_string().trim_end().to_owned()))?;
         check_name(&manifest.name).map_err(invalid)?;
         Ok(Project { folder, manifest })
+    }
+
+    /// The project that a folder belongs to: its own, or that of the nearest folder around it.
+    pub fn find(folder: &Path) -> Result<Project, ProjectError> {
+        let inside = folder.canonicalize().unwrap_or_default();
+        match inside.ancestors().find(|around| around.join(MANIFEST).is_file()) {
+            Some(around) => Project::read(around),
+            None => Err(ProjectError::Missing { folder: folder.to_owned() }),
+        }
     }
 
     /// The source file where the plugin begins, relative to the folder.

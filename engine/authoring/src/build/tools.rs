@@ -32,6 +32,10 @@ impl<'a> Tools<'a> {
     }
 
     /// Runs a program in the project's folder and gives back its standard output. Errors: `Failed` with all that it printed, `Slow`.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "builds run on a thread of their own, never on a runtime's"
+    )]
     pub fn run(&mut self, command: &mut Command) -> Result<String, BuildError> {
         let program = Path::new(command.get_program())
             .file_name()
