@@ -12,6 +12,7 @@ mod list;
 mod logging;
 mod plugin_alias;
 mod plugin_check;
+mod plugin_test;
 mod plugins;
 mod run;
 mod sandbox;
@@ -379,6 +380,15 @@ source does not compile, the compiler's messages are printed and the exit code
 is 1. If a program is missing, the error names the line that installs it, and
 the exit code is 4.")]
     Build(authoring::PluginBuildArgs),
+    /// Run the cases of a project against its component.
+    #[command(after_help = "Examples:
+  espalier plugin test
+  espalier plugin test --case done
+  espalier plugin test plugins/strict --json
+
+A case is a file cases/NAME.toml: what the plugin is given, and what it must do
+(docs/authoring-cases.md). What differs is shown, and the exit code is 1.")]
+    Test(plugin_test::PluginTestArgs),
     /// List the plugins that an experiment can use.
     #[command(after_help = "Example:
   espalier plugin list")]
@@ -542,6 +552,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Plugin(PluginCommand::Build(args)) => authoring::build(context, args).await,
         Command::Plugin(PluginCommand::Sdk(args)) => authoring::sdk(context, &args),
         Command::Wit(args) => authoring::wit(context, &args),
+        Command::Plugin(PluginCommand::Test(args)) => plugin_test::test(context, args).await,
         Command::Plugin(PluginCommand::List) => plugins::list(context).await,
         Command::Plugin(PluginCommand::Check(args)) => plugin_check::check(context, args).await,
         Command::Plugin(PluginCommand::Alias(args)) => plugin_alias::alias(context, args).await,

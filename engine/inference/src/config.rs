@@ -73,6 +73,94 @@ pub struct ModelConfig {
     /// Retries of requests.
     #[serde(default)]
     pub retries: Retries,
+    /// Answers of `kind = "scripted"`: texts, or tables with `text`, `tool_calls` and `when`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<ScriptedAnswer>,
+    /// A file with further answers, one JSON value per line, relative to the experiment file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// The order of `answers`.
+    #[serde(default, skip_serializing_if = "AnswerOrder::is_listed")]
+    pub order: AnswerOrder,
+}
+
+/// One answer of a scripted model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ScriptedAnswer {
+    /// A text.
+    Text(String),
+    /// A text, calls of tools, and when they fit.
+    Full(ScriptedTurn),
+}
+
+/// An answer of a scripted model with more than its text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptedTurn {
+    /// What it says.
+    #[serde(default)]
+    pub text: String,
+    /// The tools that it calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ScriptedCall>,
+    /// Only where this text has been said in the conversation, other than by the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+}
+
+/// A call of a tool by a scripted model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptedCall {
+    /// Name of the tool.
+    pub name: String,
+    /// Its arguments.
+    #[serde(default)]
+    pub arguments: serde_json::Map<String, serde_json::Value>,
+}
+
+impl ScriptedAnswer {
+    /// What it says.
+    pub fn text(&self) -> &str {
+        match self {
+            ScriptedAnswer::Text(text) => text,
+            ScriptedAnswer::Full(turn) => &turn.text,
+        }
+    }
+
+    /// The tools that it calls.
+    pub fn tool_calls(&self) -> &[ScriptedCall] {
+        match self {
+            ScriptedAnswer::Text(_) => &[],
+            ScriptedAnswer::Full(turn) => &turn.tool_calls,
+        }
+    }
+
+    /// The text that must have been said before.
+    pub fn when(&self) -> Option<&str> {
+        match self {
+            ScriptedAnswer::Text(_) => None,
+            ScriptedAnswer::Full(turn) => turn.when.as_deref(),
+        }
+    }
+}
+
+/// The order in which a scripted model gives its answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AnswerOrder {
+    /// As listed, in each rollout from the beginning; the last one is repeated.
+    #[default]
+    Listed,
+    /// Drawn for each answer, by the seed of the experiment.
+    Random,
+}
+
+impl AnswerOrder {
+    fn is_listed(&self) -> bool {
+        *self == AnswerOrder::Listed
+    }
 }
 
 /// Protocol of a model server.
@@ -88,22 +176,25 @@ pub enum ModelKind {
     /// Any server with `/v1/chat/completions`: text only, not trainable.
     #[serde(rename = "openai-chat")]
     OpenAiChat,
+    /// No server: `answers` in order. Text only, not trainable.
+    Scripted,
 }
 
 impl ModelKind {
     /// The word of the experiment file.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             ModelKind::LlamaCpp => "llama-cpp",
             ModelKind::Vllm => "vllm",
             ModelKind::Sglang => "sglang",
             ModelKind::OpenAiChat => "openai-chat",
+            ModelKind::Scripted => "scripted",
         }
     }
 
     /// Whether answers come as token ids with logprobs, so that they can train.
     pub fn is_token_exact(self) -> bool {
-        self != ModelKind::OpenAiChat
+        !matches!(self, ModelKind::OpenAiChat | ModelKind::Scripted)
     }
 }
 
@@ -326,7 +417,15 @@ impl ModelConfig {
             in_flight: None,
             deadlines: Deadlines::default(),
             retries: Retries::default(),
+            answers: Vec::new(),
+            file: None,
+            order: AnswerOrder::Listed,
         }
+    }
+
+    /// A scripted model with these answers.
+    pub fn scripted(answers: Vec<ScriptedAnswer>) -> ModelConfig {
+        ModelConfig { embedded: false, answers, ..ModelConfig::embedded_with(ModelKind::Scripted) }
     }
 
     /// Where the prompt's form comes from.
@@ -343,13 +442,21 @@ impl ModelConfig {
         if let TemplateSource::File(path) = self.template_source() {
             self.template = folder.join(path).to_string_lossy().into_owned();
         }
-        if let Some(path) = &mut self.tokenizer {
+        for path in self.tokenizer.iter_mut().chain(&mut self.file) {
             *path = folder.join(&*path);
         }
     }
 
     /// Finds what the types cannot. The first problem in the order of the fields.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.kind == ModelKind::Scripted {
+            return self.validate_script();
+        }
+        let of_scripts = [("answers", !self.answers.is_empty()), ("file", self.file.is_some())];
+        if let Some((key, _)) = of_scripts.into_iter().find(|(_, given)| *given) {
+            let hint = "write kind = \"scripted\" for a model that reads its answers off a list";
+            return Err(problem(key, format!("is given with kind = \"{}\"", self.kind.as_str()), hint));
+        }
         match (&self.url, self.embedded) {
             (Some(url), true) => {
                 return Err(problem(
@@ -430,6 +537,26 @@ impl ModelConfig {
             }
         }
         Ok(())
+    }
+}
+
+impl ModelConfig {
+    fn validate_script(&self) -> Result<(), ConfigError> {
+        let of_servers = [
+            ("url", self.url.is_some()),
+            ("embedded", self.embedded),
+            ("api_key_env", self.api_key_env.is_some()),
+            ("tokenizer", self.tokenizer.is_some()),
+        ];
+        if let Some((key, _)) = of_servers.into_iter().find(|(_, given)| *given) {
+            let hint = "remove it: a scripted model has no server";
+            return Err(problem(key, "is given with kind = \"scripted\"".to_owned(), hint));
+        }
+        if self.answers.is_empty() && self.file.is_none() {
+            let hint = "give the answers: answers = [\"Yes.\"], or file = \"answers.jsonl\"";
+            return Err(problem("answers", "is missing".to_owned(), hint));
+        }
+        self.sampling.validate(self.kind)
     }
 }
 
