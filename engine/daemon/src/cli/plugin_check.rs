@@ -25,13 +25,13 @@ struct Checked {
     /// The project that made it, where it is one's `build/NAME.wasm`.
     project: Option<Project>,
     plugin: Arc<Plugin>,
-    /// `None`: compiled code is not kept on this machine.
-    loading: Option<Loading>,
+    loading: Loading,
 }
 
-/// A load from the cache, by a host that has not seen the plugin.
+/// A load by a host that has not seen the plugin.
 struct Loading {
-    took: Duration,
+    /// From the cache; `None`: compiled code is not kept on this machine.
+    took: Option<Duration>,
     start: Start,
 }
 
@@ -96,19 +96,17 @@ async fn load_again(
     reference: &str,
     target: &Target,
     plugin: &Plugin,
-) -> Result<Option<Loading>, Problem> {
+) -> Result<Loading, Problem> {
     let wasm = components.bytes(reference, plugin).await?;
     let host = host()?;
-    if !host.has_cache() {
-        return Ok(None);
-    }
     let name = match target {
         Target::File(path) => path.clone(),
         Target::Kept { digest, .. } => PathBuf::from(format!("{digest}.wasm")),
     };
     let began = Instant::now();
     let again = host.load_bytes(name, wasm).await?;
-    Ok(Some(Loading { took: began.elapsed(), start: again.start() }))
+    let took = host.has_cache().then(|| began.elapsed());
+    Ok(Loading { took, start: host.start(&again).await? })
 }
 
 /// Whether the project's cases do the same twice.
@@ -210,9 +208,9 @@ fn print_json(
     if let Some(project) = &checked.project {
         value["project"] = json!(project.folder.display().to_string());
     }
-    value["load_ms"] = json!(checked.loading.as_ref().map(|loading| loading.took.as_secs_f64() * 1e3));
-    value["start_ms"] = json!(start(checked).took.as_secs_f64() * 1e3);
-    value["memory_bytes"] = json!(start(checked).memory_bytes);
+    value["load_ms"] = json!(checked.loading.took.map(|took| took.as_secs_f64() * 1e3));
+    value["start_ms"] = json!(checked.loading.start.took.as_secs_f64() * 1e3);
+    value["memory_bytes"] = json!(checked.loading.start.memory_bytes);
     value["deterministic"] = match determinism {
         Determinism::NotChecked(_) => Value::Null,
         Determinism::Same(_) => json!(true),
@@ -222,10 +220,6 @@ fn print_json(
     value["warnings"] = json!(schema_warnings(checked.plugin.settings_schema()));
     context.out.json(&value)?;
     Ok(())
-}
-
-fn start(checked: &Checked) -> Start {
-    checked.loading.as_ref().map_or_else(|| checked.plugin.start(), |loading| loading.start)
 }
 
 fn print(context: &mut Context, checked: &Checked, determinism: &Determinism) -> Result<(), Problem> {
@@ -256,15 +250,11 @@ fn print(context: &mut Context, checked: &Checked, determinism: &Determinism) ->
     for export in &names.exports {
         row(std::mem::take(&mut first), export.clone());
     }
-    let start = start(checked);
-    match &checked.loading {
-        Some(loading) => row(
+    let Loading { took, start } = &checked.loading;
+    match took {
+        Some(took) => row(
             "start",
-            format!(
-                "{} from the cache, {} of it the plugin's own",
-                duration(loading.took),
-                duration(start.took)
-            ),
+            format!("{} from the cache, then {} of the plugin's own", milliseconds(*took), milliseconds(start.took)),
         ),
         None => row("start", format!("{}, without a cache of compiled code", milliseconds(start.took))),
     }
