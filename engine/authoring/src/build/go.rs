@@ -27,7 +27,7 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     let output = project.build_folder().join("module.wasm");
     let mut command = Command::new("go");
     command
-        .args(["build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-o"])
+        .args(["build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-ldflags=-checklinkname=0", "-o"])
         .arg(&output)
         .arg(".")
         .env("GOOS", "wasip1")

@@ -1,7 +1,7 @@
 //! Makes the Go bindings of the SDK anew from `wit/`: `cargo run --manifest-path plugins/go/generate/Cargo.toml`.
 //!
 //! What wit-bindgen makes is changed in four ways. It uses the SDK's own small packages `types` and `memory`. What the host writes is
-//! let go of as soon as it is read. A handle is dropped when the author says so, never by the garbage collector, which may run while no
+//! copied, since its memory is used again. A handle is dropped when the author says so, never by the garbage collector, which may run while no
 //! import can be called. Imports have a body outside of WebAssembly, so that `go vet` and `go test` work on the author's machine.
 
 use anyhow::{Context, Result};
@@ -81,6 +81,8 @@ fn write(file: &Path, text: &str) -> Result<()> {
 fn with_own_packages(text: &str) -> String {
     text.replace("go.bytecodealliance.org/pkg/wit/types", "espalier/sdk/bindings/types")
         .replace("go.bytecodealliance.org/pkg/wit/runtime", "espalier/sdk/bindings/memory")
+        .replace("unsafe.String((*uint8)", "witRuntime.String((*uint8)")
+        .replace("unsafe.Slice((*uint8)", "witRuntime.Bytes((*uint8)")
 }
 
 /// The exports call functions of their own package, which the SDK sets.
@@ -104,6 +106,7 @@ fn exports(text: &str) -> String {
 
 /// A package of imports: what it declares, apart from the functions of the host, in a file of its own.
 fn write_imports(folder: &Path, text: &str) -> Result<()> {
+    anyhow::ensure!(!text.contains("unsafe.Slice("), "a list of numbers is read: copy it as bytes are");
     let (mut rest, mut wasm, mut other) = (String::new(), String::new(), String::new());
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -116,15 +119,15 @@ fn write_imports(folder: &Path, text: &str) -> Result<()> {
             let end = format!("{indent}}}, 0)");
             lines.by_ref().take_while(|line| *line != end).for_each(drop);
         } else {
+            if line.contains("wasm_import_") {
+                rest.push_str("\twitRuntime.Enter()\n\tdefer witRuntime.Leave()\n");
+            }
             rest.push_str(line);
             rest.push('\n');
-            if line.contains("wasm_import_") && line.contains('(') {
-                rest.push_str("\tdefer runtime.KeepAlive(witRuntime.Received())\n");
-            }
         }
     }
     let with_host = !wasm.is_empty();
-    if with_host && rest.contains("witRuntime.Received") && !rest.contains("espalier/sdk/bindings/memory") {
+    if rest.contains("witRuntime.") && !rest.contains("espalier/sdk/bindings/memory") {
         rest = rest.replacen("import (", "import (\n\twitRuntime \"espalier/sdk/bindings/memory\"", 1);
     }
     write(&folder.join("bindings.go"), &with_used_imports(&rest))?;
