@@ -69,7 +69,7 @@
   ;; those, only the first goroutine's are kept, and not the functions of Go's runtime and of the SDK.
   (func $error_line (param $text i32) (param $length i32)
     (local $start i64)
-    (if (i32.and (global.get $skip) (global.get $dump))
+    (if (global.get $skip)
       (then (global.set $skip (i32.const 0)) (return)))
     (if (i32.ge_u (local.get $length) (i32.const 8))
       (then
