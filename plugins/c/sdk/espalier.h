@@ -240,6 +240,10 @@ typedef struct {
     size_t len;
 } espalier_messages;
 
+/* A message of one text. */
+espalier_message espalier_message_of(espalier_role role, espalier_str text);
+/* Adds a message to a list. */
+void espalier_add_message(espalier_messages *messages, espalier_message message);
 /* The text of a message, without other parts. */
 espalier_str espalier_message_text(const espalier_message *message);
 
@@ -465,14 +469,10 @@ typedef struct {
     espalier_maybe_str extra;
 } espalier_statistics;
 
-#include "espalier_json.h"
-
-#include "espalier_fields.h"
-
 #include "espalier_conversation.h"
-
-#include "espalier_sandbox.h"
-
+#include "espalier_fields.h"
+#include "espalier_json.h"
 #include "espalier_plugin.h"
+#include "espalier_sandbox.h"
 
 #endif

@@ -31,7 +31,7 @@ test('a wrong return value is named by field', async () => {
     [{ outcome: 'submitted', answer: 4 }, 'run returned a wrong value: `answer`: expected a string or null, got 4'],
     [{ outcome: 'submitted', awnser: '4' }, 'run returned a wrong value: `awnser` is unknown'],
     [Promise.resolve(), 'run returned a promise: plugins are synchronous; remove `async`'],
-    [report.submitted({ data: 1n }), 'run returned a value that is no JSON'],
+    [report.submitted({ data: 1n }), 'run returned a value that is not valid JSON'],
   ];
   for (const [given, message] of wrong) {
     const { run, lines } = await running(() => given);
@@ -56,7 +56,7 @@ test('a failure is returned, an exception is logged and goes on', async () => {
     throw 'words';
   });
   assert.throws(text.run);
-  assert.equal(text.lines[0], 'error: uncaught "words", which is no Error');
+  assert.equal(text.lines[0], 'error: uncaught "words", which is not an Error');
 });
 
 test('a plugin that is declared wrongly says so at once', async () => {

@@ -2,15 +2,15 @@
 
 use super::{BuildError, Made, Tools, in_file};
 use crate::component;
-use crate::project::Project;
+use crate::project::{Kind, Project};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What the templates pin in `requirements.txt`.
 const INSTALL: &str = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt";
 /// A reactor, as its exports are called more than once. Traps name lines: an instruction without one of its own, such as the head of a
-/// loop, gets that of the one before. Asserts are part of a plugin.
-const FLAGS: [&str; 11] = [
+/// loop, gets that of the one before. Asserts are part of a plugin; a null pointer and an index beyond an array trap where they stand.
+const FLAGS: [&str; 13] = [
     "-mexec-model=reactor",
     "-Wl,-z,stack-size=1048576",
     "-O2",
@@ -18,13 +18,15 @@ const FLAGS: [&str; 11] = [
     "-mllvm",
     "-use-unknown-locations=Disable",
     "-UNDEBUG",
+    "-fsanitize=null,bounds",
+    "-fsanitize-trap=null,bounds",
     "-Wall",
     "-Wextra",
     "-Wno-unused-parameter",
     "-Werror=format-security",
 ];
-/// Where Debian and WASI's own packages put the sysroot.
-const SYSROOTS: [&str; 2] = ["/usr/share/wasi-sysroot", "/opt/wasi-sdk/share/wasi-sysroot"];
+/// Where Debian, Fedora and WASI's own packages put libraries and headers of the target.
+const SYSROOTS: [&str; 3] = ["/usr", "/usr/wasm32-wasi", "/opt/wasi-sdk/share/wasi-sysroot"];
 
 /// Compiles the project.
 pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, BuildError> {
@@ -38,7 +40,7 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     // Places in logs and traps are relative to the project, wherever it lies.
     command.arg("-fdebug-compilation-dir=").arg(format!("-ffile-prefix-map={}=", project.folder.display()));
     command.args(&sources).arg("-o").arg(&output);
-    let printed = tools.run(&mut command)?;
+    let printed = tools.run(&mut command).map_err(|error| explained(error, project.manifest.kind))?;
     if !printed.trim().is_empty() {
         tools.say(printed.trim_end());
     }
@@ -78,6 +80,31 @@ fn c_files(folder: &Path, project: &Path) -> Result<Vec<PathBuf>, BuildError> {
     Ok(files)
 }
 
+/// What the linker misses, in the words of the SDK.
+fn explained(error: BuildError, kind: Kind) -> BuildError {
+    let BuildError::Failed { mut output, .. } = error else { return error };
+    let name = kind.as_str().replace('-', "_");
+    let missing = |symbol: &str| {
+        let named = format!("undefined symbol: espalier_plugin_{symbol}");
+        output.lines().any(|line| line.ends_with(&named))
+    };
+    let mut hints = Vec::new();
+    if missing(&name) {
+        hints.push(format!(
+            "plugin.toml says kind = \"{}\": the source needs ESPALIER_{}(...)",
+            kind.as_str(),
+            name.to_uppercase()
+        ));
+    }
+    if missing("settings") {
+        hints.push("the source needs ESPALIER_SETTINGS(...) or ESPALIER_NO_SETTINGS()".to_owned());
+    }
+    for hint in hints {
+        output.push_str(&format!("\nhint: {hint}"));
+    }
+    BuildError::Failed { program: "the C compiler".to_owned(), output }
+}
+
 /// The first compiler that this machine has, with its target.
 fn compiler(folder: &Path, tools: &mut Tools<'_>) -> Option<Command> {
     let zig = |program: PathBuf, arguments: &[&str]| {
@@ -98,7 +125,10 @@ fn compiler(folder: &Path, tools: &mut Tools<'_>) -> Option<Command> {
     }
     let program = Tools::in_path("clang")?;
     let named = std::env::var_os("WASI_SYSROOT").map(PathBuf::from);
-    let sysroot = named.into_iter().chain(SYSROOTS.map(PathBuf::from)).find(|folder| folder.is_dir())?;
+    let sysroot = named
+        .into_iter()
+        .chain(SYSROOTS.map(PathBuf::from))
+        .find(|folder| folder.join("lib/wasm32-wasi/libc.a").is_file())?;
     let mut command = Command::new(program);
     command.arg("--target=wasm32-wasi").arg(format!("--sysroot={}", sysroot.display()));
     Some(command)
@@ -107,7 +137,7 @@ fn compiler(folder: &Path, tools: &mut Tools<'_>) -> Option<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::project::{Kind, Language, Manifest};
+    use crate::project::{Language, Manifest};
 
     #[test]
     fn the_sources_are_those_beside_the_entry_and_those_of_the_sdk() {
@@ -139,5 +169,18 @@ mod tests {
         project.manifest.kind = Kind::Harness;
         let error = sources(&project).expect_err("no exports of that kind").to_string();
         assert_eq!(error, "the SDK, sdk/kinds/harness.c, is missing");
+    }
+
+    #[test]
+    fn what_the_linker_misses_is_named_by_the_macro_that_makes_it() {
+        let output = "ld: a.o: undefined symbol: espalier_plugin_group_reward".to_owned();
+        let error =
+            explained(BuildError::Failed { program: "python3".to_owned(), output }, Kind::GroupReward);
+        let said = error.to_string();
+        assert!(said.starts_with("the C compiler failed:\n"), "{said}");
+        assert!(said.ends_with("the source needs ESPALIER_GROUP_REWARD(...)"), "{said}");
+        let output = "plugin.c:1:1: error: expected `;`".to_owned();
+        let error = explained(BuildError::Failed { program: "python3".to_owned(), output }, Kind::Judge);
+        assert_eq!(error.to_string(), "the C compiler failed:\nplugin.c:1:1: error: expected `;`");
     }
 }

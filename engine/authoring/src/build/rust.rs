@@ -11,7 +11,8 @@ const TARGET: &str = "wasm32-unknown-unknown";
 pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, BuildError> {
     if Tools::in_path("cargo").is_none() {
         return Err(BuildError::Missing {
-            what: "cargo, of Rust's installer rustup (https://rustup.rs, or a package of the distribution)".to_owned(),
+            what: "cargo, of Rust's installer rustup (https://rustup.rs, or a package of the distribution)"
+                .to_owned(),
             line: "apt-get install -y rustup && rustup default stable".to_owned(),
         });
     }

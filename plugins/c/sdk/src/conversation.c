@@ -23,19 +23,11 @@ void espalier_conversation_tools(espalier_conversation *chat, const espalier_too
 }
 
 void espalier_conversation_add(espalier_conversation *chat, espalier_message message) {
-    chat->pending.items = espalier_room(chat->pending.items, chat->pending.len, sizeof message);
-    chat->pending.items[chat->pending.len++] = message;
-}
-
-static espalier_message message_of(espalier_role role, espalier_part part) {
-    espalier_part *parts = espalier_alloc(sizeof part);
-    *parts = part;
-    return (espalier_message){.role = (uint8_t)role, .parts = {parts, 1}};
+    espalier_add_message(&chat->pending, message);
 }
 
 void espalier_conversation_say(espalier_conversation *chat, espalier_role role, espalier_str text) {
-    espalier_part part = {.tag = ESPALIER_PART_TEXT, .text = espalier_as_utf8(text)};
-    espalier_conversation_add(chat, message_of(role, part));
+    espalier_conversation_add(chat, espalier_message_of(role, text));
 }
 
 #define SAY(name, role)                                                                  \
@@ -60,8 +52,9 @@ void espalier_conversation_user_with_images(espalier_conversation *chat, espalie
 
 void espalier_conversation_tool_result(espalier_conversation *chat, const espalier_tool_call *call, espalier_str text,
                                        bool is_error) {
-    espalier_part part = {.tag = ESPALIER_PART_TOOL_RESULT, .tool_result = {call->id, espalier_as_utf8(text), is_error}};
-    espalier_conversation_add(chat, message_of(ESPALIER_TOOL, part));
+    espalier_part *part = espalier_alloc(sizeof *part);
+    *part = (espalier_part){.tag = ESPALIER_PART_TOOL_RESULT, .tool_result = {call->id, espalier_as_utf8(text), is_error}};
+    espalier_conversation_add(chat, (espalier_message){.role = ESPALIER_TOOL, .parts = {part, 1}});
 }
 
 static borrowed handle_of(const espalier_conversation *chat) {

@@ -28,15 +28,17 @@ espalier_status espalier_sandbox_read_file(espalier_sandbox sandbox, const char 
     *bytes = (espalier_bytes){0};
     for (;;) {
         espalier_bytes piece;
-        ESPALIER_TRY(DONE(espalier_sandbox_sandboxes_method_sandbox_read_file(self, &name, bytes->len, READ_MAX, (void *)&piece,
-                                                                             &failure)));
-        if (piece.len == 0 && bytes->ptr != NULL)
-            return ESPALIER_OK;
-        if (piece.len > max - bytes->len)
+        size_t left = max - bytes->len;
+        uint32_t length = left < READ_MAX ? (uint32_t)left + 1 : READ_MAX;
+        ESPALIER_TRY(
+            DONE(espalier_sandbox_sandboxes_method_sandbox_read_file(self, &name, bytes->len, length, (void *)&piece, &failure)));
+        if (piece.len > left)
             return espalier_other("bound", "%s has more than %zu bytes", path, max);
         bytes->ptr = espalier_grow(bytes->ptr, bytes->len, bytes->len + piece.len);
         memcpy(bytes->ptr + bytes->len, piece.ptr, piece.len);
         bytes->len += piece.len;
+        if (piece.len < length)
+            return ESPALIER_OK;
     }
 }
 

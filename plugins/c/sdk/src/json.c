@@ -1,6 +1,8 @@
 /* Reading JSON. */
 #include "internal.h"
 
+#include <math.h>
+
 /* Lists and objects in each other, at most. */
 #define DEPTH_MAX 128
 
@@ -149,6 +151,10 @@ static espalier_json *number_of(reader *from) {
     espalier_json *value = espalier_json_null();
     value->type = ESPALIER_JSON_NUMBER;
     value->number = strtod(text.ptr, NULL);
+    if (!isfinite(value->number)) {
+        from->at = start;
+        return fail(from, "a number within the range of a double");
+    }
     return value;
 }
 

@@ -3,6 +3,17 @@
 
 #include <math.h>
 
+espalier_message espalier_message_of(espalier_role role, espalier_str text) {
+    espalier_part *part = espalier_alloc(sizeof *part);
+    *part = (espalier_part){.tag = ESPALIER_PART_TEXT, .text = espalier_as_utf8(text)};
+    return (espalier_message){.role = (uint8_t)role, .parts = {part, 1}};
+}
+
+void espalier_add_message(espalier_messages *messages, espalier_message message) {
+    messages->items = espalier_room(messages->items, messages->len, sizeof message);
+    messages->items[messages->len++] = message;
+}
+
 espalier_str espalier_message_text(const espalier_message *message) {
     espalier_str text = {"", 0};
     for (size_t index = 0; index < message->parts.len; index++) {

@@ -54,7 +54,7 @@ function answer(plugin, call, given) {
     // A failure, or that of an import which was called without this package.
     const wit = typeof error?.toWit === 'function' ? error.toWit() : error?.payload;
     if (wit?.tag !== undefined) throw wit;
-    log.error(error instanceof Error ? formatted(error) : `uncaught ${shown(error)}, which is no Error${thrownAt(error)}`);
+    log.error(error instanceof Error ? formatted(error) : `uncaught ${shown(error)}, which is not an Error${thrownAt(error)}`);
     throw error;
   }
 }
@@ -88,9 +88,9 @@ export function json(plugin, name, value) {
   try {
     text = JSON.stringify(value ?? null);
   } catch (error) {
-    throw placed(plugin, new TypeError(`${name} returned a value that is no JSON: ${error.message}`));
+    throw placed(plugin, new TypeError(`${name} returned a value that is not valid JSON: ${error.message}`));
   }
-  if (text === undefined) throw placed(plugin, new TypeError(`${name} returned a value that is no JSON: ${shown(value)}`));
+  if (text === undefined) throw placed(plugin, new TypeError(`${name} returned a value that is not valid JSON: ${shown(value)}`));
   return text;
 }
 

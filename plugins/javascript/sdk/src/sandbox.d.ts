@@ -78,7 +78,13 @@ export interface Sandbox {
   /** Starts a command and returns at once. */
   start(command: string | string[], options?: CommandOptions): Process;
   /** Opens a shell that keeps its folder and variables from one text to the next. */
-  openShell(options?: { program?: string | null; cwd?: Path | null; env?: { [name: string]: string | number }; user?: string | null }): Shell;
+  openShell(options?: {
+    /** `bash` or `sh`; default: bash where the sandbox has it. */
+    program?: string | null;
+    cwd?: Path | null;
+    env?: { [name: string]: string | number };
+    user?: string | null;
+  }): Shell;
   /** Up to `length` bytes of a file from `offset`, 1 MiB at most. */
   readFile(path: Path, range?: { offset?: number; length?: number }): Uint8Array;
   /** The same as text, with replacement characters. */

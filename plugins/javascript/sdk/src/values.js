@@ -64,8 +64,14 @@ export function rolloutFrom(view, plugin) {
     answer: report?.answer ?? null,
     turns: view.turns.map((turn) => {
       const message = messageFrom(turn.message);
-      const toolCalls = turn.toolCalls.map(toolCallFrom);
-      return { index: turn.index, text: message.text, message, toolCalls, answers: turn.answers.map(messageFrom), extra: parsed(turn.extra) };
+      return {
+        index: turn.index,
+        text: message.text,
+        message,
+        toolCalls: turn.toolCalls.map(toolCallFrom),
+        answers: turn.answers.map(messageFrom),
+        extra: parsed(turn.extra),
+      };
     }),
     steps: view.steps.map((step) => ({ ...step, info: JSON.parse(step.info), extra: parsed(step.extra) })),
     blobs: Object.fromEntries(view.blobs),

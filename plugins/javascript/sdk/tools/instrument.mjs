@@ -49,12 +49,16 @@ export function instrument(code, map, fileOf, bundle) {
   return { code: instrumented, table: { bundle, files, positions: text } };
 }
 
-/** What the counters and the SDK use. Of a value that is no error, `thrown` keeps where it was thrown. `__at` reports at the first count after a host call, at the 32nd, then once for each sample. */
+/**
+ * What the counters and the SDK use. `__at` reports at the first count after a host call, at the 32nd, then once for each sample. Of a
+ * value without a stack `__thrown` keeps where it was thrown.
+ */
 function prelude(files, sites, bundle) {
   return `import{at as __report}from"espalier:plugin/diagnostics@0.1.1";
 let __ticks=-1,__mask=0;
 const __sites=${JSON.stringify(sites)};
-const __espalier=globalThis.__espalier={bundle:${JSON.stringify(bundle)},files:${JSON.stringify(files)},running:false,called(){__ticks=-1;__mask=0}};
+const __espalier=globalThis.__espalier={bundle:${JSON.stringify(bundle)},files:${JSON.stringify(files)},running:false};
+__espalier.called=()=>{__ticks=-1;__mask=0};
 const __place=site=>[__espalier.files[__sites[site]],__sites[site+1]];
 function __thrown(site,value){__espalier.thrown={value,place:__place(site).join(':')};return value}
 function __at(site){__mask=(__mask<<5|31)&${SAMPLE};if(__espalier.running)__report(...__place(site))}

@@ -13,7 +13,7 @@ const add = tool({
   },
   run({ a, how, words, maybe, inner }) {
     const known: [number, 'plus' | 'minus', string[], number | null, boolean] = [a, how, words, maybe, inner.x];
-    // @ts-expect-error a number is no text
+    // @ts-expect-error a number is not a string
     const wrong: string = a;
     return [...known.map(String), wrong];
   },
