@@ -24,10 +24,22 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     if !is_new_enough(version.trim()) {
         return Err(missing(format!("Go {}.{} (this is {})", VERSION.0, VERSION.1, version.trim())));
     }
+    // Copies of the author's files, with a call in each loop that tells the engine where the plugin is.
+    let loops = project.build_folder().join("loops");
+    tools.run(
+        Command::new("go")
+            .args(["run", "espalier/sdk/cmd/loops"])
+            .arg(&loops)
+            .env_remove("GOOS")
+            .env_remove("GOARCH"),
+    )?;
     let output = project.build_folder().join("module.wasm");
     let mut command = Command::new("go");
     command
-        .args(["build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-ldflags=-checklinkname=0", "-o"])
+        .args(["build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-ldflags=-checklinkname=0"])
+        .arg("-overlay")
+        .arg(loops.join("overlay.json"))
+        .arg("-o")
         .arg(&output)
         .arg(".")
         .env("GOOS", "wasip1")
