@@ -49,7 +49,7 @@
       (br_if $next (i32.eq (i32.and (i32.load8_u (local.get $at)) (i32.const 0xC0)) (i32.const 0x80))))
     (i32.const 0))
 
-  ;; Writes $length bytes at $text as one line; bytes that are no UTF-8 become `?`.
+  ;; Writes $length bytes at $text as one line; bytes that are not UTF-8 become `?`.
   (func $line (param $level i32) (param $text i32) (param $length i32)
     (local $at i32) (local $end i32) (local $size i32)
     (local.set $at (local.get $text))

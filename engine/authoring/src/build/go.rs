@@ -1,5 +1,7 @@
 //! Go, by its own toolchain: a core module for WASI's first preview, which the adapter answers.
 
+mod data;
+
 use super::{BuildError, Made, Tools, in_file};
 use crate::component;
 use crate::project::Project;
@@ -45,7 +47,7 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
         .env("GOOS", "wasip1")
         .env("GOARCH", "wasm");
     tools.run(&mut command)?;
-    let mut module = std::fs::read(&output).map_err(in_file(&output))?;
+    let mut module = data::join(&std::fs::read(&output).map_err(in_file(&output))?);
     std::fs::remove_file(&output).map_err(in_file(&output))?;
     component::embed(&mut module, &project.folder.join("sdk/wit"), &project.manifest.kind.world())?;
     Ok(Made::Module { module, wasi: true })
