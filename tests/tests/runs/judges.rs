@@ -4,6 +4,7 @@ use crate::setting::{Left, Parts, Setting, plain_tasks};
 use espalier_core::samples::{GroupKind, GroupStatus};
 use espalier_daemon::engine::{RunEnd, RunSummary};
 use espalier_scripted::{Options, Scripted, by_text};
+use espalier_store::export::{ExportOptions, Format};
 use espalier_tests::export;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -157,8 +158,21 @@ async fn what_a_trained_judge_sampled_leaves_as_groups_of_its_own() {
         Parts { url: policy.url(), harness: TWICE, world: &world, groups: GROUPS, limits: "", model: "" };
     let setting = Setting::new(&plain_tasks(1), &parts);
     assert_eq!(setting.run().await.state, RunEnd::Finished);
+    for (_, record) in setting.left().await.finals() {
+        let judge = &record.judges[0];
+        assert!(judge.votes.iter().all(|vote| vote.call.is_some()), "{:?}", judge.votes);
+        assert_eq!(judge.sampled.as_ref().map(|sampled| sampled.calls.len()), Some(6));
+    }
     let folder = tempfile::tempdir().unwrap();
-    let files = export::files(&setting.store_folder(), "test", folder.path()).await;
+    let store = setting.store().await;
+    let run = store.runs().await.unwrap().remove(0);
+    let files = [("groups.jsonl", Format::GroupJsonl), ("groups.msgpack", Format::GroupMsgpack)];
+    let files = files.map(|(name, format)| (folder.path().join(name), format));
+    for (file, format) in &files {
+        store.export(&ExportOptions::new(run.run_id.clone(), *format), file).await.unwrap();
+    }
+    store.close().await;
+    let files = files.map(|(file, _)| file);
     let groups = export::groups(&files[0]);
     let kinds: Vec<(GroupKind, &str)> =
         groups.iter().map(|group| (group.kind, group.model.as_str())).collect();
