@@ -18,7 +18,7 @@ async fn what_a_real_model_says_is_a_verdict_or_none_and_never_guessed() {
     // A model of this size ends rarely by itself, and gives a verdict more rarely.
     let sets =
         ["models.policy.embedded=false", &url, "groups.size=2", "groups.min_size=1", "groups.replacements=0"];
-    sets.iter().for_each(|set| drop(run.args(["--set", set])));
+    run.args(sets.iter().flat_map(|set| ["--set", set]));
     let output = tokio::time::timeout(crate::BOUND, run.output()).await.expect("the run ends").unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     // 1: the group failed, for want of verdicts.
