@@ -6,6 +6,7 @@ use espalier_daemon::engine::{RunEnd, RunSummary};
 use espalier_scripted::{Options, Scripted, by_text};
 use espalier_store::export::{ExportOptions, Format};
 use espalier_tests::export;
+use espalier_tests::place::plugin_folder;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -204,4 +205,49 @@ async fn what_a_trained_judge_sampled_leaves_as_groups_of_its_own() {
         export::printed(&setting.store_folder(), &arguments).await;
         assert_eq!(export::groups(out.as_ref()).len(), count, "{model}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_a_judge_has_failed_is_judged_again_when_it_changed_and_every_call_counts_once() {
+    let policy = Scripted::start(Options::new(by_text(|_| "well".to_owned()))).await.unwrap();
+    let asked = AtomicUsize::new(0);
+    // Two rollouts, two tries, two votes: then there are verdicts.
+    let answer = move |_: &str| match asked.fetch_add(1, Ordering::SeqCst) {
+        ..8 => "hm".to_owned(),
+        _ => "\\boxed{1}".to_owned(),
+    };
+    let server = Scripted::start(Options::new(by_text(answer))).await.unwrap();
+    let world = format!(
+        "[models.judge]\nkind = \"llama-cpp\"\nurl = \"{}\"\nsampling = {{ max_tokens = 64 }}\n\
+         [[judges]]\nplugin = \"./strict.wasm\"\nattempts = 2\nsettings = {{ votes = 2 }}",
+        server.url()
+    );
+    let parts =
+        Parts { url: policy.url(), harness: TWICE, world: &world, groups: GROUPS, limits: "", model: "" };
+    let setting = Setting::new(&plain_tasks(1), &parts);
+    let component = setting.file().with_file_name("strict.wasm");
+    let mut bytes = std::fs::read(plugin_folder().join("llm-judge.wasm")).unwrap();
+    std::fs::write(&component, &bytes).unwrap();
+    setting.run().await;
+    assert_eq!(setting.left().await.groups, [Some(GroupStatus::Failed)]);
+    let sampled = policy.counts().requests;
+
+    // The same component with a custom section more is another one.
+    bytes.extend([0, 2, 1, b'x']);
+    std::fs::write(&component, bytes).unwrap();
+    let summary = setting.run().await;
+    assert_eq!(
+        (summary.counts.scored_again, policy.counts().requests),
+        (2, sampled),
+        "nothing is sampled again"
+    );
+    let left = setting.left().await;
+    assert_eq!(left.groups, [Some(GroupStatus::Ready)]);
+    for (_, record) in left.finals() {
+        assert_eq!(record.trajectory.reward, Some(1.0));
+        assert_eq!((record.judges.len(), record.trajectory.other_calls.len()), (1, 6), "{:?}", record.judges);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let files = export::files(&setting.store_folder(), "test", folder.path()).await;
+    assert_eq!(export::groups(&files[0]).len(), 1, "no call stands twice");
 }
