@@ -121,7 +121,15 @@ fn link_installed() -> Result<(), String> {
     let library = place::target().join("lib/espalier");
     let at = |error: std::io::Error| format!("{}: {error}", library.display());
     std::fs::create_dir_all(&library).map_err(at)?;
-    for (name, folder) in [("plugins", place::dist()), ("tasks", root().join("tasks"))] {
+    let mut links = vec![
+        ("plugins".to_owned(), place::dist()),
+        ("tasks".to_owned(), root().join("tasks")),
+        ("wit".to_owned(), root().join("wit")),
+        ("templates".to_owned(), root().join("plugins/templates")),
+    ];
+    std::fs::create_dir_all(library.join("sdk")).map_err(at)?;
+    links.extend(plugins::sdks().map(|(language, folder)| (format!("sdk/{language}"), folder)));
+    for (name, folder) in links {
         let link = library.join(name);
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(folder, link).map_err(at)?;
@@ -180,7 +188,8 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
                 setup::run(&setup::ALL)?;
                 client_python()?;
                 plugins::build(&[])?;
-                tasks()
+                tasks()?;
+                link_installed()
             })
         },
     )?;
@@ -322,6 +331,14 @@ pub fn test_live() -> Result<(), String> {
     command.env("ESPALIER_CLIENT_PYTHON", client_python()?);
     command.args(["cargo", "test", "--workspace", "--", "--ignored", "--nocapture", "live"]);
     openly(&mut command)
+}
+
+/// The templates of projects: every kind in every language, with its compilers, which must be installed.
+pub fn test_templates() -> Result<(), String> {
+    build()?;
+    let mut command = cargo();
+    command.env("ESPALIER_TEMPLATES", "all");
+    openly(command.args(["test", "--workspace", "--test", "authoring", "--", "--nocapture"]))
 }
 
 /// Removes what was built of this checkout.

@@ -1,5 +1,6 @@
 //! The command line: flags, help and documented exit codes. Each command's work is in its own module below.
 
+mod authoring;
 mod compare;
 mod control;
 pub mod exit;
@@ -10,6 +11,8 @@ mod key;
 mod list;
 mod logging;
 mod plugin_alias;
+mod plugin_check;
+mod plugin_test;
 mod plugins;
 mod run;
 mod sandbox;
@@ -29,6 +32,7 @@ use crate::installed;
 use crate::output::problem::Problem;
 use crate::output::{Look, Out};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use espalier_authoring::Project;
 use exit::Exit;
 use logging::Screen;
 use std::io::{self, Write};
@@ -137,9 +141,15 @@ To continue a run that was stopped, use `espalier run FILE`.")]
     /// Check, import and create tasks.
     #[command(subcommand)]
     Task(TaskCommand),
-    /// List and check plugins, and set aliases.
+    /// Write, build and check plugins, list them, and set aliases.
     #[command(subcommand)]
     Plugin(PluginCommand),
+    /// Write the interfaces of plugins (WIT) to a folder.
+    #[command(after_help = "Example:
+  espalier wit --out wit
+
+A project of `espalier plugin new` has them in sdk/wit.")]
+    Wit(authoring::WitArgs),
     /// Create, use, checkpoint and delete sandboxes.
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
@@ -350,15 +360,51 @@ pub struct TaskCheckArgs {
 /// `espalier plugin`
 #[derive(Debug, Subcommand)]
 pub enum PluginCommand {
+    /// Create a plugin's project: source, build files, SDK, an experiment with tasks, cases for tests.
+    #[command(after_help = "Examples:
+  espalier plugin new my-agent --kind harness --lang python
+  espalier plugin new strict --kind reward --lang rust --dir plugins/strict
+
+Then, in the folder: `espalier plugin build`, `espalier plugin test`.
+
+If the folder exists and is not empty, nothing is written and the exit code is
+2.")]
+    New(authoring::PluginNewArgs),
+    /// Build a project: its source becomes the component build/NAME.wasm.
+    #[command(after_help = "Examples:
+  espalier plugin build
+  espalier plugin build plugins/strict
+
+The project is the folder with `plugin.toml`, or the nearest one above. If the
+source does not compile, the compiler's messages are printed and the exit code
+is 1. If a program is missing, the error names the line that installs it, and
+the exit code is 4.")]
+    Build(authoring::PluginBuildArgs),
+    /// Run the cases of a project against its component.
+    #[command(after_help = "Examples:
+  espalier plugin test
+  espalier plugin test --case done
+  espalier plugin test plugins/strict --json
+
+A case is a file cases/NAME.toml: what the plugin is given, and what it must do
+(docs/authoring-cases.md). What differs is shown, and the exit code is 1.")]
+    Test(plugin_test::PluginTestArgs),
     /// List the plugins that an experiment can use.
     #[command(after_help = "Example:
   espalier plugin list")]
     List,
-    /// Show what a component is, and whether this engine can load it.
+    /// Show what a component is, whether this engine can load it, and what it costs.
     #[command(after_help = "Examples:
-  espalier plugin check plugins/dist/textcraft.wasm
-  espalier plugin check react-text")]
+  espalier plugin check                      the project of the current folder
+  espalier plugin check build/my-agent.wasm
+  espalier plugin check react-text
+
+If the component is refused, the reason is printed and the exit code is 1.")]
     Check(PluginCheckArgs),
+    /// Write the SDK of a language to a folder, or replace the one that is there.
+    #[command(after_help = "Example:
+  espalier plugin sdk --lang python --out sdk    in a project: the SDK of this program")]
+    Sdk(authoring::PluginSdkArgs),
     /// Set an alias for a plugin. Runs that use the alias take the new plugin for every group they open from then on.
     #[command(after_help = "Examples:
   espalier plugin alias agent react-text
@@ -388,7 +434,8 @@ pub struct PluginAliasArgs {
 /// `espalier plugin check`
 #[derive(Debug, Args)]
 pub struct PluginCheckArgs {
-    /// A component file, an alias, the name of a plugin, or the beginning of a digest.
+    /// The folder of a project, a component file, an alias, the name of a plugin, or the beginning of a digest.
+    #[arg(default_value = ".")]
     pub plugin: String,
 }
 
@@ -501,8 +548,13 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Task(TaskCommand::Import(args)) => task_import::import(context, &args),
         Command::Task(TaskCommand::FromSdist(args)) => task_sdist::from_sdist(context, args).await,
         Command::Task(TaskCommand::FromManifest(args)) => task_sdist::from_manifest(context, args).await,
+        Command::Plugin(PluginCommand::New(args)) => authoring::new(context, &args),
+        Command::Plugin(PluginCommand::Build(args)) => authoring::build(context, args).await,
+        Command::Plugin(PluginCommand::Sdk(args)) => authoring::sdk(context, &args),
+        Command::Wit(args) => authoring::wit(context, &args),
+        Command::Plugin(PluginCommand::Test(args)) => plugin_test::test(context, args).await,
         Command::Plugin(PluginCommand::List) => plugins::list(context).await,
-        Command::Plugin(PluginCommand::Check(args)) => plugins::check(context, args).await,
+        Command::Plugin(PluginCommand::Check(args)) => plugin_check::check(context, args).await,
         Command::Plugin(PluginCommand::Alias(args)) => plugin_alias::alias(context, args).await,
         Command::Sandbox(command) => sandbox::sandbox(context, command).await,
         Command::Image(command) => image::image(context, command).await,
@@ -515,7 +567,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
 }
 
 /// Where plugins are looked for, first to last: the folders of `ESPALIER_PLUGINS` and no others; else `plugins/dist` of this
-/// folder and of each folder around the experiment file, then those that were installed with the program.
+/// folder and of each folder around the experiment file, what the project of either has built, then those that were installed
+/// with the program.
 pub fn plugin_folders(file: Option<&Path>) -> Vec<PathBuf> {
     if let Some(folders) = std::env::var_os("ESPALIER_PLUGINS").filter(|folders| !folders.is_empty()) {
         return std::env::split_paths(&folders).collect();
@@ -529,6 +582,13 @@ pub fn plugin_folders(file: Option<&Path>) -> Vec<PathBuf> {
             folders.iter().any(|known| known.canonicalize().ok().as_deref() == Some(folder.as_path()));
         if !known {
             folders.push(folder);
+        }
+    }
+    let places = [Some(Path::new(".")), file.and_then(Path::parent)];
+    for project in places.into_iter().flatten().filter_map(|place| Project::find(place).ok()) {
+        let built = project.build_folder();
+        if built.is_dir() && !folders.contains(&built) {
+            folders.push(built);
         }
     }
     folders.extend(installed::plugins());

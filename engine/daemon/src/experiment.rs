@@ -345,7 +345,8 @@ impl Experiment {
                 TemplateSource::Chat | TemplateSource::Plain => None,
             };
             let tokenizer = model.tokenizer.clone().map(|path| ("tokenizer", path));
-            for (key, path) in template.into_iter().chain(tokenizer) {
+            let answers = model.file.clone().map(|path| ("file", path));
+            for (key, path) in template.into_iter().chain(tokenizer).chain(answers) {
                 let path = self.resolve(&path);
                 if let Err(error) = std::fs::File::open(&path).and_then(|mut file| file.read(&mut [0])) {
                     let problem = format!("{key} {} cannot be read: {error}", path.display());

@@ -6,12 +6,15 @@
 //! lib/espalier/plugins/*.wasm              the standard plugins
 //! lib/espalier/tasks/*.jsonl               task files that `espalier init` copies
 //! lib/espalier/wit                         the interfaces of plugins, for those who write one
+//! lib/espalier/templates                   what `espalier plugin new` writes
+//! lib/espalier/sdk/LANGUAGE                the SDKs that it copies beside it
 //! ```
 //!
 //! One folder for all of it, with a file of its own: so pip leaves none behind, not even an empty one.
 //!
 //! `make build` links the same below its target folder, so that a built program finds them as well.
 
+use espalier_authoring::Sources;
 use std::path::{Path, PathBuf};
 
 /// The folder of the standard plugins, where there is one.
@@ -22,6 +25,11 @@ pub(crate) fn plugins() -> Option<PathBuf> {
 /// Where a task file belongs, whether it is there or not.
 pub(crate) fn task_file(name: &str) -> Option<PathBuf> {
     library("tasks").map(|folder| folder.join(name))
+}
+
+/// What new projects are made of.
+pub(crate) fn sources() -> Option<Sources> {
+    Some(Sources { templates: library("templates")?, sdks: library("sdk")?, wit: library("wit")? })
 }
 
 fn library(folder: &str) -> Option<PathBuf> {

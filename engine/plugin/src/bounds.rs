@@ -208,7 +208,7 @@ fn count(wasm: &[u8]) -> Result<[u64; Of::ALL.len()], Refusal> {
                     if let ComponentType::Func(ty) = ty.map_err(damaged)?
                         && ty.async_
                     {
-                        return Err(Refusal::Reason(BUILT_FOR_ASYNC.to_owned()));
+                        return Err(built_for_async("functions of an asynchronous type"));
                     }
                 }
             }
@@ -229,7 +229,7 @@ fn count(wasm: &[u8]) -> Result<[u64; Of::ALL.len()], Refusal> {
                 counter.add(Of::ComponentItems, all.count().into(), nowhere)?;
                 for function in all {
                     if is_async(&function.map_err(damaged)?) {
-                        return Err(Refusal::Reason(BUILT_FOR_ASYNC.to_owned()));
+                        return Err(built_for_async("asynchronous tasks, streams or calls"));
                     }
                 }
             }
@@ -240,8 +240,12 @@ fn count(wasm: &[u8]) -> Result<[u64; Of::ALL.len()], Refusal> {
 }
 
 /// What is said of a component that uses the asynchronous part of the component model.
-const BUILT_FOR_ASYNC: &str = "is built for async, which plugins do not use; rebuild it for synchronous calls \
-                               (componentize-qjs: with --sync)";
+fn built_for_async(what: &str) -> Refusal {
+    Refusal::Reason(format!(
+        "is built for async: it uses {what}; all functions of this engine's interfaces are synchronous; rebuild it for \
+         synchronous calls (`espalier plugin build` does; componentize-qjs: with --sync)"
+    ))
+}
 
 fn count_function(
     counter: &mut Counter,

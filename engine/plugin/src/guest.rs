@@ -128,6 +128,11 @@ impl Bounds {
         self.memory_max
     }
 
+    /// Bytes of its linear memories.
+    pub(crate) fn memory_used(&self) -> u64 {
+        self.memory_used
+    }
+
     /// Bytes refused since that many host calls.
     pub(crate) fn refused_at(&self, calls: u64) -> Option<u64> {
         self.refused.filter(|(_, at)| *at == calls).map(|(wanted, _)| wanted)

@@ -14,6 +14,9 @@ const OWN: &str = "espalier:";
 const WASI: [&str; 6] =
     ["wasi:cli", "wasi:clocks", "wasi:filesystem", "wasi:io", "wasi:random", "wasi:sockets"];
 
+/// The part of WASI that is not answered and that HTTP libraries ask for.
+const HTTP: &str = "wasi:http";
+
 /// Names of what a component imports and exports, with their versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
@@ -132,9 +135,22 @@ fn check_import(world: World, import: &str, packages: Packages) -> Result<(), St
         if version.is_some_and(|version| version.starts_with("0.2.")) {
             return Ok(());
         }
-        return Err(format!("imports {import}; this engine provides WASI 0.2, virtually"));
+        return Err(format!(
+            "imports {import}; this engine provides WASI 0.2, virtually; build the plugin for WASI 0.2, or without WASI"
+        ));
     }
-    Err(format!("imports {import}, a capability that plugins do not have"))
+    if package == HTTP {
+        return Err(format!(
+            "imports {import}; plugins have no network: this engine provides {} of WASI 0.2, virtually, and to a {world} {}; \
+             build the plugin without HTTP: models are reached by conversations, other servers by commands in a sandbox",
+            WASI.join(", "),
+            world.capabilities().join(", ")
+        ));
+    }
+    Err(format!(
+        "imports {import}, a capability that plugins do not have; a {world} has {}; build the plugin without it",
+        world.capabilities().join(", ")
+    ))
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use crate::{SettingsError, World, settings};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+use wasmtime::component::InstancePre;
 
 /// A compiled and linked component of a known world. Immutable; a new version is another digest.
 pub struct Plugin {
@@ -30,6 +32,15 @@ pub(crate) struct Loaded {
     pub(crate) places: u32,
 }
 
+/// What it cost to make an instance and to ask it for its settings' schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Time, without that of loading the code.
+    pub took: Duration,
+    /// Bytes of linear memory that the instance had then.
+    pub memory_bytes: u64,
+}
+
 /// The component, type-checked and linked once.
 pub(crate) enum Pre {
     Harness(HarnessPluginPre<Guest>),
@@ -38,6 +49,20 @@ pub(crate) enum Pre {
     GroupReward(GroupRewardPluginPre<Guest>),
     Judge(JudgePluginPre<Guest>),
     TaskGenerator(TaskGeneratorPluginPre<Guest>),
+}
+
+impl Pre {
+    pub(crate) fn instance_pre(&self) -> InstancePre<Guest> {
+        match self {
+            Pre::Harness(pre) => pre.instance_pre(),
+            Pre::Environment(pre) => pre.instance_pre(),
+            Pre::Reward(pre) => pre.instance_pre(),
+            Pre::GroupReward(pre) => pre.instance_pre(),
+            Pre::Judge(pre) => pre.instance_pre(),
+            Pre::TaskGenerator(pre) => pre.instance_pre(),
+        }
+        .clone()
+    }
 }
 
 impl Plugin {

@@ -4,9 +4,10 @@
 use super::source::{Named, Source};
 
 /// A dependency and the only folders that may name it.
-const OWNERS: [(&str, &[&str]); 13] = [
+const OWNERS: [(&str, &[&str]); 14] = [
     ("wasmtime", &["engine/plugin"]),
     ("wasmparser", &["engine/plugin"]),
+    ("wit-component", &["engine/authoring", "engine/plugin"]),
     ("sqlx", &["engine/store"]),
     ("tonic", &["sandbox-agent"]),
     ("espalier-agent-protocol", &["sandbox-agent"]),
@@ -21,12 +22,14 @@ const OWNERS: [(&str, &[&str]); 13] = [
 ];
 
 /// A crate: its folder, its name, and the crates of the workspace that it may name.
-const CRATES: [(&str, &str, &[&str]); 14] = [
+const CRATES: [(&str, &str, &[&str]); 16] = [
     ("engine/core", "espalier-core", &[]),
     ("engine/plugin", "espalier-plugin", &["espalier-core"]),
     ("engine/inference", "espalier-inference", &["espalier-core"]),
     ("engine/store", "espalier-store", &["espalier-core"]),
     ("engine/tasks", "espalier-tasks", &["espalier-core"]),
+    ("engine/authoring", "espalier-authoring", &["espalier-core"]),
+    ("engine/cases", "espalier-cases", &["espalier-core", "espalier-plugin"]),
     ("engine/egress", "espalier-egress", &["espalier-core"]),
     ("engine/images", "espalier-images", &["espalier-core", "espalier-egress"]),
     ("engine/keeper", "espalier-keeper", &[]),
@@ -47,6 +50,8 @@ const CRATES: [(&str, &str, &[&str]); 14] = [
             "espalier-core",
             "espalier-agent-client",
             "espalier-api",
+            "espalier-authoring",
+            "espalier-cases",
             "espalier-images",
             "espalier-inference",
             "espalier-plugin",

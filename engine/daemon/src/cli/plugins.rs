@@ -1,9 +1,8 @@
-//! `espalier plugin list` and `plugin check`.
+//! `espalier plugin list`, and what commands load components with.
 
-use super::{Context, PluginCheckArgs, plugin_cache, plugin_folders};
+use super::{Context, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
-use crate::engine::EngineError;
-use crate::engine::components::{Components, Finder, Target};
+use crate::engine::components::{Components, Finder};
 use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
@@ -14,7 +13,6 @@ use espalier_plugin::{
 };
 use espalier_store::{Store, StoreError};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -82,68 +80,6 @@ pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Result<Exit, Problem> {
-    let store = existing(&context.common.store).await?;
-    let components = components(Finder::new(plugin_folders(None), store))?;
-    let target = components.finder().find(&args.plugin, Path::new(".")).await?;
-    let plugin = match components.load(&target).await {
-        Ok(plugin) => plugin,
-        // It was found and read: what is wrong with it is the answer.
-        Err(EngineError::Plugin(
-            error @ (PluginError::Refused { .. }
-            | PluginError::Bound { .. }
-            | PluginError::TooLarge { .. }
-            | PluginError::Compile { .. }
-            | PluginError::Schema { .. }),
-        )) => {
-            return Err(Problem { exit: Exit::Negative, ..Problem::from(error) });
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let kept = matches!(target, Target::Kept { .. });
-    let names = names(&plugin);
-    let out = &mut context.out;
-    if context.common.json {
-        let mut value = described(&args.plugin, &plugin);
-        if kept {
-            // Where the component was put to be loaded is nobody's affair.
-            value["file"] = Value::Null;
-            value["store"] = json!(context.common.store);
-        }
-        out.json(&value)?;
-        return Ok(Exit::Done);
-    }
-    let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
-    let mut row =
-        |name: &str, value: String| table.row(vec![Cell::styled(name, styles::FAINT), value.into()]);
-    match &target {
-        Target::File(path) => row("file", path.display().to_string()),
-        Target::Kept { .. } => row("kept in", context.common.store.clone()),
-    }
-    row("world", plugin.world().to_string());
-    row("digest", plugin.digest().to_owned());
-    row("size", bytes(plugin.size_bytes()));
-    let mut first = "imports";
-    for import in &names.imports {
-        row(std::mem::take(&mut first), import.clone());
-    }
-    first = "exports";
-    for export in &names.exports {
-        row(std::mem::take(&mut first), export.clone());
-    }
-    for line in table.lines(&out.look) {
-        out.line(&line)?;
-    }
-    let settings = settings_table(plugin.settings_schema());
-    if !settings.is_empty() {
-        out.line("")?;
-        for line in settings.lines(&out.look) {
-            out.line(&line)?;
-        }
-    }
-    Ok(Exit::Done)
-}
-
 /// The store, where there is one.
 pub(super) async fn existing(store: &str) -> Result<Option<Store>, Problem> {
     match Store::open_existing(&store.parse()?).await {
@@ -167,7 +103,8 @@ async fn aliases(store: &str) -> Vec<(String, String)> {
     }
 }
 
-fn host() -> Result<PluginHost, Problem> {
+/// A host of plugins for one command.
+pub(super) fn host() -> Result<PluginHost, Problem> {
     let config = PluginHostConfig {
         cache_dir: plugin_cache(),
         compiler: Compiler::this_program(),
@@ -179,11 +116,12 @@ fn host() -> Result<PluginHost, Problem> {
 }
 
 /// What it imports and exports. It was read and parsed a moment ago.
-fn names(plugin: &Plugin) -> Names {
+pub(super) fn names(plugin: &Plugin) -> Names {
     std::fs::read(plugin.path()).ok().and_then(|wasm| names_of(&wasm).ok()).unwrap_or_default()
 }
 
-fn described(name: &str, plugin: &Arc<Plugin>) -> Value {
+/// A plugin for programs.
+pub(super) fn described(name: &str, plugin: &Arc<Plugin>) -> Value {
     let names = names(plugin);
     json!({
         "name": name,
@@ -195,34 +133,6 @@ fn described(name: &str, plugin: &Arc<Plugin>) -> Value {
         "exports": names.exports,
         "settings_schema": plugin.settings_schema(),
     })
-}
-
-/// The first level of a settings schema.
-fn settings_table(schema: &Value) -> Table {
-    let mut table = Table::new(&[
-        ("setting", Align::Left),
-        ("type", Align::Left),
-        ("default", Align::Left),
-        ("", Align::Left),
-    ]);
-    let properties = schema.get("properties").and_then(Value::as_object);
-    for (name, property) in properties.into_iter().flatten() {
-        let word = |key: &str| property.get(key).map_or(String::new(), plain);
-        table.row(vec![
-            Cell::styled(name.as_str(), styles::STRONG),
-            word("type").into(),
-            word("default").replace('\n', "\\n").into(),
-            word("description").into(),
-        ]);
-    }
-    table
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 impl From<PluginError> for Problem {
