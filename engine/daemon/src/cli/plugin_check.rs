@@ -254,7 +254,11 @@ fn print(context: &mut Context, checked: &Checked, determinism: &Determinism) ->
     match took {
         Some(took) => row(
             "start",
-            format!("{} from the cache, then {} of the plugin's own", milliseconds(*took), milliseconds(start.took)),
+            format!(
+                "{} from the cache, then {} of the plugin's own",
+                milliseconds(*took),
+                milliseconds(start.took)
+            ),
         ),
         None => row("start", format!("{}, without a cache of compiled code", milliseconds(start.took))),
     }
