@@ -12,6 +12,8 @@ mod list;
 mod logging;
 mod plugin_alias;
 mod plugin_check;
+mod plugin_dev;
+mod plugin_run;
 mod plugin_test;
 mod plugins;
 mod run;
@@ -389,6 +391,25 @@ the exit code is 4.")]
 A case is a file cases/NAME.toml: what the plugin is given, and what it must do
 (docs/authoring-cases.md). What differs is shown, and the exit code is 1.")]
     Test(plugin_test::PluginTestArgs),
+    /// Watch a project: after each change build it, run its cases, and play one task.
+    #[command(after_help = "Examples:
+  espalier plugin dev
+  espalier plugin dev --model embedded --task tasks.jsonl --id stick
+  espalier plugin dev --no-play
+
+Build errors and failed cases are shown, and the next change tries again. Ctrl-c
+ends it.")]
+    Dev(plugin_dev::PluginDevArgs),
+    /// Play one rollout of a project's plugin and show it.
+    #[command(after_help = "Examples:
+  espalier plugin run
+  espalier plugin run --task tasks.jsonl --id stick
+  espalier plugin run --model embedded
+  espalier plugin run --model vllm=http://127.0.0.1:8000
+
+The other parts are those of the project's experiment.toml; without one, those
+of a new project of its kind. Nothing is kept.")]
+    Run(plugin_run::PluginRunArgs),
     /// List the plugins that an experiment can use.
     #[command(after_help = "Example:
   espalier plugin list")]
@@ -553,6 +574,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Plugin(PluginCommand::Sdk(args)) => authoring::sdk(context, &args),
         Command::Wit(args) => authoring::wit(context, &args),
         Command::Plugin(PluginCommand::Test(args)) => plugin_test::test(context, args).await,
+        Command::Plugin(PluginCommand::Run(args)) => plugin_run::run(context, args).await,
+        Command::Plugin(PluginCommand::Dev(args)) => Box::pin(plugin_dev::dev(context, args)).await,
         Command::Plugin(PluginCommand::List) => plugins::list(context).await,
         Command::Plugin(PluginCommand::Check(args)) => plugin_check::check(context, args).await,
         Command::Plugin(PluginCommand::Alias(args)) => plugin_alias::alias(context, args).await,
