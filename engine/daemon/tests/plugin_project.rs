@@ -157,7 +157,7 @@ fn a_trap_is_told_with_its_line_and_the_log_before_it() {
     fixture.write("cases/panic.toml", &format!("settings = {{ fault = \"panic\" }}\n{task}"));
     fixture.write(
         "cases/expected.toml",
-        &format!("settings = {{ fault = \"panic\" }}\n{task}\n[expect]\ntrap = \"panic: the guest panics on purpose\""),
+        &format!("settings = {{ fault = \"panic\" }}\n{task}\n[expect]\ntrap = \"panic: on purpose\""),
     );
     fixture.write(
         "cases/loop.toml",
@@ -190,7 +190,8 @@ fn every_kind_of_plugin_has_cases() {
     let group = Fixture::new("group-reward", "length-penalty");
     group.write(
         "cases/same.toml",
-        "[[rollouts]]\nturns = [{ text = \"four\" }]\n[[rollouts]]\nturns = [{ text = \"five\" }]
+        "[[rollouts]]\nturns = [{ text = \"four\" }]\nextra = { reward = 1 }
+        [[rollouts]]\nturns = [{ text = \"five\" }]\nextra = { reward = 1 }
         [expect]\nscores = [[{ name = \"reward\", value = 0 }], [{ value = 0 }]]",
     );
     let judge = Fixture::new("judge", "llm-judge");
