@@ -68,6 +68,8 @@ enum Command {
     TestLive,
     /// The readers of test logs against others.
     TestGraders,
+    /// The templates of projects: every kind in every language.
+    TestTemplates,
     /// Removes what was built of this checkout; virtual environments stay.
     Clean,
 }
@@ -133,6 +135,7 @@ fn run(command: Command) -> Result<(), String> {
         Command::Tidy => tidy::check(&place::root()),
         Command::TestLive => everyday::test_live(),
         Command::TestGraders => graders::test(),
+        Command::TestTemplates => everyday::test_templates(),
         Command::Clean => everyday::clean(),
     }
 }

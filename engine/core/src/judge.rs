@@ -65,7 +65,7 @@ pub struct JudgeConfig {
     pub limits: JudgeLimits,
 }
 
-/// Limits of one call of a judge.
+/// Limits of one call of a judge, or of a reward of groups that asks a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeLimits {
@@ -74,9 +74,27 @@ pub struct JudgeLimits {
     /// Tokens that its model samples. Default: no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled_tokens: Option<u64>,
-    /// Time. Default: `limits.scoring_wall`.
+    /// Time, at most `limits.scoring_wall`, which is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall: Option<DurationText>,
+}
+
+impl JudgeLimits {
+    /// Whether nothing is said of them.
+    pub fn are_default(&self) -> bool {
+        *self == JudgeLimits::default()
+    }
+
+    /// Finds what the form alone cannot: the key with what is wrong with it.
+    pub fn check(&self) -> Result<(), (String, String)> {
+        if !(1..=10_000).contains(&self.calls) {
+            return Err(("limits.calls".to_owned(), format!("is {}, expected 1 to 10000", self.calls)));
+        }
+        if self.sampled_tokens == Some(0) {
+            return Err(("limits.sampled_tokens".to_owned(), "is 0, expected at least 1".to_owned()));
+        }
+        Ok(())
+    }
 }
 
 impl Default for JudgeLimits {
@@ -158,13 +176,10 @@ impl JudgeConfig {
                 format!("is the name of the votes about turns, whose weight is `votes = {}`", self.votes);
             return Err((format!("scores.{TURN_VOTES}"), problem));
         }
-        let ranges = [("attempts", self.attempts, 100), ("limits.calls", self.limits.calls, 10_000)];
-        for (key, value, most) in ranges {
-            if !(1..=most).contains(&value) {
-                return Err((key.to_owned(), format!("is {value}, expected 1 to {most}")));
-            }
+        if !(1..=100).contains(&self.attempts) {
+            return Err(("attempts".to_owned(), format!("is {}, expected 1 to 100", self.attempts)));
         }
-        Ok(())
+        self.limits.check()
     }
 
     /// Attempts at one judgement.
@@ -223,6 +238,7 @@ impl JudgeConfig {
             settings: serde_json::Map::new(),
             attempts: self.attempts(),
             sees_changes: false,
+            asks: None,
         };
         (config, scores)
     }

@@ -15,7 +15,9 @@ pub use espalier_core::judge::JudgeConfig;
 use espalier_core::limits::LimitsFile;
 pub use espalier_core::sandbox::SandboxConfig;
 pub use espalier_core::signal::RewardConfig;
-use espalier_inference::config::{ModelConfig, TemplateSource};
+use espalier_core::judge::JudgeLimits;
+use espalier_core::signal::Asks;
+use espalier_inference::config::{ModelConfig, ModelKind, TemplateSource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use source::Source;
@@ -227,6 +229,12 @@ pub struct GroupRewardConfig {
     /// Attempts before the rewards of the group are null. 1..=100, default 3.
     #[serde(default = "three")]
     pub attempts: u32,
+    /// The model it asks, one of `[models]`; the plugin opens it as `judge`. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Limits of one call of the plugin that has a model.
+    #[serde(default, skip_serializing_if = "JudgeLimits::are_default")]
+    pub limits: JudgeLimits,
     /// Settings of the plugin, checked against its schema.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub settings: Settings,
@@ -250,6 +258,7 @@ impl GroupRewardConfig {
             settings: self.settings.clone(),
             attempts: self.attempts,
             sees_changes: self.grants.contains(&GroupRewardGrant::Changes),
+            asks: self.model.clone().map(|model| Asks { model, limits: self.limits }),
         }
     }
 }
@@ -424,6 +433,20 @@ fn check_tasks(tasks: &TasksConfig, source: &Source) -> Result<(), ExperimentErr
     Ok(())
 }
 
+/// Whether a model can be asked while rollouts are scored.
+fn check_asked(file: &ExperimentFile, source: &Source, key: &str, model: &str) -> Result<(), ExperimentError> {
+    if model == POLICY {
+        let problem = format!("`{key}` is the model under training, whose calls are those of the rollout");
+        let hint = "to let a model judge itself, name the same server once more: `[models.judge]`";
+        return Err(source.refuse(key, problem, hint));
+    }
+    if !file.models.contains_key(model) {
+        let problem = format!("`{key}` is {model:?}, which `[models]` does not have");
+        return Err(source.refuse(key, problem, &format!("add `[models.{model}]`, or name one of its models")));
+    }
+    Ok(())
+}
+
 /// What judges ask, and what they are called.
 fn check_judges(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> {
     for (index, judge) in file.judges.iter().enumerate() {
@@ -432,29 +455,38 @@ fn check_judges(file: &ExperimentFile, source: &Source) -> Result<(), Experiment
             let hint = "see \"Judges\" in docs/experiments.md";
             return Err(source.refuse(&at(&key), format!("`{}` {problem}", at(&key)), hint));
         }
-        if judge.model == POLICY {
+        check_asked(file, source, &at("model"), &judge.model)?;
+        let is_text = file.models.get(&judge.model).is_some_and(|model| model.kind == ModelKind::OpenAiChat);
+        if judge.trained && is_text {
             let problem = format!(
-                "`{}` is the model under training, whose calls are those of the rollout",
-                at("model")
+                "`{}`, but `models.{}` is of kind \"openai-chat\", whose answers have no token ids",
+                at("trained"),
+                judge.model
             );
-            let hint = "to let a model judge itself, name the same server once more: `[models.judge]`";
-            return Err(source.refuse(&at("model"), problem, hint));
-        }
-        if !file.models.contains_key(&judge.model) {
-            let problem = format!("`{}` is {:?}, which `[models]` does not have", at("model"), judge.model);
-            let hint = format!("add `[models.{}]`, or name one of its models", judge.model);
-            return Err(source.refuse(&at("model"), problem, &hint));
+            let hint = "train a judge behind llama-cpp, vllm or sglang";
+            return Err(source.refuse(&at("trained"), problem, hint));
         }
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if let Some(name) =
-            judge.name.as_ref().filter(|name| !(1..=64).contains(&name.len()) || !name.chars().all(fits))
-        {
+        let whole = |name: &&String| (1..=64).contains(&name.len()) && name.chars().all(fits);
+        if let Some(name) = judge.name.as_ref().filter(|name| !whole(name)) {
             let problem = format!("`{}` is {name:?}", at("name"));
-            return Err(source.refuse(
-                &at("name"),
-                problem,
-                "use 1 to 64 of letters, digits, `-`, `_` and `.`",
-            ));
+            let hint = "use 1 to 64 of letters, digits, `-`, `_` and `.`";
+            return Err(source.refuse(&at("name"), problem, hint));
+        }
+    }
+    for (index, reward) in file.group_rewards.iter().enumerate() {
+        let at = |key: &str| format!("group_rewards.{index}.{key}");
+        let hint = "see \"Rewards of a group\" in docs/experiments.md";
+        if let Err((key, problem)) = reward.limits.check() {
+            return Err(source.refuse(&at(&key), format!("`{}` {problem}", at(&key)), hint));
+        }
+        match &reward.model {
+            Some(model) => check_asked(file, source, &at("model"), model)?,
+            None if !reward.limits.are_default() => {
+                let problem = format!("`{}` are for a reward that asks a model, but it has no `model`", at("limits"));
+                return Err(source.refuse(&at("limits"), problem, hint));
+            }
+            None => {}
         }
     }
     Ok(())

@@ -7,6 +7,7 @@
 
 mod absent;
 mod again;
+mod asking;
 mod attempt;
 mod changes;
 mod generator;

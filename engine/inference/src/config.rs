@@ -98,7 +98,7 @@ pub enum ModelKind {
     Vllm,
     /// SGLang: `/generate` with token ids.
     Sglang,
-    /// Any server with `/v1/chat/completions`: text only, not trainable.
+    /// Any server with `/v1/chat/completions`: text and images, not trainable.
     #[serde(rename = "openai-chat")]
     OpenAiChat,
     /// No server: `answers` in order. Text only, not trainable.

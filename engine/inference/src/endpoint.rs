@@ -29,6 +29,7 @@ use serde::de::DeserializeOwned;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -150,6 +151,8 @@ pub struct VersionRun {
 pub struct ChatRequest {
     /// Conversation so far.
     pub messages: Vec<Message>,
+    /// The images in it, as `data:` URLs by their references.
+    pub images: Arc<BTreeMap<String, String>>,
     /// Tools offered.
     pub tools: Vec<Tool>,
     /// Samplers; those the protocol does not know must be neutral.

@@ -107,7 +107,7 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
     }
     // Code that is interpreted has no lines of its own in the backtrace.
     let position = guest.position.as_ref().filter(|(_, calls)| *calls == guest.gate.total());
-    let position = position.filter(|_| matches!(class, TrapClass::Cpu | TrapClass::BudgetIgnored));
+    let position = position.filter(|_| stopped_anywhere(class));
     if let Some((place, _)) = position {
         text.push_str(&format!("; at {place}"));
     }
@@ -123,6 +123,11 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
         ..failure(guest, function)
     };
     TrapReport { class, text, failure: Box::new(failure) }
+}
+
+/// Whether the engine ends the guest wherever it happens to be, so that the last position that it told is the best one known.
+fn stopped_anywhere(class: TrapClass) -> bool {
+    matches!(class, TrapClass::Cpu | TrapClass::BudgetIgnored | TrapClass::Stack | TrapClass::Memory)
 }
 
 /// A failure of this guest that returned; nothing is said yet of how.

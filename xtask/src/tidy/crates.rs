@@ -28,7 +28,7 @@ const CRATES: [(&str, &str, &[&str]); 16] = [
     ("engine/inference", "espalier-inference", &["espalier-core"]),
     ("engine/store", "espalier-store", &["espalier-core"]),
     ("engine/tasks", "espalier-tasks", &["espalier-core"]),
-    ("engine/authoring", "espalier-authoring", &[]),
+    ("engine/authoring", "espalier-authoring", &["espalier-core"]),
     ("engine/cases", "espalier-cases", &["espalier-core", "espalier-plugin"]),
     ("engine/egress", "espalier-egress", &["espalier-core"]),
     ("engine/images", "espalier-images", &["espalier-core", "espalier-egress"]),

@@ -190,6 +190,7 @@ mod tests {
     async fn ask(model: &Scripted, session: &str, said: &str, seed: u64) -> Result<ChatGenerated, EndpointError> {
         let request = ChatRequest {
             messages: vec![Message::text(Role::User, said)],
+            images: Arc::default(),
             tools: Vec::new(),
             sampling: SamplingConfig::default().with_seed(seed),
             stop: vec!["\n".to_owned()],

@@ -1,40 +1,66 @@
-//! The harness `answer`: asks the model once and submits what it says. For tasks that are answered in one turn.
+//! The harness `answer`: asks the policy once and submits what it says, for tasks of which only the answer counts. It may ask for
+//! something more in JSON, such as tests of the answer, which is left for rewards.
 
 use espalier_sdk::schemars::JsonSchema;
 use espalier_sdk::serde::Deserialize;
-use espalier_sdk::{Conversation, Failure, Report, TaskView};
+use espalier_sdk::serde_json::{self, Value, json};
+use espalier_sdk::{Conversation, Failure, Report, TaskView, fill};
 
-/// What the model is told besides the instruction.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+/// How it asks.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(crate = "espalier_sdk::serde", default, deny_unknown_fields)]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub struct Settings {
-    /// System message; empty: none.
-    pub system: String,
-    /// The answer is what stands behind the last occurrence of this text; empty: all of it. Where it does not occur, there is no
-    /// answer.
-    pub after: String,
+    /// System message; default: none.
+    pub system: Option<String>,
+    /// The message of the user; `{instruction}` is that of the task.
+    pub prompt: String,
+    /// Where the answer begins: behind the last place of this text, if the model writes it; default: all of it is the answer.
+    pub marker: Option<String>,
+    /// A second message of the user. The JSON in what the model answers to it, in its last fenced block or all of it, is `more` of the
+    /// report's data, `null` if there is none. Default: none.
+    pub more: Option<String>,
+    /// Maximum tokens of an answer; default: that of the experiment.
+    #[schemars(range(min = 1))]
+    pub max_tokens: Option<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { system: None, prompt: "{instruction}".to_owned(), marker: None, more: None, max_tokens: None }
+    }
 }
 
 impl Settings {
-    /// The answer in what the model said, without blanks around it.
-    pub fn answer<'a>(&self, text: &'a str) -> Option<&'a str> {
-        let answer = if self.after.is_empty() { text } else { text.rsplit_once(self.after.as_str())?.1 };
-        Some(answer.trim())
+    /// What of a text is the answer.
+    pub fn answer<'a>(&self, text: &'a str) -> &'a str {
+        let marker = self.marker.as_deref().filter(|marker| !marker.is_empty());
+        let behind = marker.and_then(|marker| text.rfind(marker).map(|at| &text[at + marker.len()..]));
+        behind.unwrap_or(text).trim()
     }
 }
 
-/// Carries out a rollout. Errors: those of the model.
+/// Carries out a rollout.
 pub fn run(task: TaskView, settings: Settings) -> Result<Report, Failure> {
-    let mut conversation = Conversation::with("policy");
-    if !settings.system.is_empty() {
-        conversation.system(settings.system.as_str());
+    let mut chat = Conversation::with("policy");
+    if let Some(system) = &settings.system {
+        chat.system(system.as_str());
     }
-    let said = conversation.user(task.instruction).complete()?;
-    Ok(match settings.answer(&said.text) {
-        Some(answer) => Report::submitted().answer(answer),
-        None => Report::submitted(),
-    })
+    chat.user(fill(&settings.prompt, &[("instruction", &task.instruction)]));
+    chat.options.max_tokens = settings.max_tokens;
+    let answer = chat.complete()?;
+    let report = Report::submitted().answer(settings.answer(&answer.text));
+    let Some(more) = &settings.more else { return Ok(report) };
+    chat.user(more.as_str());
+    Ok(report.data(json!({ "more": json_in(&chat.complete()?.text) })))
+}
+
+/// The JSON of a text: in its last fenced block, or all of it.
+fn json_in(text: &str) -> Value {
+    let fenced = text.rsplit_once("```").and_then(|(before, _)| before.rsplit_once("```"));
+    let fenced = fenced.map(|(_, block)| block.strip_prefix("json").unwrap_or(block));
+    let found = fenced.into_iter().chain([text]).find_map(|text| serde_json::from_str(text.trim()).ok());
+    found.unwrap_or(Value::Null)
 }
 
 espalier_sdk::harness!(Settings, run);
@@ -44,11 +70,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_is_all_of_it_or_what_stands_behind_a_text() {
-        let all = Settings::default();
-        assert_eq!(all.answer(" 42\n"), Some("42"));
-        let after = Settings { after: "Answer:".to_owned(), ..Settings::default() };
-        assert_eq!(after.answer("Answer: 41. No.\nAnswer: 42"), Some("42"));
-        assert_eq!(after.answer("42"), None);
+    fn the_answer_is_what_stands_behind_the_last_marker() {
+        let marked = Settings { marker: Some("Answer:".to_owned()), ..Settings::default() };
+        for (settings, text, expect) in [
+            (&Settings::default(), " 4\n", "4"),
+            (&marked, "Answer: 3, no. Answer: 4\n", "4"),
+            (&marked, "it is 4", "it is 4"),
+        ] {
+            assert_eq!(settings.answer(text), expect);
+        }
+    }
+    #[test]
+    fn what_is_asked_for_in_json_is_read_where_there_is_any() {
+        for (text, expect) in [
+            ("[1]", json!([1])),
+            ("So:\n```json\n[1]\n```\n", json!([1])),
+            ("```\n{\"a\": 1}\n``` and\n```\n[2]\n```", json!([2])),
+            ("none", Value::Null),
+        ] {
+            assert_eq!(json_in(text), expect, "{text}");
+        }
     }
 }

@@ -1,0 +1,66 @@
+"""The module that componentize-py makes a component of: it imports the author's file, as `plugin.toml` says, and has the classes
+of the exports. Everything here runs once, while the component is built."""
+
+import importlib
+import os
+import sys
+import tomllib
+import traceback
+from typing import Any
+
+from . import exports, log, seeding, source, watch, wit
+from .exports import Configurable, GroupReward, Harness, Judge, Provider, Reward, TaskGenerator
+
+__all__ = ["Configurable", "GroupReward", "Harness", "Judge", "Provider", "Reward", "TaskGenerator"]
+
+MANIFEST = "plugin.toml"
+
+
+class BuildError(Exception):
+    """Why the author's file does not become a plugin."""
+
+
+def load() -> None:
+    """Imports the author's file and makes ready what runs beside it. Errors: ``BuildError``."""
+    folder = next((path for path in sys.path if os.path.isfile(os.path.join(path, MANIFEST))), None)
+    if folder is None:
+        raise BuildError(f"no {MANIFEST} on the Python path: expected the project's folder as `--python-path`")
+    with open(os.path.join(folder, MANIFEST), "rb") as file:
+        manifest = tomllib.load(file)
+    kind, entry = manifest.get("kind"), manifest.get("entry", "plugin.py")
+    path = os.path.join(folder, entry)
+    if not os.path.isfile(path):
+        raise BuildError(f"no file {entry} in the project; `entry` of {MANIFEST} names another")
+    random_source = seeding.install()
+    _import(path, folder)
+    plugin = exports.registered
+    decorator = str(kind).replace("-", "_")
+    if plugin is None:
+        raise BuildError(f"{entry}: nothing has the decorator @{decorator}, which {MANIFEST} asks for (kind = \"{kind}\")")
+    if plugin.kind != kind:
+        found = plugin.kind.replace("-", "_")
+        raise BuildError(f"{entry}: found @{found}, expected @{decorator}: {MANIFEST} says kind = \"{kind}\"")
+    source.keep(folder)
+    watch.start(wit.diagnostics.at, source.named, source.is_own)
+    log.forward_logging()
+    random_source.begin()
+
+
+def _import(path: str, folder: str) -> None:
+    sys.path.insert(0, os.path.dirname(path))
+    try:
+        importlib.import_module(os.path.splitext(os.path.basename(path))[0])
+    except SyntaxError as error:
+        text = "".join(traceback.format_exception_only(error)).rstrip()
+        raise BuildError(text.replace(folder.rstrip("/") + "/", "")) from None
+    except BaseException as error:
+        source.keep(folder, error)
+        raise BuildError(source.error_text(error)) from None
+
+
+def _run() -> Any:
+    if wit.is_component():
+        load()
+
+
+_run()

@@ -1,0 +1,85 @@
+"""Tells the engine on which line of the author's files the plugin is, so that it can name an endless loop that it stops.
+
+Lines are counted by ``sys.monitoring``. A line that ran :data:`HITS_MAX` times since the last call of the engine is told and no
+longer counted, so that a loop is slowed down for its first rounds only. A line that runs for the first time behind such a loop has
+all lines counted again, in case the loop is entered a second time; how often that happens is bounded by :data:`GAP`.
+"""
+
+import gc
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+#: Rounds of a loop after which its lines are no longer counted.
+HITS_MAX = 64
+#: Counted lines before all are counted again; doubled each time, until the next call of the engine.
+GAP = 256
+
+_TOOL = 4  # one of the numbers that CPython gives to nobody
+
+
+class _Watch:
+    def __init__(self, tell: Callable[[str, int], object], named: Callable[[str], str]) -> None:
+        self.tell = tell
+        self.named = named
+        self.hits: dict[tuple[str, int], int] = {}
+        self.since_restart = 0
+        self.gap = GAP
+        self.quiet = False
+
+    def line(self, code: types.CodeType, line: int) -> Any:
+        """Counts a line: called by the interpreter."""
+        key = (code.co_filename, line)
+        count = self.hits.get(key, 0) + 1
+        self.hits[key] = count
+        self.since_restart += 1
+        if count >= HITS_MAX:
+            self.quiet = True
+            self.tell(self.named(code.co_filename), line)
+            return sys.monitoring.DISABLE
+        if count == 1 and self.quiet and self.since_restart >= self.gap:
+            self.gap *= 2
+            self.restart()
+        return None
+
+    def restart(self) -> None:
+        self.hits.clear()
+        self.since_restart = 0
+        self.quiet = False
+        sys.monitoring.restart_events()
+
+
+_watch: _Watch | None = None
+
+
+def start(tell: Callable[[str, int], object], named: Callable[[str], str], is_own: Callable[[str], bool]) -> None:
+    """Counts lines of the functions that are there, where ``is_own`` says so of their file."""
+    global _watch
+    if not hasattr(sys, "monitoring"):
+        return
+    _watch = _Watch(tell, named)
+    monitoring = sys.monitoring
+    monitoring.use_tool_id(_TOOL, "espalier")
+    monitoring.register_callback(_TOOL, monitoring.events.LINE, _watch.line)
+    for code in _codes(is_own):
+        monitoring.set_local_events(_TOOL, code, monitoring.events.LINE)
+
+
+def host_called() -> None:
+    """The engine was called: what was told before no longer counts."""
+    if _watch is not None and _watch.hits:
+        _watch.gap = GAP
+        _watch.restart()
+
+
+def _codes(is_own: Callable[[str], bool]) -> list[types.CodeType]:
+    """The code of all functions in the author's files, those inside of functions included."""
+    found: dict[int, types.CodeType] = {}
+    waiting = [one.__code__ for one in gc.get_objects() if isinstance(one, types.FunctionType)]
+    while waiting:
+        code = waiting.pop()
+        if id(code) not in found and is_own(code.co_filename):
+            found[id(code)] = code
+            waiting.extend(inner for inner in code.co_consts if isinstance(inner, types.CodeType))
+    return list(found.values())

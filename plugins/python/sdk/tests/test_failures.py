@@ -1,0 +1,121 @@
+"""Failures as exceptions, tracebacks in the log, random numbers, and the watch on loops."""
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import fake_world
+import pytest
+
+import espalier_sdk as sdk
+from espalier_sdk import exports, seeding, source, watch
+from espalier_sdk.failures import from_wit, to_wit
+
+TYPES = fake_world.types
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (TYPES.Failure_Budget(TYPES.BudgetKind_SampledTokens()), "budget: sampled-tokens"),
+        (TYPES.Failure_Budget(TYPES.BudgetKind_Other("tea")), "budget: tea"),
+        (TYPES.Failure_Cancelled(), "cancelled"),
+        (TYPES.Failure_Denied("blobs"), "blobs"),
+        (TYPES.Failure_Unavailable("gone"), "gone"),
+        (TYPES.Failure_Invalid("no"), "no"),
+        (TYPES.Failure_Other(TYPES.OtherFailure("patch", "hunk 1")), "patch: hunk 1"),
+    ],
+)
+def test_a_failure_passed_on_is_the_same(world: fake_world.World, value: Any, text: str) -> None:
+    assert str(from_wit(value)) == text
+    assert to_wit(from_wit(value), TYPES) == value
+    world.answers = [fake_world.Err(value)]
+
+    @sdk.harness
+    def run(task: sdk.Task) -> sdk.Report:
+        sdk.Conversation().user("go").complete()
+        return sdk.Report.submitted()
+
+    with pytest.raises(fake_world.Err) as error:
+        exports.Harness().run(fake_world.task())
+    assert error.value.value == value
+
+
+def test_a_failure_can_be_handled(world: fake_world.World) -> None:
+    world.answers = [fake_world.Err(TYPES.Failure_Budget(TYPES.BudgetKind_Turns()))]
+    with pytest.raises(sdk.Budget) as error:
+        sdk.Conversation().complete()
+    assert error.value.kind == "turns"
+
+
+def test_an_error_is_told_with_the_authors_lines(world: fake_world.World, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Path(__file__)
+    monkeypatch.setattr(source, "_root", "")
+    source.keep(str(here.parent))
+
+    def parse(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError as error:
+            raise KeyError("no number") from error
+
+    @sdk.harness
+    def run(task: sdk.Task) -> sdk.Report:
+        return sdk.Report.submitted(data=[parse(text) for text in ["1", "x"]])
+
+    with pytest.raises(KeyError):
+        exports.Harness().run(fake_world.task())
+    ((level, text, _fields),) = world.logged
+    lines = text.splitlines()
+    assert level == "ERROR" and sys.stderr is None
+    assert lines[0] == "Traceback (most recent call last):"
+    assert '    raise KeyError("no number") from error' in lines
+    assert lines[-2] == "KeyError: 'no number'"
+    assert lines[-1].startswith("caused by ValueError: invalid literal for int() with base 10: 'x' at test_failures.py:")
+    assert "exports.py" not in text
+
+
+def test_random_follows_from_the_engines_seed(world: fake_world.World, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {name: value for name, value in vars(random).items() if getattr(value, "__self__", None) is random._inst}
+    for name, value in {**kept, "_inst": random._inst}.items():
+        monkeypatch.setattr(random, name, value)
+    world.seeds = [b"a" * 16, b"a" * 16, b"b" * 16]
+    engine = seeding.install()
+
+    def draw() -> list[Any]:
+        return [random.random(), random.randrange(100), random.choice("abc"), random.gauss()]
+
+    assert draw() != draw() and len(world.seeds) == 3
+    drawn = []
+    for _ in range(3):
+        engine.begin()
+        drawn.append(draw())
+    assert drawn[0] == drawn[1] != drawn[2]
+    random.seed(4)
+    first = draw()
+    random.seed(4)
+    assert draw() == first and world.seeds == []
+
+
+@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="sys.monitoring is of Python 3.12")
+def test_lines_of_a_loop_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, int]] = []
+    watch.start(lambda file, line: told.append((file, line)), str, lambda file: file == __file__)
+    try:
+        spin(1_000)
+        first = spin.__code__.co_firstlineno
+        assert {line - first for _file, line in told} == {2, 3}
+        assert len(told) == 2
+        watch.host_called()
+        spin(1_000)
+        assert len(told) == 4
+    finally:
+        sys.monitoring.free_tool_id(4)
+        monkeypatch.setattr(watch, "_watch", None)
+
+
+def spin(rounds: int) -> None:
+    done = 0
+    while done < rounds:
+        done += 1
