@@ -60,7 +60,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn run(espalier: &Path, project: &Path) -> Result<(), Box<dyn Error>> {
     let output = Command::new(espalier).args(["plugin", "test"]).arg(project).output()?;
     if !output.status.success() {
-        return Err(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)).into());
+        return Err(format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )
+        .into());
     }
     Ok(())
 }

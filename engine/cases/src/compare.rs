@@ -117,7 +117,13 @@ mod tests {
         let lines: Vec<String> = problem.expect("they differ").diff.into_iter().map(shown).collect();
         assert_eq!(
             lines,
-            ["  {", "    \"outcome\": \"submitted\",", "-   \"answer\": \"42\"", "+   \"answer\": \"41\"", "  }"]
+            [
+                "  {",
+                "    \"outcome\": \"submitted\",",
+                "-   \"answer\": \"42\"",
+                "+   \"answer\": \"41\"",
+                "  }"
+            ]
         );
     }
 }

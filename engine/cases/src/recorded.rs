@@ -57,8 +57,12 @@ impl Recording {
             let key = format!("recorded, call {number}");
             let (was, is) = match (self.calls.get(number), calls.get(number)) {
                 (Some(was), Some(is)) => (was, is),
-                (None, Some(is)) => return Some(Problem::new(key, format!("is {} and was not recorded", is.name))),
-                (Some(was), None) => return Some(Problem::new(key, format!("was {} and did not come", was.name))),
+                (None, Some(is)) => {
+                    return Some(Problem::new(key, format!("is {} and was not recorded", is.name)));
+                }
+                (Some(was), None) => {
+                    return Some(Problem::new(key, format!("was {} and did not come", was.name)));
+                }
                 (None, None) => return None,
             };
             if was.asked == is.asked {

@@ -15,7 +15,8 @@ use espalier_core::meter::Meter;
 use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
 use espalier_core::trajectory::{HostCall, LogLine};
 use espalier_plugin::{
-    CancelToken, EnvironmentHost, EnvironmentRun, Job, JobClock, Plugin, PluginHost, ScoreError, ScoreOutcome, World,
+    CancelToken, EnvironmentHost, EnvironmentRun, Job, JobClock, Plugin, PluginHost, ScoreError,
+    ScoreOutcome, World,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -99,7 +100,12 @@ impl CaseReport {
 }
 
 impl<'a> Prepared<'a> {
-    fn of(host: &'a PluginHost, plugin: &Arc<Plugin>, name: &str, case: &'a Case) -> Result<Start<'a>, CaseError> {
+    fn of(
+        host: &'a PluginHost,
+        plugin: &Arc<Plugin>,
+        name: &str,
+        case: &'a Case,
+    ) -> Result<Start<'a>, CaseError> {
         let file = case.file.as_ref().map_err(Clone::clone)?;
         file.check(plugin.world())?;
         let recording = case.recording.clone();
@@ -238,7 +244,8 @@ fn played(recording: &Recording, notes: &Notes) -> Capabilities {
 }
 
 fn trace(call: &HostCall) -> CallTrace {
-    let text = |digest: Option<espalier_core::journal::Digest>| digest.map_or(String::new(), |one| one.to_string());
+    let text =
+        |digest: Option<espalier_core::journal::Digest>| digest.map_or(String::new(), |one| one.to_string());
     CallTrace { name: call.name.as_ref().to_owned(), asked: text(call.asked), told: text(call.told) }
 }
 
@@ -285,7 +292,11 @@ async fn environment(host: &PluginHost, file: &CaseFile, job: Job) -> Result<Lef
 }
 
 /// Resets it and takes the steps of the case, each held against what it must lead to.
-async fn play(world: &EnvironmentHost, file: &CaseFile, problems: &mut Vec<Problem>) -> Result<Value, Problem> {
+async fn play(
+    world: &EnvironmentHost,
+    file: &CaseFile,
+    problems: &mut Vec<Problem>,
+) -> Result<Value, Problem> {
     let failed = |key: &str| {
         let key = key.to_owned();
         move |failure: Failure| Problem::new(key, failure.to_string())
@@ -341,9 +352,10 @@ async fn judge(host: &PluginHost, file: &CaseFile, job: Job, scripts: &Scripts) 
     let view = view::rollout(0, &rollout, &task, &scripts.blobs);
     let turns = view.turns.len() as u32;
     let outcome = host.judge(job, view, turns).await;
-    Ok(Left::scored(outcome, |judgement| {
-        json!({ "scores": view::scores_json(&judgement.scores), "votes": view::votes_json(&judgement.votes) })
-    }))
+    Ok(Left::scored(
+        outcome,
+        |judgement| json!({ "scores": view::scores_json(&judgement.scores), "votes": view::votes_json(&judgement.votes) }),
+    ))
 }
 
 async fn generator(host: &PluginHost, file: &CaseFile, job: Job) -> Result<Left, CaseError> {
@@ -426,7 +438,8 @@ fn told(failure: &PluginFailure, key: &str) -> Option<String> {
 /// The message of a failure that was returned, with the kinds as cases write them.
 fn returned_failure(message: &str) -> String {
     let kinds = [("budget used up: ", "budget: "), ("not granted: ", "denied: ")];
-    let kind = kinds.iter().find_map(|(shown, written)| Some(format!("{written}{}", message.strip_prefix(shown)?)));
+    let kind =
+        kinds.iter().find_map(|(shown, written)| Some(format!("{written}{}", message.strip_prefix(shown)?)));
     kind.unwrap_or_else(|| message.to_owned())
 }
 

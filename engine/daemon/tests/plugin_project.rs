@@ -58,10 +58,11 @@ impl Fixture {
         }
     }
 
-    /// What `plugin test` says, with its exit code.
+    /// What `plugin test` prints, with its exit code.
     fn test(&self) -> String {
         let ran = self.run(&["plugin", "test"]);
-        format!("{}{}exit {}", ran.stdout, ran.stderr, ran.code)
+        assert!(!ran.stdout.is_empty(), "{}", ran.stderr);
+        format!("{}exit {}", ran.stdout, ran.code)
     }
 }
 
@@ -105,7 +106,10 @@ fn a_harness_that_does_what_its_cases_say_passes() {
         "cases/lost.toml",
         &format!("{LAMP}\n[[models.policy]]\nfail = \"unavailable: no server\"\n[expect]\nfailure = \"unavailable: no\""),
     );
-    fixture.write("cases/refused.toml", &format!("settings = {{ max_turn = 3 }}\n{LAMP}\n[expect]\nrefused = \"max_turn\""));
+    fixture.write(
+        "cases/refused.toml",
+        &format!("settings = {{ max_turn = 3 }}\n{LAMP}\n[expect]\nrefused = \"max_turn\""),
+    );
     assert_test!(fixture);
     let json = fixture.run(&["plugin", "test", "--case", "lit", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
@@ -142,7 +146,10 @@ fn a_case_that_cannot_be_run_is_refused_by_its_place() {
     let fixture = Fixture::new("harness", "react-text");
     fixture.write("cases/form.toml", "[enviroment]\nreset = \"Dark.\"\n");
     fixture.write("cases/kind.toml", "[request]\ncount = 1\n");
-    fixture.write("cases/record.toml", &format!("recorded = \"calls.json\"\n{LAMP}").replace("[environment]\nreset = \"It is dark.\"", ""));
+    fixture.write(
+        "cases/record.toml",
+        &format!("recorded = \"calls.json\"\n{LAMP}").replace("[environment]\nreset = \"It is dark.\"", ""),
+    );
     fixture.write("cases/calls.json", "{ \"host_calls\": 7 }");
     fixture.write("cases/task.toml", "[task]\nid = \"lamp\"\n");
     insta::with_settings!({ filters => vec![(r"\d+ ms", "0 ms"), (r#""/[^"]*/cases/"#, "\"cases/")] }, {
@@ -163,7 +170,10 @@ fn a_trap_is_told_with_its_line_and_the_log_before_it() {
         "cases/loop.toml",
         &format!("settings = {{ fault = \"loop\" }}\nlimits = {{ guest_cpu = \"200ms\" }}\n{task}\n[expect]\ntrap = \"cpu\""),
     );
-    fixture.write("cases/json.toml", &format!("settings = {{ fault = \"invalid-json\" }}\n{task}\n[expect]\ntrap = \"panic\""));
+    fixture.write(
+        "cases/json.toml",
+        &format!("settings = {{ fault = \"invalid-json\" }}\n{task}\n[expect]\ntrap = \"panic\""),
+    );
     assert_test!(fixture);
 }
 
@@ -178,7 +188,10 @@ fn every_kind_of_plugin_has_cases() {
         [[steps]]\naction = \"craft 1 stick using 2 bamboo\"\nexpect = { reward = 1, done = true }
         [expect]\nobservation = \"Crafting commands:\\ncraft 1 stick using 2 bamboo\\n\\nGoal: craft stick.\"",
     );
-    environment.write("cases/no-data.toml", "[task]\nid = \"a\"\ninstruction = \"Go.\"\n[expect]\nfailure = \"invalid: data of the task\"");
+    environment.write(
+        "cases/no-data.toml",
+        "[task]\nid = \"a\"\ninstruction = \"Go.\"\n[expect]\nfailure = \"invalid: data of the task\"",
+    );
     let reward = Fixture::new("reward", "exact-match");
     reward.write(
         "cases/right.toml",
@@ -195,9 +208,12 @@ fn every_kind_of_plugin_has_cases() {
         [expect]\nscores = [[{ name = \"reward\", value = 0 }], [{ value = 0 }]]",
     );
     let judge = Fixture::new("judge", "llm-judge");
-    judge.write("cases/unparsed.toml", "[rollout]\n[[models.judge]]\ntext = \"Hm.\"\n[expect]\nfailure = \"unparsed\"");
+    judge.write("cases/unparsed.toml", "settings = { votes = 1 }\n[rollout]\n[[models.judge]]\ntext = \"Hm.\"\n[expect]\nfailure = \"unparsed\"");
     let generator = Fixture::new("task-generator", "crafting-tasks");
-    generator.write("cases/two.toml", "[request]\ncount = 2\nseed = 1\n[expect]\ntasks = [{ id = \"craft-1-0\" }, { id = \"craft-1-1\" }]");
+    generator.write(
+        "cases/two.toml",
+        "[request]\ncount = 2\nseed = 1\n[expect]\ntasks = [{ id = \"craft-1-0\" }, { id = \"craft-1-1\" }]",
+    );
     for fixture in [environment, reward, group, judge, generator] {
         let told = fixture.test();
         assert!(told.ends_with("exit 0"), "{told}");

@@ -1,8 +1,9 @@
 //! `espalier plugin check`: what a component is, whether this engine can load it, and what it costs.
 
 use super::authoring::shown;
+use super::plugin::PluginCheckArgs;
 use super::plugins::{components, described, existing, host, names};
-use super::{Context, PluginCheckArgs, plugin_folders, plugin_test};
+use super::{Context, plugin_folders, plugin_test};
 use crate::cli::exit::Exit;
 use crate::engine::EngineError;
 use crate::engine::components::{Components, Finder, Target};
@@ -254,7 +255,11 @@ fn print(context: &mut Context, checked: &Checked, determinism: &Determinism) ->
     match took {
         Some(took) => row(
             "start",
-            format!("{} from the cache, then {} of the plugin's own", milliseconds(*took), milliseconds(start.took)),
+            format!(
+                "{} from the cache, then {} of the plugin's own",
+                milliseconds(*took),
+                milliseconds(start.took)
+            ),
         ),
         None => row("start", format!("{}, without a cache of compiled code", milliseconds(start.took))),
     }

@@ -58,7 +58,9 @@ pub(super) async fn dev(context: &mut Context, args: PluginDevArgs) -> Result<Ex
         match result {
             result if args.once => return result,
             Ok(_) => {}
-            Err(problem) if problem.exit == Exit::Interrupted || problem.is_closed_pipe() => return Err(problem),
+            Err(problem) if problem.exit == Exit::Interrupted || problem.is_closed_pipe() => {
+                return Err(problem);
+            }
             Err(problem) => {
                 let text = problem.text(&context.screen.look, context.common.verbose);
                 context.screen.say(text.trim_end());

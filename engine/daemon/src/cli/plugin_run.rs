@@ -73,7 +73,8 @@ fn model(text: &str) -> Result<ModelArg, String> {
         "embedded" => Ok(ModelArg::Embedded),
         server => {
             let parts = server.split_once('=').filter(|(kind, _)| SERVERS.contains(kind));
-            let expected = format!("expected scripted, embedded, or KIND=URL with a KIND of {}", SERVERS.join(", "));
+            let expected =
+                format!("expected scripted, embedded, or KIND=URL with a KIND of {}", SERVERS.join(", "));
             let (kind, url) = parts.ok_or(expected)?;
             Ok(ModelArg::Server { kind: kind.to_owned(), url: url.to_owned() })
         }
@@ -112,8 +113,12 @@ pub(super) async fn play(context: &mut Context, project: &Project, args: &PlayAr
     let experiment = experiment(project, args, &folder)?;
     let store = folder.path().join("store").to_string_lossy().into_owned();
     let around = project.folder.join("experiment.toml");
-    let side_run =
-        SideRun { label: "run", store: store.clone(), plugin_folders: plugin_folders(Some(&around)), limit: Some(1) };
+    let side_run = SideRun {
+        label: "run",
+        store: store.clone(),
+        plugin_folders: plugin_folders(Some(&around)),
+        limit: Some(1),
+    };
     let summary = carry_out(context, experiment, side_run).await?;
     let store = open_existing(&store).await?;
     let shows =
@@ -180,13 +185,15 @@ fn quoted(path: &Path) -> String {
 /// Writes the experiment of a new project of this kind.
 fn default_experiment(project: &Project, folder: &Path) -> Result<PathBuf, Problem> {
     let kind = project.manifest.kind.as_str();
-    let template = installed::sources().map(|sources| sources.templates.join("kinds").join(kind).join("experiment.toml"));
+    let template = installed::sources()
+        .map(|sources| sources.templates.join("kinds").join(kind).join("experiment.toml"));
     let text = template.and_then(|template| std::fs::read_to_string(template).ok()).ok_or_else(|| {
         let text = format!("there is no {}", shown(&project.folder.join("experiment.toml")));
         Problem::new(Exit::Input, text).hint("write one: docs/experiments.md")
     })?;
     let file = folder.join("experiment.toml");
-    std::fs::write(&file, text.replace("{{name}}", &project.manifest.name)).map_err(|error| written(&file, &error))?;
+    std::fs::write(&file, text.replace("{{name}}", &project.manifest.name))
+        .map_err(|error| written(&file, &error))?;
     Ok(file)
 }
 
