@@ -110,11 +110,9 @@ async fn rewards_see_what_judges_gave() {
         let extra: Value = serde_json::from_str(&told.score.reason).unwrap();
         let judge = &extra["judges"][0];
         assert_eq!((&judge["name"], &judge["failed"]), (&json!("strict"), &Value::Null));
-        let votes: Vec<_> =
-            judge["votes"].as_array().unwrap().iter().map(|vote| (&vote["turn"], &vote["value"])).collect();
+        let votes: Vec<_> = judge["votes"].as_array().unwrap().iter().map(|vote| (&vote["turn"], &vote["value"])).collect();
         assert_eq!(votes, [(&Value::Null, &json!(1.0)), (&json!(0), &json!(0.0)), (&json!(1), &Value::Null)]);
-        let names: Vec<&Value> =
-            judge["scores"].as_array().unwrap().iter().map(|score| &score["name"]).collect();
+        let names: Vec<&Value> = judge["scores"].as_array().unwrap().iter().map(|score| &score["name"]).collect();
         assert_eq!(names, ["reward", "outcome-votes", "votes"]);
         assert!(record.trajectory.reward_parts.contains_key("strict/reward"));
     }
@@ -128,11 +126,7 @@ async fn one_that_failed_is_told_to_rewards_and_its_ties_are_the_lowest() {
     for (_, record) in left.finals() {
         assert_eq!(record.trajectory.reward, None);
         let told = record.scores.iter().find(|scored| scored.plugin == "fault-reward").unwrap();
-        assert!(
-            told.score.reason.contains("no verdict on the outcome in 2 answers"),
-            "{}",
-            told.score.reason
-        );
+        assert!(told.score.reason.contains("no verdict on the outcome in 2 answers"), "{}", told.score.reason);
     }
     let (_, left, _) = play(&["\\boxed{1}", "\\boxed{0}"], judge).await;
     assert!(left.finals().all(|(_, record)| record.trajectory.reward == Some(0.0)), "a tie is the lowest");
@@ -143,9 +137,7 @@ async fn what_a_trained_judge_sampled_leaves_as_groups_of_its_own() {
     let policy = Scripted::start(Options::new(by_text(|_| "well".to_owned()))).await.unwrap();
     let asked = AtomicUsize::new(0);
     // Of each turn: one vote for, one against, one that says nothing.
-    let answer = move |_: &str| {
-        ["\\boxed{1}", "so \\boxed{-1}", "hm"][asked.fetch_add(1, Ordering::SeqCst) % 3].to_owned()
-    };
+    let answer = move |_: &str| ["\\boxed{1}", "so \\boxed{-1}", "hm"][asked.fetch_add(1, Ordering::SeqCst) % 3].to_owned();
     let server = Scripted::start(Options::new(by_text(answer))).await.unwrap();
     let world = format!(
         "[models.judge]\nkind = \"llama-cpp\"\nurl = \"{}\"\nsampling = {{ max_tokens = 64 }}\n\
@@ -160,8 +152,7 @@ async fn what_a_trained_judge_sampled_leaves_as_groups_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let files = export::files(&setting.store_folder(), "test", folder.path()).await;
     let groups = export::groups(&files[0]);
-    let kinds: Vec<(GroupKind, &str)> =
-        groups.iter().map(|group| (group.kind, group.model.as_str())).collect();
+    let kinds: Vec<(GroupKind, &str)> = groups.iter().map(|group| (group.kind, group.model.as_str())).collect();
     let judged = (GroupKind::JudgeTurn, "judge");
     // Two rollouts of two turns.
     assert_eq!(kinds, [(GroupKind::Task, "policy"), judged, judged, judged, judged]);

@@ -67,8 +67,7 @@ async fn solutions_against_tests_are_the_matrix_worked_by_hand() {
     let played = run(store.path(), &arguments).await;
     assert!(played.status.success(), "{}", text(&played));
     let records = records(store.path()).await;
-    let told: Vec<String> =
-        records.iter().map(|record| score(record, "reward").unwrap().score.reason.clone()).collect();
+    let told: Vec<String> = records.iter().map(|record| score(record, "reward").unwrap().score.reason.clone()).collect();
     for (place, (told, row)) in told.iter().zip(MATRIX).enumerate() {
         assert!(told.ends_with(&format!("all tests: {row}")), "{place}: {told}");
     }
@@ -79,8 +78,7 @@ async fn solutions_against_tests_are_the_matrix_worked_by_hand() {
     let tests: Vec<Option<f64>> =
         records.iter().map(|record| score(record, "tests").map(|scored| scored.score.value)).collect();
     assert_eq!(tests, [Some(2.0 / 3.0), Some(0.0), None, Some(-1.0)]);
-    let extra: Value =
-        serde_json::from_str(score(&records[0], "tests").unwrap().score.extra.as_ref().unwrap()).unwrap();
+    let extra: Value = serde_json::from_str(score(&records[0], "tests").unwrap().score.extra.as_ref().unwrap()).unwrap();
     let each: Vec<&Value> = extra["tests"].as_array().unwrap().iter().map(|test| &test["reward"]).collect();
     assert_eq!(each, [1.0, 1.0, 0.0]);
     assert!(store.sandboxes().await.is_empty(), "fresh ones are ended");

@@ -3,7 +3,7 @@ use crate::case::CaseFile;
 use espalier_core::chat::{CompleteOptions, Finish, Message, Role};
 use espalier_core::failure::BudgetKind;
 use espalier_core::host::sandbox::{Command, Program, Sandboxes, Show, WriteOptions};
-use espalier_core::host::{Blobs, Conversation, Environments, Models};
+use espalier_core::host::{Blobs, Environments, Models};
 use espalier_core::limits::Limits;
 use espalier_core::meter::Meter;
 

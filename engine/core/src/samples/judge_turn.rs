@@ -252,6 +252,7 @@ mod tests {
             sandboxes: vec![],
             failures: vec![],
             withheld: false,
+            seed: None,
             edges: vec![],
             edges_missing: 0,
         }
