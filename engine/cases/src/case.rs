@@ -439,7 +439,7 @@ impl CaseFile {
         use World::{Environment, GroupReward, Harness, Judge, Reward, TaskGenerator};
         let expect = &self.expect;
         let given: [(&str, bool, &[World]); 16] = [
-            ("models", !self.models.is_empty(), &[Harness, Judge, TaskGenerator]),
+            ("models", !self.models.is_empty(), &[Harness, GroupReward, Judge, TaskGenerator]),
             ("environment", self.environment.is_some(), &[Harness]),
             ("sandboxes", !self.sandboxes.is_empty(), &[Harness, Reward, GroupReward, Judge, TaskGenerator]),
             ("recorded", self.recorded.is_some(), &[Harness]),

@@ -265,6 +265,7 @@ mod tests {
             sandboxes: vec![],
             failures: vec![],
             withheld: false,
+            seed: None,
             edges: vec![],
             edges_missing: 0,
         }
