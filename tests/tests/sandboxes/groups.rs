@@ -143,7 +143,7 @@ async fn a_generator_makes_sandboxes_of_its_own_with_a_grant_and_none_without() 
     let refused = run(folder, &arguments).await;
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
     assert!(text(&refused).contains("made no valid task in 8 batches"), "{}", text(&refused));
-    assert!(text(&refused).contains("denied"), "{}", text(&refused));
+    assert!(text(&refused).contains("not granted: espalier:sandbox/creation"), "{}", text(&refused));
 
     std::fs::write(&file, experiment("grants = [\"sandbox\"]")).unwrap();
     let played = run(folder, &[&arguments[..], &["--new"]].concat()).await;

@@ -39,9 +39,9 @@ pub fn generate(request: Request, settings: Settings) -> Result<Vec<Value>, Fail
 }
 
 fn in_sandboxes() -> Result<String, Failure> {
-    let spec = json!({ "memory": "64MiB", "files": { "word": "made" } });
+    let spec = json!({ "memory": "64MiB", "files": { "/srv/word": "made" } });
     let mut made = vec![Sandbox::create(&spec)?];
-    let outcome = made[0].exec("cat word")?;
+    let outcome = made[0].exec("cat /srv/word")?;
     if !outcome.succeeded() {
         return Err(other("exec", outcome.ended()));
     }
