@@ -439,7 +439,7 @@ impl CaseFile {
         use World::{Environment, GroupReward, Harness, Judge, Reward, TaskGenerator};
         let expect = &self.expect;
         let given: [(&str, bool, &[World]); 16] = [
-            ("models", !self.models.is_empty(), &[Harness, Judge, TaskGenerator]),
+            ("models", !self.models.is_empty(), &[Harness, GroupReward, Judge, TaskGenerator]),
             ("environment", self.environment.is_some(), &[Harness]),
             ("sandboxes", !self.sandboxes.is_empty(), &[Harness, Reward, GroupReward, Judge, TaskGenerator]),
             ("recorded", self.recorded.is_some(), &[Harness]),
@@ -466,9 +466,9 @@ impl CaseFile {
             Harness | Environment if self.task.is_none() => needs("task"),
             GroupReward if self.rollouts.is_empty() => needs("rollouts"),
             TaskGenerator if self.request.is_none() && self.adapt.is_none() => needs("request"),
-            TaskGenerator if self.request.is_some() && self.adapt.is_some() => {
-                Err(CaseError("`request` and `adapt` are both given: a case calls the plugin once".to_owned()))
-            }
+            TaskGenerator if self.request.is_some() && self.adapt.is_some() => Err(CaseError(
+                "`request` and `adapt` are both given: a case calls the plugin once".to_owned(),
+            )),
             Harness if self.recorded.is_some() => {
                 let scripts = [
                     ("models", !self.models.is_empty()),

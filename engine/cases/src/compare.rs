@@ -6,6 +6,8 @@ use similar::{ChangeTag, TextDiff};
 
 /// Numbers that differ by less, in relation to their size, are the same.
 const CLOSE: f64 = 1e-9;
+/// Lines shown around those that differ.
+const AROUND: usize = 5;
 
 /// The problem where the value is not what is expected.
 pub(crate) fn compare(key: &str, expected: &Value, found: &Value) -> Option<Problem> {
@@ -54,7 +56,7 @@ fn pretty(value: &Value) -> String {
     }
 }
 
-/// Two texts line by line.
+/// Two texts line by line, what is the same far from any difference left out.
 pub(crate) fn lines(expected: &str, found: &str) -> Vec<DiffLine> {
     let diff = TextDiff::from_lines(expected, found);
     let line = |change: similar::Change<&str>| DiffLine {
@@ -65,7 +67,14 @@ pub(crate) fn lines(expected: &str, found: &str) -> Vec<DiffLine> {
         },
         text: change.value().trim_end_matches('\n').to_owned(),
     };
-    diff.iter_all_changes().map(line).collect()
+    let mut lines = Vec::new();
+    for group in diff.grouped_ops(AROUND) {
+        if !lines.is_empty() {
+            lines.push(DiffLine { change: Change::Same, text: "...".to_owned() });
+        }
+        lines.extend(group.iter().flat_map(|op| diff.iter_changes(op)).map(line));
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -108,7 +117,13 @@ mod tests {
         let lines: Vec<String> = problem.expect("they differ").diff.into_iter().map(shown).collect();
         assert_eq!(
             lines,
-            ["  {", "    \"outcome\": \"submitted\",", "-   \"answer\": \"42\"", "+   \"answer\": \"41\"", "  }"]
+            [
+                "  {",
+                "    \"outcome\": \"submitted\",",
+                "-   \"answer\": \"42\"",
+                "+   \"answer\": \"41\"",
+                "  }"
+            ]
         );
     }
 }

@@ -8,6 +8,7 @@ pub(crate) use tape::Tape;
 use crate::report::Problem;
 use espalier_core::journal::{Call, Reply};
 use espalier_core::trajectory::HostCall;
+use espalier_plugin::JobClock;
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
@@ -17,6 +18,9 @@ use std::path::Path;
 pub(crate) struct Recording {
     #[serde(rename = "host_calls")]
     pub(crate) calls: Vec<HostCall>,
+    /// Of the plugin's random numbers.
+    #[serde(default)]
+    pub(crate) seed: u64,
 }
 
 impl Recording {
@@ -42,9 +46,9 @@ impl Recording {
         }
     }
 
-    /// When the plugin was started, ms since 1970.
-    pub(crate) fn start_ms(&self) -> Option<u64> {
-        self.calls.first().map(|call| call.clock_ms).filter(|ms| *ms > 0)
+    /// What the plugin's clock said.
+    pub(crate) fn clock(&self) -> JobClock {
+        JobClock::Recorded { ms: self.calls.iter().map(|call| call.clock_ms).collect() }
     }
 
     /// The first call that is another than the recorded one.
@@ -53,8 +57,12 @@ impl Recording {
             let key = format!("recorded, call {number}");
             let (was, is) = match (self.calls.get(number), calls.get(number)) {
                 (Some(was), Some(is)) => (was, is),
-                (None, Some(is)) => return Some(Problem::new(key, format!("is {} and was not recorded", is.name))),
-                (Some(was), None) => return Some(Problem::new(key, format!("was {} and did not come", was.name))),
+                (None, Some(is)) => {
+                    return Some(Problem::new(key, format!("is {} and was not recorded", is.name)));
+                }
+                (Some(was), None) => {
+                    return Some(Problem::new(key, format!("was {} and did not come", was.name)));
+                }
                 (None, None) => return None,
             };
             if was.asked == is.asked {

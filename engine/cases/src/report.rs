@@ -95,7 +95,9 @@ impl Report {
     /// What another run of the same cases did otherwise, a sentence each; empty: the plugin is deterministic in them.
     pub fn differences(&self, other: &Report) -> Vec<String> {
         let pairs = self.cases.iter().zip(&other.cases);
-        pairs.filter_map(|(one, other)| Some(format!("case {}: {}", one.name, one.difference(other)?))).collect()
+        pairs
+            .filter_map(|(one, other)| Some(format!("case {}: {}", one.name, one.difference(other)?)))
+            .collect()
     }
 }
 

@@ -39,3 +39,7 @@ impl Notes {
         std::mem::take(&mut self.0.lock())
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+mod tests;

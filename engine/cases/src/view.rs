@@ -17,7 +17,9 @@ pub(crate) fn task(file: &CaseFile) -> Result<TaskView, CaseError> {
         return parse_task(&task).map(|view| TaskView { instruction: String::new(), ..view });
     };
     let mut view = parse_task(&task.to_string())?;
-    for name in file.sandboxes.keys().filter(|name| !view.sandboxes.contains(name)).cloned().collect::<Vec<_>>() {
+    for name in
+        file.sandboxes.keys().filter(|name| !view.sandboxes.contains(name)).cloned().collect::<Vec<_>>()
+    {
         view.sandboxes.push(name);
     }
     Ok(view)
@@ -33,7 +35,12 @@ fn parse_task(line: &str) -> Result<TaskView, CaseError> {
 }
 
 /// A finished rollout as what scores it is shown it.
-pub(crate) fn rollout(place: usize, file: &case::Rollout, task: &TaskView, blobs: &MemoryBlobs) -> RolloutView {
+pub(crate) fn rollout(
+    place: usize,
+    file: &case::Rollout,
+    task: &TaskView,
+    blobs: &MemoryBlobs,
+) -> RolloutView {
     let mut tool_calls = 0;
     let turns = file.turns.iter().enumerate();
     RolloutView {

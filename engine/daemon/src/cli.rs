@@ -10,8 +10,11 @@ pub mod init;
 mod key;
 mod list;
 mod logging;
+mod plugin;
 mod plugin_alias;
 mod plugin_check;
+mod plugin_dev;
+mod plugin_run;
 mod plugin_test;
 mod plugins;
 mod run;
@@ -144,7 +147,7 @@ To continue a run that was stopped, use `espalier run FILE`.")]
     Task(task::TaskCommand),
     /// Write, build and check plugins, list them, and set aliases.
     #[command(subcommand)]
-    Plugin(PluginCommand),
+    Plugin(plugin::PluginCommand),
     /// Write the interfaces of plugins (WIT) to a folder.
     #[command(after_help = "Example:
   espalier wit --out wit
@@ -247,88 +250,6 @@ pub struct ShowArgs {
     /// For a run: show all groups. For several runs: show all tasks.
     #[arg(long)]
     pub all: bool,
-}
-
-/// `espalier plugin`
-#[derive(Debug, Subcommand)]
-pub enum PluginCommand {
-    /// Create a plugin's project: source, build files, SDK, an experiment with tasks, cases for tests.
-    #[command(after_help = "Examples:
-  espalier plugin new my-agent --kind harness --lang python
-  espalier plugin new strict --kind reward --lang rust --dir plugins/strict
-
-Then, in the folder: `espalier plugin build`, `espalier plugin test`.
-
-If the folder exists and is not empty, nothing is written and the exit code is
-2.")]
-    New(authoring::PluginNewArgs),
-    /// Build a project: its source becomes the component build/NAME.wasm.
-    #[command(after_help = "Examples:
-  espalier plugin build
-  espalier plugin build plugins/strict
-
-The project is the folder with `plugin.toml`, or the nearest one above. If the
-source does not compile, the compiler's messages are printed and the exit code
-is 1. If a program is missing, the error names the line that installs it, and
-the exit code is 4.")]
-    Build(authoring::PluginBuildArgs),
-    /// Run the cases of a project against its component.
-    #[command(after_help = "Examples:
-  espalier plugin test
-  espalier plugin test --case done
-  espalier plugin test plugins/strict --json
-
-A case is a file cases/NAME.toml: what the plugin is given, and what it must do
-(docs/authoring-cases.md). What differs is shown, and the exit code is 1.")]
-    Test(plugin_test::PluginTestArgs),
-    /// List the plugins that an experiment can use.
-    #[command(after_help = "Example:
-  espalier plugin list")]
-    List,
-    /// Show what a component is, whether this engine can load it, and what it costs.
-    #[command(after_help = "Examples:
-  espalier plugin check                      the project of the current folder
-  espalier plugin check build/my-agent.wasm
-  espalier plugin check react-text
-
-If the component is refused, the reason is printed and the exit code is 1.")]
-    Check(PluginCheckArgs),
-    /// Write the SDK of a language to a folder, or replace the one that is there.
-    #[command(after_help = "Example:
-  espalier plugin sdk --lang python --out sdk    in a project: the SDK of this program")]
-    Sdk(authoring::PluginSdkArgs),
-    /// Set an alias for a plugin. Runs that use the alias take the new plugin for every group they open from then on.
-    #[command(after_help = "Examples:
-  espalier plugin alias agent react-text
-  espalier plugin alias agent build/my-harness.wasm
-  espalier plugin alias agent --remove
-
-Open groups keep the plugin they began with.")]
-    Alias(PluginAliasArgs),
-}
-
-/// `espalier plugin alias`
-#[derive(Debug, Args)]
-pub struct PluginAliasArgs {
-    /// The alias, used in an experiment as `plugin = "NAME"`.
-    pub alias: String,
-    /// A component file, an alias, the name of a plugin, or the beginning of a digest.
-    #[arg(required_unless_present = "remove")]
-    pub plugin: Option<String>,
-    /// Remove the alias: the name refers to the plugin of that name again.
-    #[arg(long, conflicts_with = "plugin")]
-    pub remove: bool,
-    /// Set the alias even if its world differs, or open runs that use it cannot continue with the plugin.
-    #[arg(long)]
-    pub force: bool,
-}
-
-/// `espalier plugin check`
-#[derive(Debug, Args)]
-pub struct PluginCheckArgs {
-    /// The folder of a project, a component file, an alias, the name of a plugin, or the beginning of a digest.
-    #[arg(default_value = ".")]
-    pub plugin: String,
 }
 
 /// `espalier schema`
@@ -437,14 +358,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Show(args) => show::show(context, args).await,
         Command::Export(args) => export::export(context, args).await,
         Command::Task(command) => task::task(context, command).await,
-        Command::Plugin(PluginCommand::New(args)) => authoring::new(context, &args),
-        Command::Plugin(PluginCommand::Build(args)) => authoring::build(context, args).await,
-        Command::Plugin(PluginCommand::Sdk(args)) => authoring::sdk(context, &args),
+        Command::Plugin(command) => plugin::plugin(context, command).await,
         Command::Wit(args) => authoring::wit(context, &args),
-        Command::Plugin(PluginCommand::Test(args)) => plugin_test::test(context, args).await,
-        Command::Plugin(PluginCommand::List) => plugins::list(context).await,
-        Command::Plugin(PluginCommand::Check(args)) => plugin_check::check(context, args).await,
-        Command::Plugin(PluginCommand::Alias(args)) => plugin_alias::alias(context, args).await,
         Command::Sandbox(command) => sandbox::sandbox(context, command).await,
         Command::Image(command) => image::image(context, command).await,
         Command::Serve(args) => serve::serve(context, *args).await,

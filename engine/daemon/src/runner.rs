@@ -295,6 +295,7 @@ impl Runner {
             ledger::withhold(&mut record.trajectory, ledger::reason::NOT_TRAINABLE);
             record.withheld = true;
         }
+        record.seed = self.record_calls.then(|| self.scope(group, start).seed(Purpose::Harness, 0));
         Finished { record, blobs, outcome, ended_ms, missing: None, plugins, scored_again: None }
     }
 

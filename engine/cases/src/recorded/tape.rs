@@ -42,7 +42,9 @@ impl Tape {
         let reaches_a_capability = |call: &&HostCall| {
             let asked = call.payload.as_ref().and_then(|payload| payload.call.as_ref());
             let refused = matches!(call.verdict, Verdict::Refused | Verdict::Cancelled);
-            !OF_THE_HOST.contains(&call.name.as_ref()) && !refused && !matches!(asked, Some(Call::Invalid { .. }))
+            !OF_THE_HOST.contains(&call.name.as_ref())
+                && !refused
+                && !matches!(asked, Some(Call::Invalid { .. }))
         };
         let recorded = |call: &HostCall| Recorded {
             number: call.number,

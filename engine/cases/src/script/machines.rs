@@ -7,8 +7,9 @@ use crate::report::Problem;
 use async_trait::async_trait;
 use espalier_core::failure::Failure;
 use espalier_core::host::sandbox::{
-    ChangeSet, Channel, Command, Ended, Entry, FileKind, FileStat, Outcome, Output, PatchOptions, PatchedFile,
-    Piece, Process, Program, RunOptions, Sandbox, Sandboxes, Shell, ShellOptions, TerminalSize, WriteOptions,
+    ChangeSet, Channel, Command, Ended, Entry, FileKind, FileStat, Outcome, Output, PatchOptions,
+    PatchedFile, Piece, Process, Program, RunOptions, Sandbox, Sandboxes, Shell, ShellOptions, TerminalSize,
+    WriteOptions,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -153,7 +154,10 @@ fn outcome(command: &case::Command) -> Outcome {
 }
 
 fn not_found(path: &[u8]) -> Failure {
-    Failure::Other { code: "not-found".to_owned(), text: format!("{}: no such file", String::from_utf8_lossy(path)) }
+    Failure::Other {
+        code: "not-found".to_owned(),
+        text: format!("{}: no such file", String::from_utf8_lossy(path)),
+    }
 }
 
 /// The command as a case writes it.

@@ -47,7 +47,11 @@ struct ScriptedConversation {
 }
 
 impl ScriptedModels {
-    pub(crate) fn new(answers: BTreeMap<String, Vec<Answer>>, notes: Notes, meter: Arc<Meter>) -> ScriptedModels {
+    pub(crate) fn new(
+        answers: BTreeMap<String, Vec<Answer>>,
+        notes: Notes,
+        meter: Arc<Meter>,
+    ) -> ScriptedModels {
         ScriptedModels(Arc::new(Shared { answers, notes, meter, state: Mutex::default() }))
     }
 
@@ -57,7 +61,8 @@ impl ScriptedModels {
         for (model, answers) in &self.0.answers {
             let given = state.given.get(model).copied().unwrap_or(0);
             if given < answers.len() {
-                let text = format!("was not asked for: the plugin asked for {given} of {} answers", answers.len());
+                let text =
+                    format!("was not asked for: the plugin asked for {given} of {} answers", answers.len());
                 self.0.notes.add(Problem::new(format!("models.{model}[{given}]"), text));
             }
         }

@@ -1,8 +1,9 @@
 //! `espalier plugin check`: what a component is, whether this engine can load it, and what it costs.
 
 use super::authoring::shown;
+use super::plugin::PluginCheckArgs;
 use super::plugins::{components, described, existing, host, names};
-use super::{Context, PluginCheckArgs, plugin_folders, plugin_test};
+use super::{Context, plugin_folders, plugin_test};
 use crate::cli::exit::Exit;
 use crate::engine::EngineError;
 use crate::engine::components::{Components, Finder, Target};

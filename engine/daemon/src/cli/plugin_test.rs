@@ -122,7 +122,8 @@ fn case_lines(case: &CaseReport, look: &Look) -> Vec<String> {
                 Change::Expected => ('-', styles::BAD),
                 Change::Found => ('+', styles::GOOD),
             };
-            lines.push(format!("        {}", look.paint(style, &format!("{sign} {}", harmless(&line.text)))));
+            let text = format!("{sign} {}", harmless(&line.text));
+            lines.push(format!("        {}", look.paint(style, text.trim_end())));
         }
     }
     let skipped = case.logs.len().saturating_sub(LOGS_SHOWN);
@@ -130,7 +131,8 @@ fn case_lines(case: &CaseReport, look: &Look) -> Vec<String> {
         let head = if skipped == 0 { "log".to_owned() } else { format!("log, {skipped} lines before these") };
         lines.push(format!("      {}", look.paint(styles::FAINT, &head)));
     }
-    lines.extend(case.logs.iter().skip(skipped).map(|line| format!("        {}", harmless(line))));
+    let logged = case.logs.iter().skip(skipped).flat_map(|line| line.lines());
+    lines.extend(logged.map(|line| format!("        {}", harmless(line))));
     lines
 }
 

@@ -40,7 +40,8 @@ impl Scripted {
             let problem = |problem: String| ConfigError {
                 key: "file",
                 problem: format!("= \"{}\": {problem}", path.display()),
-                hint: "a line is a JSON string, or an object like {\"text\": \"Yes.\", \"when\": \"Is it?\"}".to_owned(),
+                hint: "a line is a JSON string, or an object like {\"text\": \"Yes.\", \"when\": \"Is it?\"}"
+                    .to_owned(),
             };
             let text = tokio::fs::read_to_string(path).await.map_err(|error| problem(error.to_string()))?;
             for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -63,8 +64,12 @@ impl Scripted {
 
     /// The place of the answer to this request.
     fn pick(&self, request: &ChatRequest) -> Option<usize> {
-        let said: Vec<String> =
-            request.messages.iter().filter(|one| one.role != Role::Assistant).map(Message::joined_text).collect();
+        let said: Vec<String> = request
+            .messages
+            .iter()
+            .filter(|one| one.role != Role::Assistant)
+            .map(Message::joined_text)
+            .collect();
         let fits = |place: &usize| {
             let when = self.answers[*place].when();
             when.is_none_or(|when| said.iter().any(|text| text.contains(when)))
@@ -187,7 +192,12 @@ mod tests {
         serde_json::from_value(config).unwrap()
     }
 
-    async fn ask(model: &Scripted, session: &str, said: &str, seed: u64) -> Result<ChatGenerated, EndpointError> {
+    async fn ask(
+        model: &Scripted,
+        session: &str,
+        said: &str,
+        seed: u64,
+    ) -> Result<ChatGenerated, EndpointError> {
         let request = ChatRequest {
             messages: vec![Message::text(Role::User, said)],
             images: Arc::default(),
@@ -238,7 +248,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_without_a_fitting_answer_is_told() {
-        let model = Scripted::open(&config(serde_json::json!({ "answers": [{ "text": "d", "when": "no" }] }))).await;
+        let model =
+            Scripted::open(&config(serde_json::json!({ "answers": [{ "text": "d", "when": "no" }] }))).await;
         let error = ask(&model.unwrap(), "r", "?", 0).await.unwrap_err();
         assert!(error.to_string().contains("`when`"), "{error}");
         assert!(Scripted::open(&config(serde_json::json!({ "answers": [] }))).await.is_err());
