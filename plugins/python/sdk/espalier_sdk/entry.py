@@ -14,6 +14,9 @@ from .exports import Configurable, GroupReward, Harness, Judge, Provider, Reward
 __all__ = ["Configurable", "GroupReward", "Harness", "Judge", "Provider", "Reward", "TaskGenerator"]
 
 MANIFEST = "plugin.toml"
+#: What the standard library imports only when one of its functions is called: `Counter.most_common`, `strptime`, ... There are no
+#: files then.
+LAZILY_IMPORTED = ("_strptime", "copy", "heapq")
 
 
 class BuildError(Exception):
@@ -32,6 +35,8 @@ def load() -> None:
     if not os.path.isfile(path):
         raise BuildError(f"no file {entry} in the project; `entry` of {MANIFEST} names another")
     random_source = seeding.install()
+    for module in LAZILY_IMPORTED:
+        importlib.import_module(module)
     _import(path, folder)
     plugin = exports.registered
     decorator = str(kind).replace("-", "_")
