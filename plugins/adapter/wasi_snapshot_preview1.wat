@@ -11,10 +11,14 @@
   (global $clock (mut i64) (i64.const 1000000000))
   ;; Never 0.
   (global $random (mut i64) (i64.const 0x9E3779B97F4A7C15))
-  ;; One page from the first write on: a line of standard output in its lower half, one of standard error in its upper half.
+  ;; 64 KiB of the guest, once it has given them: a line of standard output in the lower half, one of standard error in the upper.
   (global $page (mut i32) (i32.const 0))
   (global $stdout (mut i32) (i32.const 0))
   (global $stderr (mut i32) (i32.const 0))
+  ;; How far Go's last words are: 1 after their first line, 2 within the first goroutine, 3 within another one.
+  (global $dump (mut i32) (i32.const 0))
+  ;; Whether the next line of a goroutine is left out.
+  (global $skip (mut i32) (i32.const 0))
 
   ;; Errors of WASI: 0 success, 8 bad descriptor, 52 not supported, 58 operation not supported, 76 not capable.
 
@@ -45,7 +49,7 @@
       (br_if $next (i32.eq (i32.and (i32.load8_u (local.get $at)) (i32.const 0xC0)) (i32.const 0x80))))
     (i32.const 0))
 
-  ;; Writes $length bytes at $text as one line; bytes that are no UTF-8 become `?`.
+  ;; Writes $length bytes at $text as one line; bytes that are not UTF-8 become `?`.
   (func $line (param $level i32) (param $text i32) (param $length i32)
     (local $at i32) (local $end i32) (local $size i32)
     (local.set $at (local.get $text))
@@ -61,19 +65,63 @@
     (call $log (local.get $level) (local.get $text) (local.get $length)
       (i32.const 0) (i32.const 0) (i32.const 0)))
 
+  ;; Writes a line of standard error. When Go dies it prints each goroutine, by a line for a function and one for its place: of
+  ;; those, only the first goroutine's are kept, and not the functions of Go's runtime and of the SDK.
+  (func $error_line (param $text i32) (param $length i32)
+    (local $start i64)
+    (if (global.get $skip)
+      (then (global.set $skip (i32.const 0)) (return)))
+    (if (i32.ge_u (local.get $length) (i32.const 8))
+      (then
+        (local.set $start (i64.load (local.get $text)))
+        ;; `panic: `, `fatal error: `
+        (if (i32.or
+              (i64.eq (i64.and (local.get $start) (i64.const 0x00FFFFFFFFFFFFFF)) (i64.const 0x00203A63696E6170))
+              (i64.eq (local.get $start) (i64.const 0x7265206C61746166)))
+          (then (global.set $dump (i32.const 1))))
+        (if (global.get $dump)
+          (then
+            ;; `goroutine `
+            (if (i64.eq (local.get $start) (i64.const 0x6E6974756F726F67))
+              (then (global.set $dump (select (i32.const 3) (i32.const 2) (i32.gt_u (global.get $dump) (i32.const 1))))))
+            ;; `runtime.`, `espalier/` and `espalier:`
+            (if (i32.or
+                  (i64.eq (local.get $start) (i64.const 0x2E656D69746E7572))
+                  (i64.eq (local.get $start) (i64.const 0x7265696C61707365)))
+              (then
+                (if (i32.eq (global.get $dump) (i32.const 2)) (then (global.set $skip (i32.const 1)) (return)))))))))
+    (if (i32.ne (global.get $dump) (i32.const 3))
+      (then (call $line (i32.const 3) (local.get $text) (local.get $length)))))
+
+  ;; Ends a line of an output.
+  (func $end_line (param $error i32) (param $text i32) (param $length i32)
+    (if (local.get $error)
+      (then (call $error_line (local.get $text) (local.get $length)))
+      (else (call $line (i32.const 1) (local.get $text) (local.get $length)))))
+
   ;; Ends the lines that have no end yet.
   (func $flush
     (if (global.get $stdout)
-      (then (call $line (i32.const 1) (global.get $page) (global.get $stdout)) (global.set $stdout (i32.const 0))))
+      (then (call $end_line (i32.const 0) (global.get $page) (global.get $stdout)) (global.set $stdout (i32.const 0))))
     (if (global.get $stderr)
       (then
-        (call $line (i32.const 3) (i32.add (global.get $page) (i32.const 0x8000)) (global.get $stderr))
+        (call $end_line (i32.const 1) (i32.add (global.get $page) (i32.const 0x8000)) (global.get $stderr))
         (global.set $stderr (i32.const 0)))))
+
+  ;; 64 KiB of the guest's memory, which it does not use: lines are collected there, where they come in pieces. Memory that is
+  ;; added here would be taken for its own by Go, which grows memory as if nobody else did.
+  (func (export "espalier_lines") (param $at i32) (global.set $page (local.get $at)))
 
   ;; Adds bytes to the line of an output.
   (func $add (param $error i32) (param $from i32) (param $length i32)
-    (local $start i32) (local $used i32) (local $byte i32) (local $level i32)
-    (local.set $level (select (i32.const 3) (i32.const 1) (local.get $error)))
+    (local $start i32) (local $used i32) (local $byte i32)
+    ;; A guest without such memory: a write is a line.
+    (if (i32.eqz (global.get $page))
+      (then
+        (if (i32.eqz (local.get $length)) (then (return)))
+        (if (i32.eq (i32.load8_u (i32.sub (i32.add (local.get $from) (local.get $length)) (i32.const 1))) (i32.const 0x0A))
+          (then (local.set $length (i32.sub (local.get $length) (i32.const 1)))))
+        (call $end_line (local.get $error) (local.get $from) (local.get $length)) (return)))
     (local.set $start (i32.add (global.get $page) (i32.shl (local.get $error) (i32.const 15))))
     (local.set $used (select (global.get $stderr) (global.get $stdout) (local.get $error)))
     (block $done
@@ -82,7 +130,7 @@
         (local.set $byte (i32.load8_u (local.get $from)))
         (if (i32.or (i32.eq (local.get $byte) (i32.const 0x0A)) (i32.eq (local.get $used) (i32.const 0x8000)))
           (then
-            (call $line (local.get $level) (local.get $start) (local.get $used))
+            (call $end_line (local.get $error) (local.get $start) (local.get $used))
             (local.set $used (i32.const 0))))
         (if (i32.ne (local.get $byte) (i32.const 0x0A))
           (then
@@ -96,13 +144,8 @@
       (else (global.set $stdout (local.get $used)))))
 
   (func (export "fd_write") (param $fd i32) (param $pieces i32) (param $count i32) (param $written i32) (result i32)
-    (local $total i32) (local $length i32) (local $page i32)
+    (local $total i32) (local $length i32)
     (if (i32.gt_u (i32.sub (local.get $fd) (i32.const 1)) (i32.const 1)) (then (return (i32.const 8))))
-    (if (i32.eqz (global.get $page))
-      (then
-        (local.set $page (memory.grow (i32.const 1)))
-        (if (i32.eq (local.get $page) (i32.const -1)) (then (return (i32.const 48))))
-        (global.set $page (i32.shl (local.get $page) (i32.const 16)))))
     (block $done
       (loop $next
         (br_if $done (i32.eqz (local.get $count)))
@@ -123,8 +166,15 @@
   (export "fd_sync" (func $sync))
   (export "fd_datasync" (func $sync))
 
-  (func (export "proc_exit") (param i32)
+  ;; 2 is what Go and the SDK exit with when they have said why.
+  (func (export "proc_exit") (param $status i32)
     (call $flush)
+    (if (i32.and (i32.ne (local.get $status) (i32.const 2)) (i32.ne (global.get $page) (i32.const 0)))
+      (then
+        ;; `exit was called`
+        (i64.store (global.get $page) (i64.const 0x7361772074697865))
+        (i64.store offset=8 (global.get $page) (i64.const 0x2E64656C6C616320))
+        (call $line (i32.const 3) (global.get $page) (i32.const 15))))
     (unreachable))
 
   (func (export "clock_time_get") (param $id i32) (param i64) (param $time i32) (result i32)

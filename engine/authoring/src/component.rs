@@ -29,9 +29,35 @@ pub fn encode(module: &[u8], wasi: bool) -> Result<Vec<u8>, BuildError> {
         true => encoder.and_then(|encoder| encoder.adapter(WASI_MODULE, WASI_ADAPTER)),
         false => encoder,
     };
-    encoder.and_then(|mut encoder| encoder.encode()).map_err(|error| refused(&format_args!("{error:#}")))
+    encoder.and_then(|mut encoder| encoder.encode()).map_err(|error| plainly(&format!("{error:#}")))
+}
+
+/// Why a module is not a plugin, said for its author.
+fn plainly(error: &str) -> BuildError {
+    let import =
+        error.split_once("requires an import interface named `").and_then(|(_, rest)| rest.split_once('`'));
+    match import {
+        Some((interface, _)) => refused(&format_args!(
+            "the plugin calls {interface}, which plugins of its kind do not have; see its world in sdk/wit/plugin.wit"
+        )),
+        None => refused(&error),
+    }
 }
 
 fn refused(error: &dyn Display) -> BuildError {
     BuildError::Component { reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_import_that_the_world_does_not_have_is_named() {
+        let error = "failed to decode world from module: module was not valid: failed to resolve import `a:b/c@0.1.0::d`: module \
+                     requires an import interface named `a:b/c@0.1.0`";
+        let told = "the plugin calls a:b/c@0.1.0, which plugins of its kind do not have; see its world in sdk/wit/plugin.wit";
+        assert_eq!(plainly(error).to_string(), told);
+        assert_eq!(plainly("something else").to_string(), "something else");
+    }
 }

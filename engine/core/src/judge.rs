@@ -371,6 +371,73 @@ mod tests {
     }
 
     #[test]
+    fn it_is_shown_what_it_sees() {
+        use crate::chat::{Message, Part, Role, Usage};
+        let parts = vec![Part::Text("look".to_owned()), Part::Image("b".to_owned())];
+        let turn = crate::trajectory::Turn {
+            index: 0,
+            conversation: 0,
+            call_id: "c".to_owned(),
+            message: Message::text(Role::Assistant, "a"),
+            tool_calls: Vec::new(),
+            malformed: None,
+            finish: "stop".to_owned(),
+            usage: Usage::default(),
+            results: vec![Message { role: Role::User, parts, extra: None }],
+        };
+        let step = crate::trajectory::Step {
+            turn: 0,
+            action: "a".to_owned(),
+            observation: "o".to_owned(),
+            reward: None,
+            done: false,
+            info: "null".to_owned(),
+        };
+        let report = crate::ending::Report {
+            outcome: crate::ending::Outcome::Submitted,
+            answer: Some("4".to_owned()),
+            data: "{}".to_owned(),
+            extra: None,
+        };
+        let task = crate::task::TaskView {
+            id: "t".to_owned(),
+            instruction: "i".to_owned(),
+            environment: None,
+            sandboxes: Vec::new(),
+            tags: Vec::new(),
+            data: "null".to_owned(),
+            private_data: Some("{}".to_owned()),
+        };
+        let view = RolloutView {
+            rollout_id: "r".to_owned(),
+            task,
+            status: "completed".to_owned(),
+            stop_reason: "submitted".to_owned(),
+            report: Some(report),
+            turns: vec![turn],
+            steps: vec![step],
+            blobs: vec![("patch".to_owned(), "b".to_owned())],
+            extra: None,
+        };
+        let shown = |sees: &[&str]| {
+            let view = config(&json!({ "sees": sees })).narrow(view.clone());
+            let images = view.turns.iter().flat_map(|turn| &turn.results[0].parts);
+            (
+                view.task.private_data.is_some(),
+                view.turns.len(),
+                images.filter(|part| matches!(part, Part::Image(_))).count(),
+                view.steps.len(),
+                view.report.is_some_and(|report| report.data == "{}" && report.answer.is_some()),
+                view.blobs.len(),
+            )
+        };
+        assert_eq!(config(&json!({})).narrow(view.clone()), view, "everything, unless told otherwise");
+        assert_eq!(shown(&[]), (false, 0, 0, 0, false, 0));
+        assert_eq!(shown(&["private", "turns", "report"]), (true, 1, 0, 0, true, 0));
+        assert_eq!(shown(&["turns", "images", "steps", "blobs"]), (false, 1, 1, 1, false, 1));
+    }
+
+    #[test]
     fn what_cannot_be_is_named() {
         let nothing = config(&json!({}));
         assert_eq!(nothing.check(), Ok(()));

@@ -25,6 +25,7 @@ mod show;
 mod side_run;
 mod signals;
 mod store;
+mod task;
 mod task_check;
 mod task_import;
 mod task_sdist;
@@ -140,10 +141,10 @@ To continue a run that was stopped, use `espalier run FILE`.")]
   espalier export textcraft --format group-jsonl --out groups.jsonl
   espalier export textcraft --format sft-chat --out - | head -1
   python -m espalier.samples check groups.jsonl")]
-    Export(ExportArgs),
+    Export(export::ExportArgs),
     /// Check, import and create tasks.
     #[command(subcommand)]
-    Task(TaskCommand),
+    Task(task::TaskCommand),
     /// Write, build and check plugins, list them, and set aliases.
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
@@ -251,115 +252,6 @@ pub struct ShowArgs {
     pub all: bool,
 }
 
-/// `espalier export`
-#[derive(Debug, Args)]
-pub struct ExportArgs {
-    /// A run: its name, its id, or the beginning of its id.
-    pub run: String,
-    /// Output format.
-    #[arg(long, value_enum)]
-    pub format: ExportFormat,
-    /// File to write, or `-` for standard output. The file is replaced only when the new one is complete.
-    #[arg(long, value_name = "PATH")]
-    pub out: PathBuf,
-    /// Statuses of the groups to export.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "ready,short")]
-    pub status: Vec<StatusArg>,
-    /// Model whose groups to export.
-    #[arg(long, value_name = "NAME", default_value = crate::experiment::POLICY)]
-    pub model: String,
-}
-
-/// Forms of `espalier export`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExportFormat {
-    /// group/v1: per group a length and a msgpack map; arrays as little-endian bytes.
-    GroupMsgpack,
-    /// group/v1: one group per line; arrays as numbers.
-    GroupJsonl,
-    /// Chat messages for supervised fine-tuning, one rollout per line.
-    SftChat,
-    /// ShareGPT conversations.
-    Sharegpt,
-    /// ATIF 1.8: a folder with one file per trajectory; if PATH ends in `.jsonl` or is `-`, one trajectory per line.
-    Atif,
-    /// SWE-bench predictions, from patches kept by `sandbox.keep_patch`: a folder with one file for each rollout of a group;
-    /// if PATH ends in `.jsonl` or is `-`, a single file.
-    SwebenchPredictions,
-}
-
-/// Statuses of a group, as an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StatusArg {
-    /// All rollouts have a score.
-    Ready,
-    /// Some rollouts have no score, but enough have one.
-    Short,
-    /// The policy of the rollouts is too old.
-    Stale,
-    /// Too few rollouts have a score.
-    Failed,
-    /// A filter rejected the group.
-    Filtered,
-}
-
-/// `espalier task`
-#[derive(Debug, Subcommand)]
-pub enum TaskCommand {
-    /// Check that each task can be solved and is not solved initially, or that a task file is valid.
-    #[command(after_help = "Examples:
-  espalier task check experiments/textcraft.toml
-  espalier task check experiments/tasks/textcraft.jsonl
-
-For an experiment, the reference solution of each task must score `full` and
-doing nothing must score `idle`, which [check] of the experiment sets (default 1
-and 0). For a task file, only the form of each line is checked.")]
-    Check(TaskCheckArgs),
-    /// Convert a published set of software tasks to a task file.
-    #[command(after_help = "Examples:
-  espalier task import swe-bench verified.jsonl --out tasks/verified.jsonl
-  espalier task import swe-rebench-v2 rows.json --out rebench.jsonl
-  espalier task import harbor terminal-bench/tasks --out tasks/terminal.jsonl
-
-Score these tasks with the reward `tests-reward`: docs/grading.md.")]
-    Import(task_import::TaskImportArgs),
-    /// Create a task from two releases of a Python library: the old source, the changelog and the new tests.
-    #[command(after_help = "Examples:
-  espalier task from-sdist sqlparse 0.5.0 0.5.1 --out tasks/sqlparse.jsonl
-  espalier task from-sdist soupsieve 2.4 2.4.1 --require pytest --require html5lib
-  espalier task from-sdist mylib mylib-1.0.tar.gz mylib-1.1.tar.gz
-
-The tests run five times on each source, in sandboxes; tests whose result
-changes between runs are left out. If the pair is not suitable for a task, the
-reason is printed and the exit code is 1. Score these tasks with the reward
-`tests-reward`: docs/tasks.md, docs/grading.md.")]
-    FromSdist(task_sdist::FromSdistArgs),
-    /// Create a set of tasks from releases of Python libraries.
-    #[command(after_help = "Examples:
-  espalier task from-manifest experiments/tasks/swe.toml --out tasks/swe.jsonl
-  espalier task from-manifest swe.toml --only sqlparse --out sqlparse.jsonl
-
-Pairs that are not suitable for a task are reported, the others are created,
-and the exit code is 1. Finished tasks are not created again.")]
-    FromManifest(task_sdist::FromManifestArgs),
-}
-
-/// `espalier task check`
-#[derive(Debug, Args)]
-pub struct TaskCheckArgs {
-    /// Experiment file, or a task file (JSON Lines).
-    pub file: PathBuf,
-    /// Override one key of the experiment; may be repeated.
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Check only the first N tasks.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit: Option<u64>,
-    /// Keep the store of the check and print its path, for `espalier --store PATH show RUN`.
-    #[arg(long)]
-    pub keep: bool,
-}
-
 /// `espalier schema`
 #[derive(Debug, Args)]
 pub struct SchemaArgs {
@@ -465,10 +357,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::List => list::list(context).await,
         Command::Show(args) => show::show(context, args).await,
         Command::Export(args) => export::export(context, args).await,
-        Command::Task(TaskCommand::Check(args)) => task_check::check(context, args).await,
-        Command::Task(TaskCommand::Import(args)) => task_import::import(context, &args),
-        Command::Task(TaskCommand::FromSdist(args)) => task_sdist::from_sdist(context, args).await,
-        Command::Task(TaskCommand::FromManifest(args)) => task_sdist::from_manifest(context, args).await,
+        Command::Task(command) => task::task(context, command).await,
         Command::Plugin(command) => plugin::plugin(context, command).await,
         Command::Wit(args) => authoring::wit(context, &args),
         Command::Sandbox(command) => sandbox::sandbox(context, command).await,

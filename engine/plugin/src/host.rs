@@ -169,7 +169,8 @@ impl PluginHost {
             let identity = blocking("reading", identity).await?;
             let of = path.clone();
             let read = blocking("reading", move || read(of, packages)).await??;
-            let known = KnownFile { digest: read.digest, world: read.world, size_bytes: read.wasm.len() as u64 };
+            let known =
+                KnownFile { digest: read.digest, world: read.world, size_bytes: read.wasm.len() as u64 };
             let plugin = inner.load_component(read).await?;
             if let Some(identity) = identity {
                 let note = move || inner.cache.note_file(&path, &identity, &known, &packages.provided());
@@ -224,8 +225,7 @@ impl PluginHost {
     /// What an instance of a plugin costs: made now, and asked for its settings' schema.
     pub async fn start(&self, plugin: &Plugin) -> Result<Start, PluginError> {
         let Loaded { digest, world, pre, places, .. } = &*plugin.loaded;
-        let described =
-            self.inner.describe(pre.instance_pre(), *world, *places, &plugin.path, digest).await;
+        let described = self.inner.describe(pre.instance_pre(), *world, *places, &plugin.path, digest).await;
         described.map(|(_, start)| start).map_err(|problem| problem.of(&plugin.path, *world))
     }
 
@@ -380,7 +380,9 @@ impl Inner {
         tracing::debug!(digest = %digest.to_hex(), ms = started.elapsed().as_millis() as u64, "component compiled");
         self.cache.keep(digest, &code, with_lines.is_some());
         let component = cache::component(&self.engine, &code);
-        component.map(|component| Found { component, schema: None }).map_err(|error| CompileError::Host(format!("wasmtime refuses its own code: {error:#}")).of(path))
+        component
+            .map(|component| Found { component, schema: None })
+            .map_err(|error| CompileError::Host(format!("wasmtime refuses its own code: {error:#}")).of(path))
     }
 
     fn prepare(

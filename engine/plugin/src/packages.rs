@@ -147,8 +147,7 @@ impl Packages {
     pub(crate) fn find(self, verb: &str, full: &str) -> Result<&'static Interface, String> {
         let (name, version) = split_version(full);
         let (package_name, interface) = name.split_once('/').unwrap_or((name, ""));
-        let tracks: Vec<&Package> =
-            self.0.iter().filter(|package| package.name == package_name).collect();
+        let tracks: Vec<&Package> = self.0.iter().filter(|package| package.name == package_name).collect();
         let is_on = |package: &&&Package| version.is_some_and(|version| package.patch_of(version).is_some());
         // Where it is on none of the tracks, the newest tells what there is.
         let Some(package) = tracks.iter().find(is_on).or(tracks.last()) else {
@@ -173,7 +172,9 @@ impl Packages {
     /// An interface with the newest version of its package: by that name wasmtime finds the export of every older patch.
     pub(crate) fn newest(self, interface: &str) -> String {
         let (name, known) = interface.split_once('/').unwrap_or((interface, ""));
-        let has = |package: &&Package| package.name == name && package.interfaces.iter().any(|one| one.name == known);
+        let has = |package: &&Package| {
+            package.name == name && package.interfaces.iter().any(|one| one.name == known)
+        };
         let package = self.0.iter().find(has).expect("an interface of the table");
         format!("{interface}@{}.{}", package.track, package.patch)
     }

@@ -261,13 +261,16 @@ fn memory_text(wanted: u64, guest: &Guest) -> String {
     )
 }
 
+/// What paths of the languages' own libraries contain: Rust's, Zig's libc.
+const RUNTIMES: [&str; 5] = ["/rustc", "/library/", "/rust-src", "ziglang/lib/", "/lib/zig/"];
+
 /// The innermost frames that have a source line outside the language's own runtime.
 fn source_lines(backtrace: &WasmBacktrace) -> Vec<String> {
     let mut lines = Vec::new();
     for frame in backtrace.frames() {
         for symbol in frame.symbols() {
             let (Some(file), Some(line)) = (symbol.file(), symbol.line()) else { continue };
-            if file.contains("/rustc") || file.contains("/library/") || file.contains("/rust-src") {
+            if RUNTIMES.iter().any(|runtime| file.contains(runtime)) {
                 continue;
             }
             let name = symbol.name().or(frame.func_name()).map_or_else(|| "?".to_owned(), plain_name);

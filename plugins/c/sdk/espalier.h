@@ -3,8 +3,8 @@
  * A plugin is one or two functions, a table of its settings, and a line that names both: ESPALIER_HARNESS, ESPALIER_ENVIRONMENT,
  * ESPALIER_REWARD, ESPALIER_GROUP_REWARD, ESPALIER_JUDGE, ESPALIER_TASK_GENERATOR.
  *
- * Memory. All that these functions give out lives until the plugin's function returns, and is never freed by the plugin; the same for
- * espalier_alloc. What an environment keeps from one call to the next belongs into static variables or malloc; texts are copied there.
+ * Memory. What these functions return lives until the plugin's function returns, and is never freed by the plugin. The same holds
+ * for espalier_alloc. What an environment keeps from one call to the next belongs in static variables or in memory from malloc.
  *
  * Failures. What can fail returns an espalier_status, ESPALIER_OK is 0. The text of a failure is kept: a plugin that returns the
  * status of a call that failed returns that failure, with its text. ESPALIER_TRY(call) does that.
@@ -22,7 +22,7 @@
 
 /* ---- Text ---------------------------------------------------------------------------------------------------------------------- */
 
-/* UTF-8: `len` bytes at `ptr`. Behind every text that these functions give out stands a zero byte, so that `ptr` is a C string. */
+/* UTF-8: `len` bytes at `ptr`. Every text that these functions return is followed by a zero byte, so `ptr` is also a C string. */
 typedef struct {
     const char *ptr;
     size_t len;
@@ -64,7 +64,7 @@ typedef struct {
 /* Zeroed memory until the plugin's function returns; never NULL. */
 void *espalier_alloc(size_t size);
 
-/* The text of a C string, which is not copied. */
+/* A C string as a text, without copying it. */
 espalier_str espalier_text(const char *text);
 /* A copy with a zero byte behind it. */
 espalier_str espalier_copy(const char *ptr, size_t len);
@@ -76,11 +76,11 @@ espalier_str espalier_trim(espalier_str text);
 espalier_str espalier_lower(espalier_str text);
 bool espalier_equal(espalier_str left, espalier_str right);
 bool espalier_starts_with(espalier_str text, const char *prefix);
-/* Takes the next line off `rest`, without its end; false when there is none. */
+/* Moves the next line from `rest` to `line`, without its line end; false at the end of the text. */
 bool espalier_next_line(espalier_str *rest, espalier_str *line);
-/* The whole text as a number: decimal digits with a sign where wanted; false where it is none. */
+/* Reads the whole text as a number in decimal digits, with or without a sign; false if it is not one or too large. */
 bool espalier_parse_integer(espalier_str text, int64_t *number);
-/* A text that is there. */
+/* A text as an espalier_maybe_str. */
 espalier_maybe_str espalier_some(espalier_str text);
 /* Adds a text to a list. */
 void espalier_add_text(espalier_strs *list, espalier_str text);
@@ -112,16 +112,16 @@ typedef enum {
             return espalier_status_of_call_;               \
     } while (0)
 
-/* A failure of the plugin's own: misuse, with a text as printf writes it. */
+/* A failure of the plugin itself, of status ESPALIER_INVALID. */
 espalier_status espalier_invalid(const char *format, ...) ESPALIER_PRINTF(1, 2);
-/* One with a stable word for programs. */
+/* The same, of status ESPALIER_OTHER, with a stable word for programs. */
 espalier_status espalier_other(const char *code, const char *format, ...) ESPALIER_PRINTF(2, 3);
-/* What the last failure of this status said: of a budget which (`turns`, `tokens` ...). */
+/* The text of the last failure of this status; for ESPALIER_BUDGET the name of the budget (`turns`, `tokens` ...). */
 espalier_str espalier_failure_text(espalier_status status);
 /* The code of the last failure of status ESPALIER_OTHER. */
 espalier_str espalier_failure_code(void);
 
-/* Ends the plugin with a message and the line where it stands. The rollout ends with this as its cause. */
+/* Ends the plugin with a message and the source line of the call, which become the cause of the rollout's end. */
 #define espalier_panic(...) espalier_panic_at(__FILE__, __LINE__, __VA_ARGS__)
 _Noreturn void espalier_panic_at(const char *file, int line, const char *format, ...) ESPALIER_PRINTF(3, 4);
 

@@ -5,7 +5,25 @@
  *     espalier_conversation_system(chat, "Answer briefly.");
  *     espalier_conversation_user(chat, "What is %d + %d?", 2, 3);
  *     espalier_answer answer;
- *     ESPALIER_TRY(espalier_conversation_complete(chat, &answer)); */
+ *     ESPALIER_TRY(espalier_conversation_complete(chat, &answer));
+ *
+ * A tool is a function and a table of its arguments (espalier_fields.h):
+ *
+ *     struct search { espalier_str text; int64_t results; };
+ *     static const espalier_field search_fields[] = {
+ *         ESPALIER_FIELD(struct search, text, "What to search for."),
+ *         ESPALIER_FIELD(struct search, results, "How many.", .default_value = "5", .minimum = "1"),
+ *         ESPALIER_END,
+ *     };
+ *     static espalier_status search(const void *arguments, void *context, espalier_str *result) { ... }
+ *     static const espalier_tool tools[] = {{"search", "Searches.", search_fields, sizeof(struct search), search}};
+ *
+ *     espalier_conversation_tools(chat, tools, 1);
+ *     ESPALIER_TRY(espalier_conversation_complete(chat, &answer));
+ *     while (answer.tool_calls.len > 0) {
+ *         ESPALIER_TRY(espalier_conversation_run_tools(chat, &answer, NULL));
+ *         ESPALIER_TRY(espalier_conversation_complete(chat, &answer));
+ *     } */
 #ifndef ESPALIER_CONVERSATION_H
 #define ESPALIER_CONVERSATION_H
 

@@ -1,5 +1,5 @@
-/* Structs that are read from JSON objects by a table of their fields, from which the JSON Schema is made: settings, arguments of tools,
- * data of tasks. Included by espalier.h.
+/* Structs that are read from JSON objects by a table of their fields, from which the JSON Schema is made: settings, arguments of
+ * tools, data of tasks. Included by espalier.h.
  *
  *     struct settings { espalier_str greeting; int64_t max_turns; };
  *     ESPALIER_SETTINGS(struct settings,
@@ -28,14 +28,14 @@ typedef struct {
     size_t offset;
     /* For people and models. */
     const char *description;
-    /* The value where it is left out: of a string its text, else JSON. NULL: it must be there, unless `optional`. */
+    /* The value if the field is left out: the text of a string, JSON for any other type. NULL: it is required, unless `optional`. */
     const char *default_value;
     /* Bounds of a number, as JSON. */
     const char *minimum;
     const char *maximum;
     /* The values that a string may have, up to a NULL. */
     const char *const *choices;
-    /* It may be left out; then it stays zero. */
+    /* The field may be left out; it is then zero. */
     bool optional;
 } espalier_field;
 
@@ -60,7 +60,7 @@ typedef struct {
 /* The JSON Schema of an object with these fields and no others. */
 espalier_json *espalier_fields_schema(const espalier_field *fields);
 
-/* Reads an object into the struct at `target`, which is as large as its fields need. `where` stands before errors: `settings: ...`.
+/* Reads an object into the struct at `target`. Errors begin with `where`: `settings: ...`.
  * With `strict` unknown keys are refused. Errors: ESPALIER_INVALID, with the field, what was expected, and what came. */
 espalier_status espalier_fields_read(const espalier_json *object, const char *where, const espalier_field *fields, bool strict,
                                      void *target);
@@ -69,7 +69,7 @@ espalier_status espalier_fields_read(const espalier_json *object, const char *wh
 espalier_status espalier_task_data(const espalier_task *task, const espalier_field *fields, void *target);
 espalier_status espalier_task_private(const espalier_task *task, const espalier_field *fields, void *target);
 
-/* What a plugin's settings are: named by ESPALIER_SETTINGS. */
+/* The settings of a plugin, as ESPALIER_SETTINGS declares them. */
 typedef struct {
     const espalier_field *fields;
     size_t size;

@@ -30,11 +30,11 @@ struct espalier_json {
     espalier_str *keys;
 };
 
-/* Reads a text. NULL where it is no JSON; then `*error`, unless `error` is NULL, says what was expected where. */
+/* Reads a text; NULL if it is not valid JSON. Then `*error` says what was expected at which byte; `error` may be NULL. */
 espalier_json *espalier_json_parse(espalier_str text, espalier_str *error);
-/* The value behind a key; NULL where there is none, or `object` is none. */
+/* The value of a key; NULL if the key is missing, or if `object` is NULL or not an object. */
 espalier_json *espalier_json_get(const espalier_json *object, const char *key);
-/* The string behind a key; `ptr` is NULL where there is none. */
+/* The value of a key if it is a string; otherwise `ptr` is NULL. */
 espalier_str espalier_json_get_string(const espalier_json *object, const char *key);
 /* As text, without white space. */
 espalier_str espalier_json_write(const espalier_json *value);
@@ -42,7 +42,7 @@ espalier_str espalier_json_write(const espalier_json *value);
 espalier_json *espalier_json_null(void);
 espalier_json *espalier_json_boolean(bool value);
 espalier_json *espalier_json_integer(int64_t value);
-/* Infinite numbers and those that are none become null. */
+/* Infinities and NaN become null. */
 espalier_json *espalier_json_number(double value);
 espalier_json *espalier_json_string(espalier_str value);
 /* A string as printf writes it. */

@@ -26,7 +26,7 @@ type Conversation struct {
 type Options struct {
 	// MaxTokens is the most tokens to sample; 0: as the experiment says.
 	MaxTokens uint32
-	// Stop are texts that end the answer and are no part of it.
+	// Stop are texts that end the answer and are not part of it.
 	Stop []string
 	// Temperature is 0 for greedy; nil: as the experiment says.
 	Temperature *float64

@@ -12,7 +12,7 @@ import (
 // sliceMax is the most bytes of a blob or file that one call reads.
 const sliceMax = 1 << 20
 
-// Now is the time of the last call of the engine. It does not move in between; time.Now is no clock here.
+// Now is the time of the last call of the engine. It does not move in between; time.Now only counts.
 func Now() time.Time { return time.UnixMilli(int64(espalier_base_clock.NowMs())) }
 
 // source draws from the engine's stream.

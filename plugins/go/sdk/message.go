@@ -161,5 +161,5 @@ func messagesOut(messages []Message) []espalier_model_messages.Message {
 	return out
 }
 
-// valid is a text with `?` in place of what is no UTF-8, which would end the plugin.
+// valid is a text with `?` in place of what is not UTF-8, which would end the plugin.
 func valid(text string) string { return strings.ToValidUTF8(text, "?") }

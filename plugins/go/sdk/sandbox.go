@@ -82,10 +82,10 @@ type CommandResult struct {
 	Outcome espalier_sandbox_sandboxes.Outcome
 }
 
-// Exec runs shell text and waits for its end. A command that fails is no error.
+// Exec runs shell text and waits for its end. A command that fails is not an error.
 func (s *Sandbox) Exec(text string) (*CommandResult, error) { return s.Run(Command{Shell: text}) }
 
-// Run runs a command and waits for its end. A command that fails is no error.
+// Run runs a command and waits for its end. A command that fails is not an error.
 func (s *Sandbox) Run(command Command) (*CommandResult, error) {
 	outcome, err := answered(s.Handle.Exec(command.out()))
 	if err != nil {

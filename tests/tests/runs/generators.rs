@@ -78,6 +78,21 @@ async fn tasks_become_harder_where_all_is_solved_and_easier_where_nothing_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_task_is_counted_and_left_out() {
+    let plain = setting("limit = 2\nbatch = 3", IDLE);
+    let text = std::fs::read_to_string(plain.file()).unwrap();
+    let text = text.replace("\"crafting-tasks\"", "\"fault-generator\"\nsettings = { fault = \"invalid\" }");
+    let text = text.replace("[environment]\nplugin = \"textcraft\"\n", "");
+    std::fs::write(plain.file(), text).unwrap();
+    let summary = plain.run().await;
+    assert_eq!((summary.state, summary.tasks, summary.tasks_rejected), (RunEnd::Finished, 2, 4));
+    let reasons: Vec<&str> = summary.rejected.iter().map(|task| task.reason.as_str()).collect();
+    assert!(reasons[0].contains("the run has a task with the id"), "{reasons:?}");
+    assert!(reasons[1].contains("missing field `id`"), "{reasons:?}");
+    assert_eq!(plain.left().await.groups, [Some(GroupStatus::Ready); 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_makes_nothing_stops_the_run_with_what_it_said_last() {
     let setting = setting("limit = 2\nsettings = { depth_min = 3, depth_max = 1 }", IDLE);
     let error = setting.run_with(setting.options()).await.unwrap_err();

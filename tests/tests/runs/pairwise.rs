@@ -46,8 +46,10 @@ async fn play(
          [[group_rewards]]\nplugin = \"pairwise\"\nmodel = \"judge\"\n{more}",
         server.url()
     );
-    let groups =
-        format!("size = {}\nreplacements = 0\nconcurrent_rollouts = 1\nfilters = [\"deviation\"]", answers.len());
+    let groups = format!(
+        "size = {}\nreplacements = 0\nconcurrent_rollouts = 1\nfilters = [\"deviation\"]",
+        answers.len()
+    );
     let harness = "plugin = \"answer\"";
     let parts = Parts { url: policy.url(), harness, world: &world, groups: &groups, limits: "", model: "" };
     let setting = Setting::new(&plain_tasks(1), &parts);
@@ -72,7 +74,10 @@ async fn a_rollout_is_worth_the_share_of_comparisons_that_it_wins() {
     // What was asked about the group stands with the first of its rollouts.
     let calls: Vec<usize> = records.iter().map(|record| record.trajectory.other_calls.len()).collect();
     assert_eq!(calls, [12, 0, 0, 0]);
-    assert_eq!((records[0].judges[0].judge.as_str(), records[0].judges[0].transcript.turns.len()), ("pairwise", 12));
+    assert_eq!(
+        (records[0].judges[0].judge.as_str(), records[0].judges[0].transcript.turns.len()),
+        ("pairwise", 12)
+    );
     let folder = tempfile::tempdir().unwrap();
     let files = export::files(&played.setting.store_folder(), "test", folder.path()).await;
     assert_eq!(export::groups(&files[0]).len(), 1);
@@ -100,7 +105,10 @@ async fn what_says_nothing_does_not_count_and_nothing_is_guessed() {
     assert_eq!(rewards(&played.left), [Some(0.0), Some(0.5), Some(1.0)]);
     let played = play(&["a", "bb", "ccc"], quiet, "attempts = 2").await;
     assert_eq!(rewards(&played.left), [None; 3], "which is not 0");
-    assert_eq!((played.left.groups.clone(), played.summary.counts.scored), (vec![Some(GroupStatus::Failed)], 0));
+    assert_eq!(
+        (played.left.groups.clone(), played.summary.counts.scored),
+        (vec![Some(GroupStatus::Failed)], 0)
+    );
     assert_eq!(played.requests, 2 * 6, "asked again once");
     let (_, record) = played.left.finals().next().unwrap();
     let error = &record.trajectory.errors[0].text;

@@ -112,7 +112,8 @@ impl Setting {
 
     /// Runs an experiment of the repository, with these `--set`, into the store of this folder.
     pub(crate) async fn run_named(&self, file: &str, sets: &[String]) -> RunSummary {
-        let experiment = Experiment::read(&repository().join(file), sets).unwrap_or_else(|error| panic!("{error:?}"));
+        let experiment =
+            Experiment::read(&repository().join(file), sets).unwrap_or_else(|error| panic!("{error:?}"));
         let run = engine::run(experiment, self.options(), Commands::unasked(), progress::channel().0);
         let ended = tokio::time::timeout(BOUND, run).await.expect("a run waits without bound");
         ended.unwrap_or_else(|error| panic!("{error}"))

@@ -64,7 +64,8 @@ async fn exact_match() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numeric_match() {
-    let rules = &[("17 + 25", "17 and 25.\nAnswer: 42"), ("3 / 8", "Answer: 3/8"), ("1,250", "Answer: 5,003")];
+    let rules =
+        &[("17 + 25", "17 and 25.\nAnswer: 42"), ("3 / 8", "Answer: 3/8"), ("1,250", "Answer: 5,003")];
     let policy = model(rules, "").await;
     let left = play("numeric-match", &[("policy", &policy)]).await;
     assert_eq!(rewards(&left), told(&[("0", &[1.0]), ("1", &[1.0]), ("2", &[1.0])]), "within a thousandth");
@@ -87,7 +88,8 @@ async fn json_schema() {
 async fn llm_judge() {
     let policy = model(&[("France", "Paris"), ("hexagon", "seven"), ("north", "South")], "").await;
     // The judge is told what is known of the solution.
-    let rules = &[("# Final answer\n\nseven", "7 is not 6: \\boxed{0}"), ("what is known", "right: \\boxed{1}")];
+    let rules =
+        &[("# Final answer\n\nseven", "7 is not 6: \\boxed{0}"), ("what is known", "right: \\boxed{1}")];
     let judge = model(rules, "no verdict").await;
     let left = play("llm-judge", &[("policy", &policy), ("judge", &judge)]).await;
     assert_eq!(rewards(&left), told(&[("0", &[1.0]), ("1", &[0.0]), ("2", &[1.0])]));

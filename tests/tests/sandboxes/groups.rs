@@ -1,5 +1,5 @@
 //! Rewards of a group with sandboxes: the matrix of unit tests against one worked by hand, and what rollouts changed, compared when
-//! their sandboxes are gone.
+//! their sandboxes are gone. And sandboxes that a generator of tasks makes.
 
 use crate::whole::{Store, run, text};
 use espalier_core::trajectory::{AttemptRecord, PluginScore};
@@ -67,7 +67,8 @@ async fn solutions_against_tests_are_the_matrix_worked_by_hand() {
     let played = run(store.path(), &arguments).await;
     assert!(played.status.success(), "{}", text(&played));
     let records = records(store.path()).await;
-    let told: Vec<String> = records.iter().map(|record| score(record, "reward").unwrap().score.reason.clone()).collect();
+    let told: Vec<String> =
+        records.iter().map(|record| score(record, "reward").unwrap().score.reason.clone()).collect();
     for (place, (told, row)) in told.iter().zip(MATRIX).enumerate() {
         assert!(told.ends_with(&format!("all tests: {row}")), "{place}: {told}");
     }
@@ -78,7 +79,8 @@ async fn solutions_against_tests_are_the_matrix_worked_by_hand() {
     let tests: Vec<Option<f64>> =
         records.iter().map(|record| score(record, "tests").map(|scored| scored.score.value)).collect();
     assert_eq!(tests, [Some(2.0 / 3.0), Some(0.0), None, Some(-1.0)]);
-    let extra: Value = serde_json::from_str(score(&records[0], "tests").unwrap().score.extra.as_ref().unwrap()).unwrap();
+    let extra: Value =
+        serde_json::from_str(score(&records[0], "tests").unwrap().score.extra.as_ref().unwrap()).unwrap();
     let each: Vec<&Value> = extra["tests"].as_array().unwrap().iter().map(|test| &test["reward"]).collect();
     assert_eq!(each, [1.0, 1.0, 0.0]);
     assert!(store.sandboxes().await.is_empty(), "fresh ones are ended");
@@ -121,4 +123,41 @@ async fn what_rollouts_changed_is_compared_when_their_sandboxes_are_gone() {
         assert!(seen.score.reason.starts_with(&expect), "{}", seen.score.reason);
     }
     assert!(store.sandboxes().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_generator_makes_sandboxes_of_its_own_with_a_grant_and_none_without() {
+    let store = Store::new();
+    let folder = store.path();
+    let experiment = |grants: &str| {
+        format!(
+            "name = \"made\"\n[tasks]\nplugin = \"fault-generator\"\nlimit = 1\n{grants}\n\
+             settings = {{ fault = \"sandbox\" }}\n[groups]\nsize = 1\n[harness]\nplugin = \"idle\"\n[sandbox]\n\
+             memory = \"64MiB\"\n[[rewards]]\nplugin = \"environment-reward\"\n"
+        )
+    };
+    let file = folder.join("made.toml");
+    let arguments = ["run", &*file.display().to_string()].map(str::to_owned);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    std::fs::write(&file, experiment("")).unwrap();
+    let refused = run(folder, &arguments).await;
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+    assert!(text(&refused).contains("made no valid task in 8 batches"), "{}", text(&refused));
+    assert!(text(&refused).contains("not granted: espalier:sandbox/creation"), "{}", text(&refused));
+
+    std::fs::write(&file, experiment("grants = [\"sandbox\"]")).unwrap();
+    let played = run(folder, &[&arguments[..], &["--new"]].concat()).await;
+    assert!(played.status.success(), "{}", text(&played));
+    let opened = espalier_store::Store::open_existing(&StoreUrl::Folder(folder.to_owned())).await.unwrap();
+    let mut told = Vec::new();
+    for run in opened.runs().await.unwrap() {
+        for task in opened.generated_tasks(&run.run_id).await.unwrap() {
+            let bytes = opened.blobs().read_whole(&task.task_text).await.unwrap();
+            let task: Value = serde_json::from_slice(&bytes).unwrap();
+            told.push(task["instruction"].as_str().unwrap().to_owned());
+        }
+    }
+    opened.close().await;
+    assert_eq!(told, ["made; 8 at a time, then bound; invalid"]);
+    assert!(store.sandboxes().await.is_empty(), "they end with the call");
 }

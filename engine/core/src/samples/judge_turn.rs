@@ -112,7 +112,10 @@ impl Turn<'_> {
         let digest = parent.plugins.get(&self.judge.judge);
         let errors = match vote.value {
             Some(_) => Vec::new(),
-            None => vec![ErrorNote { code: "unparsed".to_owned(), text: "the evaluation could not be parsed".to_owned() }],
+            None => vec![ErrorNote {
+                code: "unparsed".to_owned(),
+                text: "the evaluation could not be parsed".to_owned(),
+            }],
         };
         Some(Trajectory {
             rollout_id: rollout_id(&traj_id),
@@ -132,7 +135,13 @@ impl Turn<'_> {
             calls: vec![call.clone()],
             other_calls: Vec::new(),
             segments,
-            excluded: self.samples.excluded.iter().filter(|one| one.call_id == call.call_id).cloned().collect(),
+            excluded: self
+                .samples
+                .excluded
+                .iter()
+                .filter(|one| one.call_id == call.call_id)
+                .cloned()
+                .collect(),
         })
     }
 }
@@ -151,7 +160,8 @@ fn alone(segment: &Segment, call_id: &str) -> Option<Segment> {
         segment.spans.iter().filter(|span| is_own(span)).map(|span| (span.start, span.len)).collect();
     let first = own.first()?.0;
     let mut row = Segment { parent_segment: None, fork_at: None, prompt_len: first, ..segment.clone() };
-    for span in row.spans.iter_mut().filter(|span| span.usage == SpanUse::Sampled && span.call_id != call_id) {
+    for span in row.spans.iter_mut().filter(|span| span.usage == SpanUse::Sampled && span.call_id != call_id)
+    {
         span.usage = SpanUse::Reused;
         let range = span.start as usize..(span.start + span.len) as usize;
         row.mask[range.clone()].fill(0);
@@ -172,9 +182,9 @@ fn alone(segment: &Segment, call_id: &str) -> Option<Segment> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chat::{Message, Role};
     use crate::ledger::{Ledger, Piece, Trainability};
     use crate::samples::{check, fixture};
-    use crate::chat::{Message, Role};
     use crate::trajectory::{Transcript, Turn as Answer};
 
     fn vote(turn: Option<u32>, value: Option<f64>, call: Option<u32>) -> Vote {
@@ -237,7 +247,10 @@ mod tests {
 
     fn record(reward: Option<f64>) -> AttemptRecord {
         let stop = if reward.is_some() { StopReason::Submitted } else { StopReason::GuestTrap };
-        let trajectory = Trajectory { reward, ..fixture::trajectory(0, stop, Ledger::new().finish(Trainability::Trainable)) };
+        let trajectory = Trajectory {
+            reward,
+            ..fixture::trajectory(0, stop, Ledger::new().finish(Trainability::Trainable))
+        };
         AttemptRecord {
             trajectory,
             transcript: Transcript::default(),

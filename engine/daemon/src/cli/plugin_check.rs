@@ -78,7 +78,7 @@ fn of_project(reference: &str) -> Result<(String, Option<Project>), Problem> {
     let project = Project::find(folder)?;
     let output = project.output();
     if !output.is_file() {
-        let text = format!("{} is not built: there is no {}", project.folder.display(), shown(&output));
+        let text = format!("{} is not built: there is no {}", project.manifest.name, shown(&output));
         return Err(Problem::new(Exit::Input, text).hint("run `espalier plugin build`"));
     }
     Ok((output.display().to_string(), Some(project)))

@@ -50,7 +50,13 @@ impl Asker<'_> {
     fn meter(&self, group: &GroupContext) -> Arc<Meter> {
         let JudgeLimits { calls, sampled_tokens, .. } = self.limits;
         let rollout = group.limits.clone();
-        Arc::new(Meter::new(Limits { turns: calls, tokens: None, sampled_tokens, turn_wall: None, ..rollout }))
+        Arc::new(Meter::new(Limits {
+            turns: calls,
+            tokens: None,
+            sampled_tokens,
+            turn_wall: None,
+            ..rollout
+        }))
     }
 }
 

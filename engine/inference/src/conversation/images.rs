@@ -31,7 +31,10 @@ pub(super) async fn check(messages: &[Message], blobs: Option<&dyn Blobs>) -> Re
     for (index, role, blob) in of(messages) {
         let invalid = |text: String| Err(Failure::Invalid(format!("message {index}: {text}")));
         if role != Role::User {
-            return invalid(format!("an image in a message of the role {}; images are for `user`", role.as_str()));
+            return invalid(format!(
+                "an image in a message of the role {}; images are for `user`",
+                role.as_str()
+            ));
         }
         let Some(blobs) = blobs else { return invalid("an image, but there are no blobs here".to_owned()) };
         let info = blobs.stat(blob).await?;
@@ -75,4 +78,70 @@ pub(super) fn elide(messages: &mut [Message], keep: u32) -> u32 {
         elided += 1;
     }
     elided
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use async_trait::async_trait;
+    use espalier_core::host::BlobInfo;
+
+    /// `png` is an image of three bytes, read one at a time; `text` is none; `huge` is too large.
+    struct Fake;
+
+    #[async_trait]
+    impl Blobs for Fake {
+        async fn put(&self, _: Vec<u8>, _: &str) -> Result<String, Failure> {
+            Err(Failure::Invalid("read only".to_owned()))
+        }
+
+        async fn stat(&self, blob: &str) -> Result<BlobInfo, Failure> {
+            let (length, media_type) = match blob {
+                "png" => (3, "image/png"),
+                "text" => (3, "text/plain"),
+                "huge" => (BYTES_MAX + 1, "image/png"),
+                _ => return Err(Failure::Invalid(format!("no blob {blob}"))),
+            };
+            Ok(BlobInfo { length, media_type: media_type.to_owned() })
+        }
+
+        async fn read(&self, _: &str, offset: u64, _: u32) -> Result<Vec<u8>, Failure> {
+            Ok(vec![b'a' + offset as u8])
+        }
+    }
+
+    fn with(role: Role, blob: &str) -> Message {
+        let parts = vec![Part::Text("look".to_owned()), Part::Image(blob.to_owned())];
+        Message { role, parts, extra: None }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_sent_is_refused_by_name() {
+        let check = |message: Message, blobs: bool| async move {
+            let blobs: Option<&dyn Blobs> = if blobs { Some(&Fake) } else { None };
+            super::check(&[message], blobs).await.map_err(|failure| failure.to_string())
+        };
+        assert_eq!(check(with(Role::User, "png"), true).await, Ok(()));
+        assert_eq!(check(Message::text(Role::Tool, "no image"), false).await, Ok(()));
+        for (message, blobs, told) in [
+            (with(Role::Tool, "png"), true, "message 0: an image in a message of the role tool"),
+            (with(Role::User, "text"), true, "blob text is \"text/plain\", expected an image"),
+            (with(Role::User, "huge"), true, "is over 20971520"),
+            (with(Role::User, "png"), false, "there are no blobs here"),
+            (with(Role::User, "foreign"), true, "no blob foreign"),
+        ] {
+            let error = check(message, blobs).await.unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn images_are_read_whole_and_earlier_ones_left_out() {
+        let mut messages = vec![with(Role::User, "png"), with(Role::User, "png"), with(Role::User, "png")];
+        let urls = read(&messages, Some(&Fake)).await.unwrap();
+        assert_eq!(urls, DataUrls::from([("png".to_owned(), "data:image/png;base64,YWJj".to_owned())]));
+        assert_eq!((elide(&mut messages, 1), elide(&mut messages, 1)), (2, 0));
+        assert_eq!(messages[0].joined_text(), "look[an earlier image]");
+        assert_eq!(messages[2], with(Role::User, "png"));
+    }
 }

@@ -1,8 +1,8 @@
 //! One request for answers: budgets taken, prompts sent, what arrives put on the books.
 
 use super::cut::cut;
-use super::prompt::Pending;
 use super::images::{self, DataUrls};
+use super::prompt::Pending;
 use super::{ModelConversation, finish_of};
 use crate::endpoint::{ChatGenerated, ChatRequest, GenerateRequest, Generated};
 use crate::error::EndpointError;
@@ -115,7 +115,8 @@ impl ModelConversation {
         };
         let mut asked = self.within_budgets(asked, n, pending.as_deref())?;
         if pending.is_none() {
-            asked.images = Arc::new(images::read(&self.messages, self.rollout.context.blobs.as_deref()).await?);
+            asked.images =
+                Arc::new(images::read(&self.messages, self.rollout.context.blobs.as_deref()).await?);
         }
         let under_way = UnderWay::start(self, n)?;
         let first = self.rollout.record().take_calls(n);

@@ -459,7 +459,8 @@ fn chat(text: &str) -> ChatRequest {
 async fn chat_carries_images_and_refuses_one_that_was_not_read() {
     let server = Scripted::start(Options::new(Rules::otherwise("a cat"))).await.unwrap();
     let endpoint = open(&config(ModelKind::OpenAiChat, &server)).await;
-    let parts = vec![Part::Text("what is".to_owned()), Part::Image("b1".to_owned()), Part::Text("?".to_owned())];
+    let parts =
+        vec![Part::Text("what is".to_owned()), Part::Image("b1".to_owned()), Part::Text("?".to_owned())];
     let mut request = chat("");
     request.messages = vec![Message { role: Role::User, parts, extra: None }];
     let refused = endpoint.chat(request.clone()).await.unwrap_err();

@@ -12,7 +12,7 @@ SAME(espalier_sandbox, espalier_sandbox_sandboxes_own_sandbox_t);
 typedef espalier_sandbox_sandboxes_borrow_sandbox_t of_sandbox;
 typedef espalier_sandbox_sandboxes_path_t path_of_host;
 
-/* Names are bytes; those that are no UTF-8 go as such. */
+/* Names are bytes; one that is not UTF-8 is sent as bytes. */
 static path_of_host path_of(const char *name) {
     espalier_str text = espalier_text(name);
     path_of_host path = {.tag = espalier_is_utf8(text) ? ESPALIER_SANDBOX_SANDBOXES_PATH_TEXT

@@ -36,9 +36,9 @@ typedef struct {
     };
 } espalier_failure;
 
-/* Begins an export: what the last one left is given up, and the settings are read. */
+/* Begins an export: forgets the failures of the last one, and reads the settings. */
 espalier_status espalier_begin_export(void);
-/* Ends an export: what was printed is written; memory is given up when the next one begins. Fills `failure` for a status that is one. */
+/* Ends an export: writes what was printed, fills `failure` unless the status is ESPALIER_OK, and returns whether it is. */
 bool espalier_end_export(espalier_status status, void *failure);
 /* Keeps the failure of an import, and says which it is. */
 espalier_status espalier_failed(const void *failure);
@@ -55,15 +55,15 @@ void *espalier_room(void *items, size_t len, size_t item_size);
 espalier_str espalier_vformat(const char *format, va_list values);
 /* Whether it is UTF-8. */
 bool espalier_is_utf8(espalier_str text);
-/* With `?` for what is no UTF-8. */
+/* With `?` in place of bytes that are not UTF-8. */
 espalier_str espalier_as_utf8(espalier_str text);
 /* Writes a character, and says in how many bytes. */
 size_t espalier_put_utf8(char *to, uint32_t value);
 espalier_json *espalier_json_set_text(espalier_json *object, espalier_str key, espalier_json *value);
-/* Memory of this export is given up when the next one begins. */
+/* From now on the memory of this export is free; it is reused when the next one begins, as the host still reads results from it. */
 void espalier_memory_end(void);
 
-/* Errors for what a plugin returned: text that is no UTF-8, and JSON that does not parse. */
+/* Checks of what a plugin returned: text is UTF-8, JSON parses, scores are finite and have names. */
 espalier_status espalier_check_text(const char *where, espalier_str text);
 espalier_status espalier_check_json(const char *where, espalier_str *json);
 espalier_status espalier_check_scores(const espalier_scores *scores);

@@ -97,7 +97,7 @@ void espalier_add_text(espalier_strs *list, espalier_str text) {
     list->items[list->len++] = text;
 }
 
-/* The character at `at`, and in `*size` its bytes; -1 where there is none. */
+/* The character at `at`, and in `*size` its number of bytes; -1 for bytes that are not UTF-8. */
 static int32_t character(espalier_str text, size_t at, size_t *size) {
     const uint8_t *bytes = (const uint8_t *)text.ptr + at;
     size_t left = text.len - at;

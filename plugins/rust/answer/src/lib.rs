@@ -27,7 +27,13 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { system: None, prompt: "{instruction}".to_owned(), marker: None, more: None, max_tokens: None }
+        Settings {
+            system: None,
+            prompt: "{instruction}".to_owned(),
+            marker: None,
+            more: None,
+            max_tokens: None,
+        }
     }
 }
 

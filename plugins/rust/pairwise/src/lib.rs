@@ -38,7 +38,10 @@ pub fn score(rollouts: Vec<RolloutView>, settings: Settings) -> Result<Vec<Vec<S
 fn scores(place: usize, tally: &Tally) -> Result<Vec<Score>, Failure> {
     let share = tally.share().ok_or_else(|| {
         let asked = tally.unparsed;
-        other("unparsed", format_args!("none of the {asked} comparisons of rollout {place} has a verdict in \\boxed{{}}"))
+        other(
+            "unparsed",
+            format_args!("none of the {asked} comparisons of rollout {place} has a verdict in \\boxed{{}}"),
+        )
     })?;
     Ok(vec![Score::reward(share).because(tally.to_string())])
 }

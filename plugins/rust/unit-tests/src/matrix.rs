@@ -35,7 +35,8 @@ impl Matrix {
     /// What the written tests are worth, in their order; `None`: there is no right solution to tell it by.
     pub fn written(&self) -> Option<Vec<Worth>> {
         let solutions = 0..self.passed.len();
-        let (right, wrong): (Vec<usize>, Vec<usize>) = solutions.partition(|solution| self.is_right(*solution));
+        let (right, wrong): (Vec<usize>, Vec<usize>) =
+            solutions.partition(|solution| self.is_right(*solution));
         if right.is_empty() {
             return None;
         }
@@ -68,9 +69,7 @@ impl Matrix {
         let counts = |test: usize| match (test < self.given, counted) {
             (true, _) | (_, Counted::All) => true,
             (false, Counted::Given) => false,
-            (false, Counted::Valid) => {
-                worth.as_ref().is_some_and(|worth| worth[test - self.given].valid)
-            }
+            (false, Counted::Valid) => worth.as_ref().is_some_and(|worth| worth[test - self.given].valid),
         };
         let counting: Vec<usize> = (0..tests).filter(|test| counts(*test)).collect();
         if counting.is_empty() {
@@ -105,7 +104,11 @@ mod tests {
         assert_eq!(worth(&both), Some(expect));
         let z: f64 = both.written().unwrap().iter().map(|worth| worth.z_score).sum();
         assert!(z.abs() < 1e-12);
-        assert_eq!(worth(&matrix(&["110", "111"], 1)), Some(vec![(true, 1.0), (false, -1.0)]), "no wrong solution");
+        assert_eq!(
+            worth(&matrix(&["110", "111"], 1)),
+            Some(vec![(true, 1.0), (false, -1.0)]),
+            "no wrong solution"
+        );
         assert_eq!(worth(&matrix(&["011", "011"], 1)), None, "no right solution");
         assert_eq!(worth(&matrix(&["11"], 0)), None, "no test of the task");
         assert_eq!(worth(&matrix(&["1"], 1)), Some(Vec::new()));

@@ -22,7 +22,10 @@ pub fn score(rollouts: Vec<RolloutView>, settings: Settings) -> Result<Vec<Vec<S
     }
     let matrix = Matrix { passed, given: count };
     let (shares, counted) = matrix.shares(settings.counted).ok_or_else(|| {
-        invalid(format_args!("there is no test to count: neither private.{} nor `written` has any", settings.field))
+        invalid(format_args!(
+            "there is no test to count: neither private.{} nor `written` has any",
+            settings.field
+        ))
     })?;
     let worth = matrix.written();
     let scores = shares.into_iter().enumerate().map(|(place, share)| {
@@ -42,7 +45,8 @@ fn of_tests(rollout: usize, tests: &[Origin], worth: &[Worth]) -> Option<Score> 
     let own = tests.iter().zip(worth).filter(|(test, _)| test.rollout == Some(rollout));
     let own: Vec<&Worth> = own.map(|(_, worth)| worth).collect();
     let mean = own.iter().map(|worth| worth.reward).sum::<f64>() / own.len() as f64;
-    let each = own.iter().map(|one| json!({ "valid": one.valid, "reward": one.reward, "z_score": one.z_score }));
+    let each =
+        own.iter().map(|one| json!({ "valid": one.valid, "reward": one.reward, "z_score": one.z_score }));
     let extra = json!({ "tests": each.collect::<Vec<_>>() });
     let valid = own.iter().filter(|one| one.valid).count();
     let reason = format!("{valid} of {} written tests let every right solution pass", own.len());
@@ -94,7 +98,9 @@ impl Work<'_> {
 /// Whether a test passes, and how the command ended.
 fn passes(sandbox: &Sandbox, test: &Test, settings: &Settings) -> Result<(bool, Ending), Failure> {
     let command = match test {
-        Test::Stdio { input, .. } => Command { stdin: Some(input.clone().into_bytes()), ..shell(&settings.run) },
+        Test::Stdio { input, .. } => {
+            Command { stdin: Some(input.clone().into_bytes()), ..shell(&settings.run) }
+        }
         Test::Script { script } => shell(script),
     };
     let timeout_ms = Some(u64::from(settings.time_limit_s) * 1000);

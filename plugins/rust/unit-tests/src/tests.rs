@@ -61,7 +61,8 @@ pub fn given(private: Option<&str>, settings: &Settings) -> Result<Vec<Origin>, 
 /// The tests that a rollout wrote. What is none is left out: it is the model's mistake, not the plugin's.
 pub fn written(rollout: usize, data: Option<&str>, settings: &Settings) -> Vec<Origin> {
     let data: Value = data.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
-    let list = settings.written.as_deref().and_then(|pointer| data.pointer(pointer)).and_then(Value::as_array);
+    let list =
+        settings.written.as_deref().and_then(|pointer| data.pointer(pointer)).and_then(Value::as_array);
     let tests = list.into_iter().flatten().filter_map(|test| Test::deserialize(test).ok());
     let tests = tests.take(settings.written_max as usize);
     tests.map(|test| Origin { test, rollout: Some(rollout) }).collect()

@@ -8,7 +8,7 @@ import (
 	espalier "espalier/sdk"
 )
 
-// Settings are what an experiment may set; the tags become their JSON Schema.
+// Settings are what an experiment may set; the tags become their JSON Schema. In a tag, \u0060 is a backquote.
 type Settings struct {
 	System   string `json:"system" default:"You act in a text world. End each answer with one line \u0060Action: <action>\u0060." description:"The first message to the model."`
 	MaxTurns int    `json:"max_turns" default:"10" minimum:"1" description:"Answers of the model at most."`

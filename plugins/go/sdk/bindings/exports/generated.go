@@ -48,15 +48,15 @@ func wasm_export_post_return_espalier_base_configurable_settings_schema(result u
 func wasm_export_espalier_plugin_harness_run(arg0 uintptr) uintptr {
 
 	pinner := &syncExportPinner
-	value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 4)))
-	value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (3 * 4))))
+	value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 4)))
+	value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (3 * 4))))
 	var option witTypes.Option[string]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (4 * 4)))) {
 	case 0:
 
 		option = witTypes.None[string]()
 	case 1:
-		value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (6 * 4))))
+		value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (6 * 4))))
 
 		option = witTypes.Some[string](value1)
 	default:
@@ -65,7 +65,7 @@ func wasm_export_espalier_plugin_harness_run(arg0 uintptr) uintptr {
 	result := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (8 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (8 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (7 * 4))))), index*(2*4))
-		value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 		result = append(result, value2)
 	}
@@ -73,19 +73,19 @@ func wasm_export_espalier_plugin_harness_run(arg0 uintptr) uintptr {
 	result4 := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (10 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (10 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (9 * 4))))), index*(2*4))
-		value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 		result4 = append(result4, value3)
 	}
 
-	value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (11 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (12 * 4))))
+	value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (11 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (12 * 4))))
 	var option7 witTypes.Option[string]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (13 * 4)))) {
 	case 0:
 
 		option7 = witTypes.None[string]()
 	case 1:
-		value6 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (14 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (15 * 4))))
+		value6 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (14 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (15 * 4))))
 
 		option7 = witTypes.Some[string](value6)
 	default:
@@ -97,7 +97,7 @@ func wasm_export_espalier_plugin_harness_run(arg0 uintptr) uintptr {
 
 		option9 = witTypes.None[string]()
 	case 1:
-		value8 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (17 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (18 * 4))))
+		value8 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (17 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (18 * 4))))
 
 		option9 = witTypes.Some[string](value8)
 	default:
@@ -311,15 +311,15 @@ func wasm_export_post_return_espalier_plugin_harness_run(result uintptr) {
 func wasm_export_espalier_environment_provider_reset(arg0 uintptr) uintptr {
 
 	pinner := &syncExportPinner
-	value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 4)))
-	value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (3 * 4))))
+	value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 4)))
+	value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (3 * 4))))
 	var option witTypes.Option[string]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (4 * 4)))) {
 	case 0:
 
 		option = witTypes.None[string]()
 	case 1:
-		value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (6 * 4))))
+		value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (6 * 4))))
 
 		option = witTypes.Some[string](value1)
 	default:
@@ -328,7 +328,7 @@ func wasm_export_espalier_environment_provider_reset(arg0 uintptr) uintptr {
 	result := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (8 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (8 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (7 * 4))))), index*(2*4))
-		value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 		result = append(result, value2)
 	}
@@ -336,19 +336,19 @@ func wasm_export_espalier_environment_provider_reset(arg0 uintptr) uintptr {
 	result4 := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (10 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (10 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (9 * 4))))), index*(2*4))
-		value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 		result4 = append(result4, value3)
 	}
 
-	value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (11 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (12 * 4))))
+	value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (11 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (12 * 4))))
 	var option7 witTypes.Option[string]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (13 * 4)))) {
 	case 0:
 
 		option7 = witTypes.None[string]()
 	case 1:
-		value6 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (14 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (15 * 4))))
+		value6 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (14 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (15 * 4))))
 
 		option7 = witTypes.Some[string](value6)
 	default:
@@ -360,7 +360,7 @@ func wasm_export_espalier_environment_provider_reset(arg0 uintptr) uintptr {
 
 		option9 = witTypes.None[string]()
 	case 1:
-		value8 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (17 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (18 * 4))))
+		value8 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (17 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (18 * 4))))
 
 		option9 = witTypes.Some[string](value8)
 	default:
@@ -514,7 +514,7 @@ func wasm_export_post_return_espalier_environment_provider_reset(result uintptr)
 func wasm_export_espalier_environment_provider_step(arg0 uintptr, arg1 uint32) uintptr {
 
 	pinner := &syncExportPinner
-	value := unsafe.String((*uint8)(unsafe.Pointer(arg0)), arg1)
+	value := witRuntime.String((*uint8)(unsafe.Pointer(arg0)), arg1)
 	witRuntime.Unpin()
 	result := Step(value)
 
@@ -837,16 +837,16 @@ func wasm_export_espalier_environment_provider_close() {
 func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 
 	pinner := &syncExportPinner
-	value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 4)))
-	value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (3 * 4))))
-	value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (5 * 4))))
+	value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 4)))
+	value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (3 * 4))))
+	value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (5 * 4))))
 	var option witTypes.Option[string]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (6 * 4)))) {
 	case 0:
 
 		option = witTypes.None[string]()
 	case 1:
-		value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (7 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (8 * 4))))
+		value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (7 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (8 * 4))))
 
 		option = witTypes.Some[string](value2)
 	default:
@@ -855,7 +855,7 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 	result := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (10 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (10 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (9 * 4))))), index*(2*4))
-		value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 		result = append(result, value3)
 	}
@@ -863,19 +863,19 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 	result5 := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (12 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (12 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (11 * 4))))), index*(2*4))
-		value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 		result5 = append(result5, value4)
 	}
 
-	value6 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (13 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (14 * 4))))
+	value6 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (13 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (14 * 4))))
 	var option8 witTypes.Option[string]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (15 * 4)))) {
 	case 0:
 
 		option8 = witTypes.None[string]()
 	case 1:
-		value7 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (16 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (17 * 4))))
+		value7 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (16 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (17 * 4))))
 
 		option8 = witTypes.Some[string](value7)
 	default:
@@ -887,14 +887,14 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 
 		option10 = witTypes.None[string]()
 	case 1:
-		value9 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (19 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (20 * 4))))
+		value9 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (19 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (20 * 4))))
 
 		option10 = witTypes.Some[string](value9)
 	default:
 		panic("unreachable")
 	}
-	value11 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (21 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (22 * 4))))
-	value12 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (23 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (24 * 4))))
+	value11 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (21 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (22 * 4))))
+	value12 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (23 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (24 * 4))))
 	var option21 witTypes.Option[espalier_plugin_reports.Report]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (25 * 4)))) {
 	case 0:
@@ -935,7 +935,7 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 				variant = espalier_plugin_reports.MakeLimitFormat()
 
 			case 5:
-				value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (28 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (29 * 4))))
+				value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (28 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (29 * 4))))
 
 				variant = espalier_plugin_reports.MakeLimitOther(value13)
 
@@ -946,7 +946,7 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 			variant15 = espalier_plugin_reports.MakeOutcomeLimit(variant)
 
 		case 3:
-			value14 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (27 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (28 * 4))))
+			value14 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (27 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (28 * 4))))
 
 			variant15 = espalier_plugin_reports.MakeOutcomeOther(value14)
 
@@ -959,20 +959,20 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 
 			option17 = witTypes.None[string]()
 		case 1:
-			value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (31 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (32 * 4))))
+			value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (31 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (32 * 4))))
 
 			option17 = witTypes.Some[string](value16)
 		default:
 			panic("unreachable")
 		}
-		value18 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (33 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (34 * 4))))
+		value18 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (33 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (34 * 4))))
 		var option20 witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (35 * 4)))) {
 		case 0:
 
 			option20 = witTypes.None[string]()
 		case 1:
-			value19 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (36 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (37 * 4))))
+			value19 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (36 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (37 * 4))))
 
 			option20 = witTypes.Some[string](value19)
 		default:
@@ -992,35 +992,35 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 			var variant31 espalier_model_messages.Part
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))) {
 			case 0:
-				value22 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value22 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant31 = espalier_model_messages.MakePartText(value22)
 
 			case 1:
-				value23 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value23 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant31 = espalier_model_messages.MakePartTextBlob(value23)
 
 			case 2:
-				value24 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value24 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant31 = espalier_model_messages.MakePartImage(value24)
 
 			case 3:
-				value25 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-				value26 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
-				value27 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
+				value25 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value26 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+				value27 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
 
 				variant31 = espalier_model_messages.MakePartToolCall(espalier_model_messages.ToolCall{Id: value25, Name: value26, Arguments: value27})
 
 			case 4:
-				value28 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-				value29 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+				value28 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value29 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
 
 				variant31 = espalier_model_messages.MakePartToolResult(espalier_model_messages.ToolResult{CallId: value28, Text: value29, IsError: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))) != 0)})
 
 			case 5:
-				value30 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value30 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant31 = espalier_model_messages.MakePartOther(value30)
 
@@ -1037,7 +1037,7 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 
 			option34 = witTypes.None[string]()
 		case 1:
-			value33 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
+			value33 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
 
 			option34 = witTypes.Some[string](value33)
 		default:
@@ -1046,9 +1046,9 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 		result38 := make([]espalier_model_messages.ToolCall, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 * 4))))
 		for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 * 4)))); index++ {
 			base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (7 * 4))))), index*(6*4))
-			value35 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
-			value36 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
-			value37 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
+			value35 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+			value36 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
+			value37 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
 
 			result38 = append(result38, espalier_model_messages.ToolCall{Id: value35, Name: value36, Arguments: value37})
 		}
@@ -1062,35 +1062,35 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 				var variant48 espalier_model_messages.Part
 				switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))) {
 				case 0:
-					value39 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value39 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant48 = espalier_model_messages.MakePartText(value39)
 
 				case 1:
-					value40 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value40 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant48 = espalier_model_messages.MakePartTextBlob(value40)
 
 				case 2:
-					value41 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value41 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant48 = espalier_model_messages.MakePartImage(value41)
 
 				case 3:
-					value42 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-					value43 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
-					value44 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
+					value42 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value43 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+					value44 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
 
 					variant48 = espalier_model_messages.MakePartToolCall(espalier_model_messages.ToolCall{Id: value42, Name: value43, Arguments: value44})
 
 				case 4:
-					value45 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-					value46 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+					value45 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value46 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
 
 					variant48 = espalier_model_messages.MakePartToolResult(espalier_model_messages.ToolResult{CallId: value45, Text: value46, IsError: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))) != 0)})
 
 				case 5:
-					value47 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value47 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant48 = espalier_model_messages.MakePartOther(value47)
 
@@ -1107,7 +1107,7 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 
 				option51 = witTypes.None[string]()
 			case 1:
-				value50 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
+				value50 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
 
 				option51 = witTypes.Some[string](value50)
 			default:
@@ -1123,7 +1123,7 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 
 			option54 = witTypes.None[string]()
 		case 1:
-			value53 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (12 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (13 * 4))))
+			value53 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (12 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (13 * 4))))
 
 			option54 = witTypes.Some[string](value53)
 		default:
@@ -1136,15 +1136,15 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 	result64 := make([]espalier_plugin_scores.Step, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (41 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (41 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (40 * 4))))), index*(16+14*4))
-		value56 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-		value57 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+		value56 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+		value57 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
 		var option59 witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))) {
 		case 0:
 
 			option59 = witTypes.None[string]()
 		case 1:
-			value58 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (7 * 4))))
+			value58 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (7 * 4))))
 
 			option59 = witTypes.Some[string](value58)
 		default:
@@ -1161,14 +1161,14 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 		default:
 			panic("unreachable")
 		}
-		value61 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 9*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 10*4))))
+		value61 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 9*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 10*4))))
 		var option63 witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 11*4)))) {
 		case 0:
 
 			option63 = witTypes.None[string]()
 		case 1:
-			value62 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 12*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 13*4))))
+			value62 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 12*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 13*4))))
 
 			option63 = witTypes.Some[string](value62)
 		default:
@@ -1181,8 +1181,8 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 	result67 := make([]witTypes.Tuple2[string, string], 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (43 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (43 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (42 * 4))))), index*(4*4))
-		value65 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
-		value66 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
+		value65 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value66 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
 
 		result67 = append(result67, witTypes.Tuple2[string, string]{F0: value65, F1: value66})
 	}
@@ -1193,7 +1193,7 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 
 		option69 = witTypes.None[string]()
 	case 1:
-		value68 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (45 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (46 * 4))))
+		value68 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (45 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (46 * 4))))
 
 		option69 = witTypes.Some[string](value68)
 	default:
@@ -1364,16 +1364,16 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 	result70 := make([]espalier_plugin_scores.RolloutView, 0, arg1)
 	for index := 0; index < int(arg1); index++ {
 		base := unsafe.Add(unsafe.Pointer(arg0), index*(47*4))
-		value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
-		value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
-		value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
+		value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
+		value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
 		var option witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4)))) {
 		case 0:
 
 			option = witTypes.None[string]()
 		case 1:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (7 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (7 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 * 4))))
 
 			option = witTypes.Some[string](value2)
 		default:
@@ -1382,7 +1382,7 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 		result := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (10 * 4))))
 		for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (10 * 4)))); index++ {
 			base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (9 * 4))))), index*(2*4))
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 			result = append(result, value3)
 		}
@@ -1390,19 +1390,19 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 		result5 := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (12 * 4))))
 		for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (12 * 4)))); index++ {
 			base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (11 * 4))))), index*(2*4))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 			result5 = append(result5, value4)
 		}
 
-		value6 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (13 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (14 * 4))))
+		value6 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (13 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (14 * 4))))
 		var option8 witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (15 * 4)))) {
 		case 0:
 
 			option8 = witTypes.None[string]()
 		case 1:
-			value7 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (17 * 4))))
+			value7 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (17 * 4))))
 
 			option8 = witTypes.Some[string](value7)
 		default:
@@ -1414,14 +1414,14 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 
 			option10 = witTypes.None[string]()
 		case 1:
-			value9 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (19 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (20 * 4))))
+			value9 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (19 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (20 * 4))))
 
 			option10 = witTypes.Some[string](value9)
 		default:
 			panic("unreachable")
 		}
-		value11 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (21 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (22 * 4))))
-		value12 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (23 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (24 * 4))))
+		value11 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (21 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (22 * 4))))
+		value12 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (23 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (24 * 4))))
 		var option21 witTypes.Option[espalier_plugin_reports.Report]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (25 * 4)))) {
 		case 0:
@@ -1462,7 +1462,7 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 					variant = espalier_plugin_reports.MakeLimitFormat()
 
 				case 5:
-					value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (28 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (29 * 4))))
+					value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (28 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (29 * 4))))
 
 					variant = espalier_plugin_reports.MakeLimitOther(value13)
 
@@ -1473,7 +1473,7 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 				variant15 = espalier_plugin_reports.MakeOutcomeLimit(variant)
 
 			case 3:
-				value14 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (27 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (28 * 4))))
+				value14 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (27 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (28 * 4))))
 
 				variant15 = espalier_plugin_reports.MakeOutcomeOther(value14)
 
@@ -1486,20 +1486,20 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 
 				option17 = witTypes.None[string]()
 			case 1:
-				value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (31 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 * 4))))
+				value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (31 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 * 4))))
 
 				option17 = witTypes.Some[string](value16)
 			default:
 				panic("unreachable")
 			}
-			value18 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (33 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (34 * 4))))
+			value18 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (33 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (34 * 4))))
 			var option20 witTypes.Option[string]
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (35 * 4)))) {
 			case 0:
 
 				option20 = witTypes.None[string]()
 			case 1:
-				value19 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (36 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (37 * 4))))
+				value19 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (36 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (37 * 4))))
 
 				option20 = witTypes.Some[string](value19)
 			default:
@@ -1519,35 +1519,35 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 				var variant31 espalier_model_messages.Part
 				switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))) {
 				case 0:
-					value22 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value22 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant31 = espalier_model_messages.MakePartText(value22)
 
 				case 1:
-					value23 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value23 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant31 = espalier_model_messages.MakePartTextBlob(value23)
 
 				case 2:
-					value24 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value24 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant31 = espalier_model_messages.MakePartImage(value24)
 
 				case 3:
-					value25 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-					value26 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
-					value27 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
+					value25 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value26 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+					value27 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
 
 					variant31 = espalier_model_messages.MakePartToolCall(espalier_model_messages.ToolCall{Id: value25, Name: value26, Arguments: value27})
 
 				case 4:
-					value28 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-					value29 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+					value28 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value29 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
 
 					variant31 = espalier_model_messages.MakePartToolResult(espalier_model_messages.ToolResult{CallId: value28, Text: value29, IsError: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))) != 0)})
 
 				case 5:
-					value30 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value30 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant31 = espalier_model_messages.MakePartOther(value30)
 
@@ -1564,7 +1564,7 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 
 				option34 = witTypes.None[string]()
 			case 1:
-				value33 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
+				value33 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
 
 				option34 = witTypes.Some[string](value33)
 			default:
@@ -1573,9 +1573,9 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 			result38 := make([]espalier_model_messages.ToolCall, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 * 4))))
 			for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 * 4)))); index++ {
 				base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (7 * 4))))), index*(6*4))
-				value35 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
-				value36 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
-				value37 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
+				value35 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+				value36 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
+				value37 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
 
 				result38 = append(result38, espalier_model_messages.ToolCall{Id: value35, Name: value36, Arguments: value37})
 			}
@@ -1589,35 +1589,35 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 					var variant48 espalier_model_messages.Part
 					switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))) {
 					case 0:
-						value39 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+						value39 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 						variant48 = espalier_model_messages.MakePartText(value39)
 
 					case 1:
-						value40 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+						value40 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 						variant48 = espalier_model_messages.MakePartTextBlob(value40)
 
 					case 2:
-						value41 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+						value41 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 						variant48 = espalier_model_messages.MakePartImage(value41)
 
 					case 3:
-						value42 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-						value43 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
-						value44 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
+						value42 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+						value43 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+						value44 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
 
 						variant48 = espalier_model_messages.MakePartToolCall(espalier_model_messages.ToolCall{Id: value42, Name: value43, Arguments: value44})
 
 					case 4:
-						value45 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-						value46 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+						value45 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+						value46 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
 
 						variant48 = espalier_model_messages.MakePartToolResult(espalier_model_messages.ToolResult{CallId: value45, Text: value46, IsError: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))) != 0)})
 
 					case 5:
-						value47 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+						value47 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 						variant48 = espalier_model_messages.MakePartOther(value47)
 
@@ -1634,7 +1634,7 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 
 					option51 = witTypes.None[string]()
 				case 1:
-					value50 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
+					value50 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
 
 					option51 = witTypes.Some[string](value50)
 				default:
@@ -1650,7 +1650,7 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 
 				option54 = witTypes.None[string]()
 			case 1:
-				value53 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (12 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (13 * 4))))
+				value53 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (12 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (13 * 4))))
 
 				option54 = witTypes.Some[string](value53)
 			default:
@@ -1663,15 +1663,15 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 		result64 := make([]espalier_plugin_scores.Step, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (41 * 4))))
 		for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (41 * 4)))); index++ {
 			base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (40 * 4))))), index*(16+14*4))
-			value56 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-			value57 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+			value56 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+			value57 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
 			var option59 witTypes.Option[string]
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))) {
 			case 0:
 
 				option59 = witTypes.None[string]()
 			case 1:
-				value58 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (7 * 4))))
+				value58 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (7 * 4))))
 
 				option59 = witTypes.Some[string](value58)
 			default:
@@ -1688,14 +1688,14 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 			default:
 				panic("unreachable")
 			}
-			value61 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 9*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 10*4))))
+			value61 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 9*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 10*4))))
 			var option63 witTypes.Option[string]
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 11*4)))) {
 			case 0:
 
 				option63 = witTypes.None[string]()
 			case 1:
-				value62 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 12*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 13*4))))
+				value62 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 12*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 13*4))))
 
 				option63 = witTypes.Some[string](value62)
 			default:
@@ -1708,8 +1708,8 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 		result67 := make([]witTypes.Tuple2[string, string], 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (43 * 4))))
 		for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (43 * 4)))); index++ {
 			base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (42 * 4))))), index*(4*4))
-			value65 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
-			value66 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
+			value65 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+			value66 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
 
 			result67 = append(result67, witTypes.Tuple2[string, string]{F0: value65, F1: value66})
 		}
@@ -1720,7 +1720,7 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 
 			option69 = witTypes.None[string]()
 		case 1:
-			value68 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (45 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (46 * 4))))
+			value68 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (45 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (46 * 4))))
 
 			option69 = witTypes.Some[string](value68)
 		default:
@@ -1902,16 +1902,16 @@ func wasm_export_post_return_espalier_plugin_group_reward_score_group(result uin
 func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 
 	pinner := &syncExportPinner
-	value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 4)))
-	value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (3 * 4))))
-	value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (5 * 4))))
+	value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), 4)))
+	value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (3 * 4))))
+	value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (5 * 4))))
 	var option witTypes.Option[string]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (6 * 4)))) {
 	case 0:
 
 		option = witTypes.None[string]()
 	case 1:
-		value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (7 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (8 * 4))))
+		value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (7 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (8 * 4))))
 
 		option = witTypes.Some[string](value2)
 	default:
@@ -1920,7 +1920,7 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 	result := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (10 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (10 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (9 * 4))))), index*(2*4))
-		value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 		result = append(result, value3)
 	}
@@ -1928,19 +1928,19 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 	result5 := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (12 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (12 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (11 * 4))))), index*(2*4))
-		value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 		result5 = append(result5, value4)
 	}
 
-	value6 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (13 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (14 * 4))))
+	value6 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (13 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (14 * 4))))
 	var option8 witTypes.Option[string]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (15 * 4)))) {
 	case 0:
 
 		option8 = witTypes.None[string]()
 	case 1:
-		value7 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (16 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (17 * 4))))
+		value7 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (16 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (17 * 4))))
 
 		option8 = witTypes.Some[string](value7)
 	default:
@@ -1952,14 +1952,14 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 
 		option10 = witTypes.None[string]()
 	case 1:
-		value9 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (19 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (20 * 4))))
+		value9 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (19 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (20 * 4))))
 
 		option10 = witTypes.Some[string](value9)
 	default:
 		panic("unreachable")
 	}
-	value11 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (21 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (22 * 4))))
-	value12 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (23 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (24 * 4))))
+	value11 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (21 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (22 * 4))))
+	value12 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (23 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (24 * 4))))
 	var option21 witTypes.Option[espalier_plugin_reports.Report]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (25 * 4)))) {
 	case 0:
@@ -2000,7 +2000,7 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 				variant = espalier_plugin_reports.MakeLimitFormat()
 
 			case 5:
-				value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (28 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (29 * 4))))
+				value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (28 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (29 * 4))))
 
 				variant = espalier_plugin_reports.MakeLimitOther(value13)
 
@@ -2011,7 +2011,7 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 			variant15 = espalier_plugin_reports.MakeOutcomeLimit(variant)
 
 		case 3:
-			value14 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (27 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (28 * 4))))
+			value14 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (27 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (28 * 4))))
 
 			variant15 = espalier_plugin_reports.MakeOutcomeOther(value14)
 
@@ -2024,20 +2024,20 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 
 			option17 = witTypes.None[string]()
 		case 1:
-			value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (31 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (32 * 4))))
+			value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (31 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (32 * 4))))
 
 			option17 = witTypes.Some[string](value16)
 		default:
 			panic("unreachable")
 		}
-		value18 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (33 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (34 * 4))))
+		value18 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (33 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (34 * 4))))
 		var option20 witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (35 * 4)))) {
 		case 0:
 
 			option20 = witTypes.None[string]()
 		case 1:
-			value19 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (36 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (37 * 4))))
+			value19 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (36 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (37 * 4))))
 
 			option20 = witTypes.Some[string](value19)
 		default:
@@ -2057,35 +2057,35 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 			var variant31 espalier_model_messages.Part
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))) {
 			case 0:
-				value22 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value22 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant31 = espalier_model_messages.MakePartText(value22)
 
 			case 1:
-				value23 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value23 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant31 = espalier_model_messages.MakePartTextBlob(value23)
 
 			case 2:
-				value24 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value24 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant31 = espalier_model_messages.MakePartImage(value24)
 
 			case 3:
-				value25 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-				value26 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
-				value27 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
+				value25 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value26 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+				value27 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
 
 				variant31 = espalier_model_messages.MakePartToolCall(espalier_model_messages.ToolCall{Id: value25, Name: value26, Arguments: value27})
 
 			case 4:
-				value28 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-				value29 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+				value28 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value29 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
 
 				variant31 = espalier_model_messages.MakePartToolResult(espalier_model_messages.ToolResult{CallId: value28, Text: value29, IsError: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))) != 0)})
 
 			case 5:
-				value30 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value30 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant31 = espalier_model_messages.MakePartOther(value30)
 
@@ -2102,7 +2102,7 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 
 			option34 = witTypes.None[string]()
 		case 1:
-			value33 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
+			value33 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
 
 			option34 = witTypes.Some[string](value33)
 		default:
@@ -2111,9 +2111,9 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 		result38 := make([]espalier_model_messages.ToolCall, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 * 4))))
 		for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 * 4)))); index++ {
 			base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (7 * 4))))), index*(6*4))
-			value35 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
-			value36 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
-			value37 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
+			value35 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+			value36 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
+			value37 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
 
 			result38 = append(result38, espalier_model_messages.ToolCall{Id: value35, Name: value36, Arguments: value37})
 		}
@@ -2127,35 +2127,35 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 				var variant48 espalier_model_messages.Part
 				switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))) {
 				case 0:
-					value39 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value39 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant48 = espalier_model_messages.MakePartText(value39)
 
 				case 1:
-					value40 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value40 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant48 = espalier_model_messages.MakePartTextBlob(value40)
 
 				case 2:
-					value41 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value41 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant48 = espalier_model_messages.MakePartImage(value41)
 
 				case 3:
-					value42 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-					value43 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
-					value44 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
+					value42 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value43 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+					value44 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
 
 					variant48 = espalier_model_messages.MakePartToolCall(espalier_model_messages.ToolCall{Id: value42, Name: value43, Arguments: value44})
 
 				case 4:
-					value45 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-					value46 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+					value45 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value46 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
 
 					variant48 = espalier_model_messages.MakePartToolResult(espalier_model_messages.ToolResult{CallId: value45, Text: value46, IsError: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))) != 0)})
 
 				case 5:
-					value47 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+					value47 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 					variant48 = espalier_model_messages.MakePartOther(value47)
 
@@ -2172,7 +2172,7 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 
 				option51 = witTypes.None[string]()
 			case 1:
-				value50 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
+				value50 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
 
 				option51 = witTypes.Some[string](value50)
 			default:
@@ -2188,7 +2188,7 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 
 			option54 = witTypes.None[string]()
 		case 1:
-			value53 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (12 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (13 * 4))))
+			value53 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (12 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (13 * 4))))
 
 			option54 = witTypes.Some[string](value53)
 		default:
@@ -2201,15 +2201,15 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 	result64 := make([]espalier_plugin_scores.Step, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (41 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (41 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (40 * 4))))), index*(16+14*4))
-		value56 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
-		value57 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
+		value56 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+		value57 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4))))
 		var option59 witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))) {
 		case 0:
 
 			option59 = witTypes.None[string]()
 		case 1:
-			value58 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (7 * 4))))
+			value58 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (7 * 4))))
 
 			option59 = witTypes.Some[string](value58)
 		default:
@@ -2226,14 +2226,14 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 		default:
 			panic("unreachable")
 		}
-		value61 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 9*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 10*4))))
+		value61 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 9*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 10*4))))
 		var option63 witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 11*4)))) {
 		case 0:
 
 			option63 = witTypes.None[string]()
 		case 1:
-			value62 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 12*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 13*4))))
+			value62 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 12*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (16 + 13*4))))
 
 			option63 = witTypes.Some[string](value62)
 		default:
@@ -2246,8 +2246,8 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 	result67 := make([]witTypes.Tuple2[string, string], 0, *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (43 * 4))))
 	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (43 * 4)))); index++ {
 		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (42 * 4))))), index*(4*4))
-		value65 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
-		value66 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
+		value65 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value66 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4))))
 
 		result67 = append(result67, witTypes.Tuple2[string, string]{F0: value65, F1: value66})
 	}
@@ -2258,7 +2258,7 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 
 		option69 = witTypes.None[string]()
 	case 1:
-		value68 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (45 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (46 * 4))))
+		value68 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (45 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(arg0), (46 * 4))))
 
 		option69 = witTypes.Some[string](value68)
 	default:
@@ -2520,7 +2520,7 @@ func wasm_export_espalier_plugin_task_generator_generate(arg0 int32, arg1 int64,
 
 		option = witTypes.None[string]()
 	case 1:
-		value := unsafe.String((*uint8)(unsafe.Pointer(arg3)), arg4)
+		value := witRuntime.String((*uint8)(unsafe.Pointer(arg3)), arg4)
 
 		option = witTypes.Some[string](value)
 	default:
@@ -2654,11 +2654,11 @@ func wasm_export_post_return_espalier_plugin_task_generator_generate(result uint
 func wasm_export_espalier_plugin_task_generator_adapt(arg0 uintptr, arg1 uint32, arg2 int32, arg3 float64, arg4 float64, arg5 uintptr, arg6 uint32, arg7 uintptr, arg8 uint32, arg9 int32, arg10 uintptr, arg11 uint32) uintptr {
 
 	pinner := &syncExportPinner
-	value := unsafe.String((*uint8)(unsafe.Pointer(arg0)), arg1)
+	value := witRuntime.String((*uint8)(unsafe.Pointer(arg0)), arg1)
 	result := make([]witTypes.Tuple2[string, uint32], 0, arg6)
 	for index := 0; index < int(arg6); index++ {
 		base := unsafe.Add(unsafe.Pointer(arg5), index*(3*4))
-		value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 		result = append(result, witTypes.Tuple2[string, uint32]{F0: value0, F1: uint32(*(*int32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))})
 	}
@@ -2666,7 +2666,7 @@ func wasm_export_espalier_plugin_task_generator_adapt(arg0 uintptr, arg1 uint32,
 	result2 := make([]string, 0, arg8)
 	for index := 0; index < int(arg8); index++ {
 		base := unsafe.Add(unsafe.Pointer(arg7), index*(2*4))
-		value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
 		result2 = append(result2, value1)
 	}
@@ -2677,7 +2677,7 @@ func wasm_export_espalier_plugin_task_generator_adapt(arg0 uintptr, arg1 uint32,
 
 		option = witTypes.None[string]()
 	case 1:
-		value3 := unsafe.String((*uint8)(unsafe.Pointer(arg10)), arg11)
+		value3 := witRuntime.String((*uint8)(unsafe.Pointer(arg10)), arg11)
 
 		option = witTypes.Some[string](value3)
 	default:

@@ -3,6 +3,7 @@ package memory
 
 import (
 	"runtime"
+	"strings"
 	"unsafe"
 )
 
@@ -58,31 +59,45 @@ func allocate(size, align uintptr) unsafe.Pointer {
 	return unsafe.Pointer(unsafe.SliceData(make([]uint8, size)))
 }
 
-// What the host writes to is kept alive here until the bindings have read it: the results of an import, the arguments of an export.
-var received, passed []unsafe.Pointer
+// String is a copy of a text that the host wrote.
+func String(text *uint8, length uint32) string { return strings.Clone(unsafe.String(text, length)) }
 
-// Received takes over the results of the import that was just called: the caller keeps them alive while it reads them.
-func Received() []unsafe.Pointer {
-	taken := received
-	received = nil
-	return taken
+// Bytes is a copy of bytes that the host wrote.
+func Bytes(bytes *uint8, length uint32) []byte {
+	return append([]byte{}, unsafe.Slice(bytes, length)...)
 }
 
-// Unpin lets go of the arguments of an export, which have been read.
-func Unpin() { passed = nil }
+// calls are imports whose results are not read yet: of several goroutines, there may be more than one.
+var calls int
 
-// The host asks for memory by these names, and not by `cabi_realloc`, which is also asked before Go's runtime is up.
+// exporting says that there are arguments of an export that are not read yet.
+var exporting bool
 
-//go:wasmexport cabi_import_realloc
-func importRealloc(_ unsafe.Pointer, _, align, size uintptr) unsafe.Pointer {
-	memory := allocate(size, align)
-	received = append(received, memory)
-	return memory
+// Enter is called before an import, Leave when its results have been read.
+func Enter() { calls++ }
+
+// Leave is called when the results of an import have been read.
+func Leave() {
+	calls--
+	reuse()
 }
 
-//go:wasmexport cabi_export_realloc
-func exportRealloc(_ unsafe.Pointer, _, align, size uintptr) unsafe.Pointer {
-	memory := allocate(size, align)
-	passed = append(passed, memory)
-	return memory
+// Unpin is called when the arguments of an export have been read.
+func Unpin() {
+	exporting = false
+	reuse()
+}
+
+// reuse makes the arena empty when nothing in it is still to be read.
+func reuse() {
+	if calls == 0 && !exporting {
+		arena.used = 0
+	}
+}
+
+// arena is where the host writes to. It is not of Go's heap: an allocation may begin a collection, which runs other goroutines, and
+// while the host waits for memory they must not call it.
+var arena struct {
+	base       unsafe.Pointer
+	size, used uintptr
 }

@@ -18,7 +18,7 @@ type Option[T any] struct {
 	value T
 }
 
-// None is no value.
+// None is the option without a value.
 func None[T any]() Option[T] { return Option[T]{} }
 
 // Some is this value.

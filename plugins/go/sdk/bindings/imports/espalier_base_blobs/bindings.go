@@ -38,19 +38,20 @@ func Stat(blob string) witTypes.Result[Info, espalier_base_types.Failure] {
 	returnArea := uintptr(witRuntime.Allocate(pinner, (24 + 4*4), 8))
 	utf8 := unsafe.Pointer(unsafe.StringData(blob))
 	pinner.Pin(utf8)
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_stat(uintptr(utf8), uint32(len(blob)), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[Info, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
-		value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 16))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 1*4))))
+		value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 16))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 1*4))))
 		var option witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 2*4)))) {
 		case 0:
 
 			option = witTypes.None[string]()
 		case 1:
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 4*4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 4*4))))
 
 			option = witTypes.Some[string](value0)
 		default:
@@ -89,7 +90,7 @@ func Stat(blob string) witTypes.Result[Info, espalier_base_types.Failure] {
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
+				value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value1)
 
@@ -104,23 +105,23 @@ func Stat(blob string) witTypes.Result[Info, espalier_base_types.Failure] {
 			variant7 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant7 = espalier_base_types.MakeFailureDenied(value2)
 
 		case 3:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant7 = espalier_base_types.MakeFailureUnavailable(value3)
 
 		case 4:
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant7 = espalier_base_types.MakeFailureInvalid(value4)
 
 		case 5:
-			value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
-			value6 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
+			value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value6 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
 
 			variant7 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value5, Text: value6})
 
@@ -144,12 +145,13 @@ func Read(blob string, offset uint64, length uint32) witTypes.Result[[]uint8, es
 	returnArea := uintptr(witRuntime.Allocate(pinner, (6 * 4), 4))
 	utf8 := unsafe.Pointer(unsafe.StringData(blob))
 	pinner.Pin(utf8)
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_read(uintptr(utf8), uint32(len(blob)), int64(offset), int32(length), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[[]uint8, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
-		value := unsafe.Slice((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
+		value := witRuntime.Bytes((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
 
 		result = witTypes.Ok[[]uint8, espalier_base_types.Failure](value)
 	case 1:
@@ -183,7 +185,7 @@ func Read(blob string, offset uint64, length uint32) witTypes.Result[[]uint8, es
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value0)
 
@@ -198,23 +200,23 @@ func Read(blob string, offset uint64, length uint32) witTypes.Result[[]uint8, es
 			variant6 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureDenied(value1)
 
 		case 3:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureUnavailable(value2)
 
 		case 4:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureInvalid(value3)
 
 		case 5:
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value4, Text: value5})
 
@@ -238,12 +240,13 @@ func ReadText(blob string, offset uint64, length uint32) witTypes.Result[string,
 	returnArea := uintptr(witRuntime.Allocate(pinner, (6 * 4), 4))
 	utf8 := unsafe.Pointer(unsafe.StringData(blob))
 	pinner.Pin(utf8)
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_read_text(uintptr(utf8), uint32(len(blob)), int64(offset), int32(length), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[string, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
-		value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
+		value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
 
 		result = witTypes.Ok[string, espalier_base_types.Failure](value)
 	case 1:
@@ -277,7 +280,7 @@ func ReadText(blob string, offset uint64, length uint32) witTypes.Result[string,
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value0)
 
@@ -292,23 +295,23 @@ func ReadText(blob string, offset uint64, length uint32) witTypes.Result[string,
 			variant6 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureDenied(value1)
 
 		case 3:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureUnavailable(value2)
 
 		case 4:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureInvalid(value3)
 
 		case 5:
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value4, Text: value5})
 
@@ -334,12 +337,13 @@ func Put(bytes []uint8, mediaType string) witTypes.Result[string, espalier_base_
 	pinner.Pin(data)
 	utf8 := unsafe.Pointer(unsafe.StringData(mediaType))
 	pinner.Pin(utf8)
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_put(uintptr(data), uint32(len(bytes)), uintptr(utf8), uint32(len(mediaType)), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[string, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
-		value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
+		value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
 
 		result = witTypes.Ok[string, espalier_base_types.Failure](value)
 	case 1:
@@ -373,7 +377,7 @@ func Put(bytes []uint8, mediaType string) witTypes.Result[string, espalier_base_
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value0)
 
@@ -388,23 +392,23 @@ func Put(bytes []uint8, mediaType string) witTypes.Result[string, espalier_base_
 			variant6 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureDenied(value1)
 
 		case 3:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureUnavailable(value2)
 
 		case 4:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureInvalid(value3)
 
 		case 5:
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value4, Text: value5})
 

@@ -12,13 +12,13 @@ package espalier_base_clock
 
 import (
 	witRuntime "espalier/sdk/bindings/memory"
-	"runtime"
 )
 
 func NowMs() uint64 {
 
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	result := wasm_import_now_ms()
-	defer runtime.KeepAlive(witRuntime.Received())
 	return uint64(result)
 
 }

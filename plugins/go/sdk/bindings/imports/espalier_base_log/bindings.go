@@ -57,7 +57,8 @@ func Write(level Level, text string, fields witTypes.Option[string]) {
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_write(int32(level), uintptr(utf8), uint32(len(text)), option, option1, option2)
-	defer runtime.KeepAlive(witRuntime.Received())
 
 }

@@ -22,7 +22,8 @@ func At(file string, line uint32) {
 
 	utf8 := unsafe.Pointer(unsafe.StringData(file))
 	pinner.Pin(utf8)
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_at(uintptr(utf8), uint32(len(file)), int32(line))
-	defer runtime.KeepAlive(witRuntime.Received())
 
 }

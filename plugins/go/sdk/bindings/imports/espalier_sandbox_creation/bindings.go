@@ -30,8 +30,9 @@ func Create(spec string) witTypes.Result[*espalier_sandbox_sandboxes.Sandbox, es
 	returnArea := uintptr(witRuntime.Allocate(pinner, (6 * 4), 4))
 	utf8 := unsafe.Pointer(unsafe.StringData(spec))
 	pinner.Pin(utf8)
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_create(uintptr(utf8), uint32(len(spec)), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[*espalier_sandbox_sandboxes.Sandbox, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -68,7 +69,7 @@ func Create(spec string) witTypes.Result[*espalier_sandbox_sandboxes.Sandbox, es
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -83,23 +84,23 @@ func Create(spec string) witTypes.Result[*espalier_sandbox_sandboxes.Sandbox, es
 			variant5 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureDenied(value0)
 
 		case 3:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureUnavailable(value1)
 
 		case 4:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureInvalid(value2)
 
 		case 5:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value3, Text: value4})
 

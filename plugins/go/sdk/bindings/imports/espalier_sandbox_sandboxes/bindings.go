@@ -566,8 +566,9 @@ func SandboxFromBorrowHandle(handleValue int32) *Sandbox {
 
 func (self *Process) Pid() uint32 {
 
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	result := wasm_import_method_process_pid((self).Handle())
-	defer runtime.KeepAlive(witRuntime.Received())
 	return uint32(result)
 
 }
@@ -577,8 +578,9 @@ func (self *Process) Poll() witTypes.Result[witTypes.Option[Outcome], espalier_b
 	defer pinner.Unpin()
 
 	returnArea := uintptr(witRuntime.Allocate(pinner, (80 + 18*4), 8))
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_process_poll((self).Handle(), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[witTypes.Option[Outcome], espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -607,36 +609,36 @@ func (self *Process) Poll() witTypes.Result[witTypes.Option[Outcome], espalier_b
 				variant = MakeEndingOutOfMemory()
 
 			case 4:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 2*4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 2*4))))
 
 				variant = MakeEndingOther(value)
 
 			default:
 				panic("unreachable")
 			}
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 3*4))))
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 4*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 5*4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 3*4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 4*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 5*4))))
 			var option witTypes.Option[string]
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 6*4)))) {
 			case 0:
 
 				option = witTypes.None[string]()
 			case 1:
-				value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 7*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 8*4))))
+				value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 7*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 8*4))))
 
 				option = witTypes.Some[string](value2)
 			default:
 				panic("unreachable")
 			}
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 9*4))))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 10*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 11*4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 9*4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 10*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 11*4))))
 			var option6 witTypes.Option[string]
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (64 + 12*4)))) {
 			case 0:
 
 				option6 = witTypes.None[string]()
 			case 1:
-				value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (64 + 13*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (64 + 14*4))))
+				value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (64 + 13*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (64 + 14*4))))
 
 				option6 = witTypes.Some[string](value5)
 			default:
@@ -648,7 +650,7 @@ func (self *Process) Poll() witTypes.Result[witTypes.Option[Outcome], espalier_b
 
 				option8 = witTypes.None[string]()
 			case 1:
-				value7 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (80 + 16*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (80 + 17*4))))
+				value7 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (80 + 16*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (80 + 17*4))))
 
 				option8 = witTypes.Some[string](value7)
 			default:
@@ -692,7 +694,7 @@ func (self *Process) Poll() witTypes.Result[witTypes.Option[Outcome], espalier_b
 				variant11 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value10 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
+				value10 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
 
 				variant11 = espalier_base_types.MakeBudgetKindOther(value10)
 
@@ -707,23 +709,23 @@ func (self *Process) Poll() witTypes.Result[witTypes.Option[Outcome], espalier_b
 			variant17 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value12 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value12 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant17 = espalier_base_types.MakeFailureDenied(value12)
 
 		case 3:
-			value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant17 = espalier_base_types.MakeFailureUnavailable(value13)
 
 		case 4:
-			value14 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value14 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant17 = espalier_base_types.MakeFailureInvalid(value14)
 
 		case 5:
-			value15 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
-			value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
+			value15 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
 
 			variant17 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value15, Text: value16})
 
@@ -745,12 +747,13 @@ func (self *Process) Read(channel Channel, offset uint64, length uint32, waitMs 
 	defer pinner.Unpin()
 
 	returnArea := uintptr(witRuntime.Allocate(pinner, (32 + 2*4), 8))
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_process_read((self).Handle(), int32(channel), int64(offset), int32(length), int64(waitMs), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[Piece, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
-		value := unsafe.Slice((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 16))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 1*4))))
+		value := witRuntime.Bytes((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 16))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 1*4))))
 
 		result = witTypes.Ok[Piece, espalier_base_types.Failure](Piece{Offset: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(returnArea), 8))), Bytes: value, Total: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 2*4)))), Ended: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 2*4)))) != 0)})
 	case 1:
@@ -784,7 +787,7 @@ func (self *Process) Read(channel Channel, offset uint64, length uint32, waitMs 
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
+				value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value0)
 
@@ -799,23 +802,23 @@ func (self *Process) Read(channel Channel, offset uint64, length uint32, waitMs 
 			variant6 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant6 = espalier_base_types.MakeFailureDenied(value1)
 
 		case 3:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant6 = espalier_base_types.MakeFailureUnavailable(value2)
 
 		case 4:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant6 = espalier_base_types.MakeFailureInvalid(value3)
 
 		case 5:
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
-			value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
 
 			variant6 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value4, Text: value5})
 
@@ -839,8 +842,9 @@ func (self *Process) WriteStdin(bytes []uint8) witTypes.Result[uint64, espalier_
 	returnArea := uintptr(witRuntime.Allocate(pinner, (16 + 4*4), 8))
 	data := unsafe.Pointer(unsafe.SliceData(bytes))
 	pinner.Pin(data)
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_process_write_stdin((self).Handle(), uintptr(data), uint32(len(bytes)), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[uint64, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -877,7 +881,7 @@ func (self *Process) WriteStdin(bytes []uint8) witTypes.Result[uint64, espalier_
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -892,23 +896,23 @@ func (self *Process) WriteStdin(bytes []uint8) witTypes.Result[uint64, espalier_
 			variant5 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant5 = espalier_base_types.MakeFailureDenied(value0)
 
 		case 3:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant5 = espalier_base_types.MakeFailureUnavailable(value1)
 
 		case 4:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant5 = espalier_base_types.MakeFailureInvalid(value2)
 
 		case 5:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
 
 			variant5 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value3, Text: value4})
 
@@ -930,8 +934,9 @@ func (self *Process) CloseStdin() witTypes.Result[witTypes.Unit, espalier_base_t
 	defer pinner.Unpin()
 
 	returnArea := uintptr(witRuntime.Allocate(pinner, (6 * 4), 4))
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_process_close_stdin((self).Handle(), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[witTypes.Unit, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -968,7 +973,7 @@ func (self *Process) CloseStdin() witTypes.Result[witTypes.Unit, espalier_base_t
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -983,23 +988,23 @@ func (self *Process) CloseStdin() witTypes.Result[witTypes.Unit, espalier_base_t
 			variant5 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureDenied(value0)
 
 		case 3:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureUnavailable(value1)
 
 		case 4:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureInvalid(value2)
 
 		case 5:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value3, Text: value4})
 
@@ -1021,8 +1026,9 @@ func (self *Process) Resize(size TerminalSize) witTypes.Result[witTypes.Unit, es
 	defer pinner.Unpin()
 
 	returnArea := uintptr(witRuntime.Allocate(pinner, (6 * 4), 4))
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_process_resize((self).Handle(), int32((size).Rows), int32((size).Columns), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[witTypes.Unit, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -1059,7 +1065,7 @@ func (self *Process) Resize(size TerminalSize) witTypes.Result[witTypes.Unit, es
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -1074,23 +1080,23 @@ func (self *Process) Resize(size TerminalSize) witTypes.Result[witTypes.Unit, es
 			variant5 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureDenied(value0)
 
 		case 3:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureUnavailable(value1)
 
 		case 4:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureInvalid(value2)
 
 		case 5:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value3, Text: value4})
 
@@ -1118,8 +1124,9 @@ func (self *Process) Signal(number uint8, tree bool) witTypes.Result[uint32, esp
 	} else {
 		result = 0
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_process_signal((self).Handle(), int32(number), result, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result6 witTypes.Result[uint32, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -1156,7 +1163,7 @@ func (self *Process) Signal(number uint8, tree bool) witTypes.Result[uint32, esp
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -1171,23 +1178,23 @@ func (self *Process) Signal(number uint8, tree bool) witTypes.Result[uint32, esp
 			variant5 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureDenied(value0)
 
 		case 3:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureUnavailable(value1)
 
 		case 4:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureInvalid(value2)
 
 		case 5:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value3, Text: value4})
 
@@ -1209,8 +1216,9 @@ func (self *Process) Wait(timeoutMs uint64) witTypes.Result[witTypes.Option[Outc
 	defer pinner.Unpin()
 
 	returnArea := uintptr(witRuntime.Allocate(pinner, (80 + 18*4), 8))
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_process_wait((self).Handle(), int64(timeoutMs), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[witTypes.Option[Outcome], espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -1239,36 +1247,36 @@ func (self *Process) Wait(timeoutMs uint64) witTypes.Result[witTypes.Option[Outc
 				variant = MakeEndingOutOfMemory()
 
 			case 4:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 2*4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 2*4))))
 
 				variant = MakeEndingOther(value)
 
 			default:
 				panic("unreachable")
 			}
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 3*4))))
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 4*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 5*4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 3*4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 4*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 5*4))))
 			var option witTypes.Option[string]
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 6*4)))) {
 			case 0:
 
 				option = witTypes.None[string]()
 			case 1:
-				value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 7*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 8*4))))
+				value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 7*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 8*4))))
 
 				option = witTypes.Some[string](value2)
 			default:
 				panic("unreachable")
 			}
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 9*4))))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 10*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 11*4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 9*4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 10*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 11*4))))
 			var option6 witTypes.Option[string]
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (64 + 12*4)))) {
 			case 0:
 
 				option6 = witTypes.None[string]()
 			case 1:
-				value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (64 + 13*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (64 + 14*4))))
+				value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (64 + 13*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (64 + 14*4))))
 
 				option6 = witTypes.Some[string](value5)
 			default:
@@ -1280,7 +1288,7 @@ func (self *Process) Wait(timeoutMs uint64) witTypes.Result[witTypes.Option[Outc
 
 				option8 = witTypes.None[string]()
 			case 1:
-				value7 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (80 + 16*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (80 + 17*4))))
+				value7 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (80 + 16*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (80 + 17*4))))
 
 				option8 = witTypes.Some[string](value7)
 			default:
@@ -1324,7 +1332,7 @@ func (self *Process) Wait(timeoutMs uint64) witTypes.Result[witTypes.Option[Outc
 				variant11 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value10 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
+				value10 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
 
 				variant11 = espalier_base_types.MakeBudgetKindOther(value10)
 
@@ -1339,23 +1347,23 @@ func (self *Process) Wait(timeoutMs uint64) witTypes.Result[witTypes.Option[Outc
 			variant17 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value12 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value12 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant17 = espalier_base_types.MakeFailureDenied(value12)
 
 		case 3:
-			value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant17 = espalier_base_types.MakeFailureUnavailable(value13)
 
 		case 4:
-			value14 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value14 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant17 = espalier_base_types.MakeFailureInvalid(value14)
 
 		case 5:
-			value15 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
-			value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
+			value15 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
 
 			variant17 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value15, Text: value16})
 
@@ -1461,8 +1469,9 @@ func (self *Shell) Run(text string, options RunOptions) witTypes.Result[Outcome,
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_shell_run((self).Handle(), uintptr(utf8), uint32(len(text)), option, option0, option1, option2, option3, option4, option5, result, result6, option8, option9, option10, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result29 witTypes.Result[Outcome, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -1485,36 +1494,36 @@ func (self *Shell) Run(text string, options RunOptions) witTypes.Result[Outcome,
 			variant = MakeEndingOutOfMemory()
 
 		case 4:
-			value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant = MakeEndingOther(value)
 
 		default:
 			panic("unreachable")
 		}
-		value11 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 3*4))))
-		value12 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 4*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 5*4))))
+		value11 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 3*4))))
+		value12 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 4*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 5*4))))
 		var option14 witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 6*4)))) {
 		case 0:
 
 			option14 = witTypes.None[string]()
 		case 1:
-			value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 7*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 8*4))))
+			value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 7*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 8*4))))
 
 			option14 = witTypes.Some[string](value13)
 		default:
 			panic("unreachable")
 		}
-		value15 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 9*4))))
-		value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 10*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 11*4))))
+		value15 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 9*4))))
+		value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 10*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 11*4))))
 		var option18 witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 12*4)))) {
 		case 0:
 
 			option18 = witTypes.None[string]()
 		case 1:
-			value17 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 13*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 14*4))))
+			value17 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 13*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 14*4))))
 
 			option18 = witTypes.Some[string](value17)
 		default:
@@ -1526,7 +1535,7 @@ func (self *Shell) Run(text string, options RunOptions) witTypes.Result[Outcome,
 
 			option20 = witTypes.None[string]()
 		case 1:
-			value19 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (72 + 16*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (72 + 17*4))))
+			value19 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (72 + 16*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (72 + 17*4))))
 
 			option20 = witTypes.Some[string](value19)
 		default:
@@ -1565,7 +1574,7 @@ func (self *Shell) Run(text string, options RunOptions) witTypes.Result[Outcome,
 				variant22 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value21 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
+				value21 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
 
 				variant22 = espalier_base_types.MakeBudgetKindOther(value21)
 
@@ -1580,23 +1589,23 @@ func (self *Shell) Run(text string, options RunOptions) witTypes.Result[Outcome,
 			variant28 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value23 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value23 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant28 = espalier_base_types.MakeFailureDenied(value23)
 
 		case 3:
-			value24 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value24 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant28 = espalier_base_types.MakeFailureUnavailable(value24)
 
 		case 4:
-			value25 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value25 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant28 = espalier_base_types.MakeFailureInvalid(value25)
 
 		case 5:
-			value26 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
-			value27 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
+			value26 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value27 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
 
 			variant28 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value26, Text: value27})
 
@@ -1618,8 +1627,9 @@ func (self *Shell) Close() witTypes.Result[witTypes.Unit, espalier_base_types.Fa
 	defer pinner.Unpin()
 
 	returnArea := uintptr(witRuntime.Allocate(pinner, (6 * 4), 4))
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_shell_close((self).Handle(), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[witTypes.Unit, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -1656,7 +1666,7 @@ func (self *Shell) Close() witTypes.Result[witTypes.Unit, espalier_base_types.Fa
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -1671,23 +1681,23 @@ func (self *Shell) Close() witTypes.Result[witTypes.Unit, espalier_base_types.Fa
 			variant5 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureDenied(value0)
 
 		case 3:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureUnavailable(value1)
 
 		case 4:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureInvalid(value2)
 
 		case 5:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value3, Text: value4})
 
@@ -1902,8 +1912,9 @@ func (self *Sandbox) Exec(command Command) witTypes.Result[Outcome, espalier_bas
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_exec(returnArea, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result30 witTypes.Result[Outcome, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -1926,36 +1937,36 @@ func (self *Sandbox) Exec(command Command) witTypes.Result[Outcome, espalier_bas
 			variant = MakeEndingOutOfMemory()
 
 		case 4:
-			value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant = MakeEndingOther(value)
 
 		default:
 			panic("unreachable")
 		}
-		value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 3*4))))
-		value14 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 4*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 5*4))))
+		value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (16 + 3*4))))
+		value14 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 4*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (24 + 5*4))))
 		var option witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 6*4)))) {
 		case 0:
 
 			option = witTypes.None[string]()
 		case 1:
-			value15 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 7*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 8*4))))
+			value15 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 7*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 8*4))))
 
 			option = witTypes.Some[string](value15)
 		default:
 			panic("unreachable")
 		}
-		value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 9*4))))
-		value17 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 10*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 11*4))))
+		value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 9*4))))
+		value17 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 10*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (48 + 11*4))))
 		var option19 witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 12*4)))) {
 		case 0:
 
 			option19 = witTypes.None[string]()
 		case 1:
-			value18 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 13*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 14*4))))
+			value18 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 13*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (56 + 14*4))))
 
 			option19 = witTypes.Some[string](value18)
 		default:
@@ -1967,7 +1978,7 @@ func (self *Sandbox) Exec(command Command) witTypes.Result[Outcome, espalier_bas
 
 			option21 = witTypes.None[string]()
 		case 1:
-			value20 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (72 + 16*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (72 + 17*4))))
+			value20 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (72 + 16*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (72 + 17*4))))
 
 			option21 = witTypes.Some[string](value20)
 		default:
@@ -2006,7 +2017,7 @@ func (self *Sandbox) Exec(command Command) witTypes.Result[Outcome, espalier_bas
 				variant23 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value22 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
+				value22 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
 
 				variant23 = espalier_base_types.MakeBudgetKindOther(value22)
 
@@ -2021,23 +2032,23 @@ func (self *Sandbox) Exec(command Command) witTypes.Result[Outcome, espalier_bas
 			variant29 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value24 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value24 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant29 = espalier_base_types.MakeFailureDenied(value24)
 
 		case 3:
-			value25 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value25 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant29 = espalier_base_types.MakeFailureUnavailable(value25)
 
 		case 4:
-			value26 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value26 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant29 = espalier_base_types.MakeFailureInvalid(value26)
 
 		case 5:
-			value27 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
-			value28 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
+			value27 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value28 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
 
 			variant29 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value27, Text: value28})
 
@@ -2252,8 +2263,9 @@ func (self *Sandbox) Start(command Command) witTypes.Result[*Process, espalier_b
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_start(returnArea, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result19 witTypes.Result[*Process, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -2290,7 +2302,7 @@ func (self *Sandbox) Start(command Command) witTypes.Result[*Process, espalier_b
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -2305,23 +2317,23 @@ func (self *Sandbox) Start(command Command) witTypes.Result[*Process, espalier_b
 			variant18 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant18 = espalier_base_types.MakeFailureDenied(value13)
 
 		case 3:
-			value14 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value14 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant18 = espalier_base_types.MakeFailureUnavailable(value14)
 
 		case 4:
-			value15 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value15 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant18 = espalier_base_types.MakeFailureInvalid(value15)
 
 		case 5:
-			value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value17 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value17 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant18 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value16, Text: value17})
 
@@ -2465,8 +2477,9 @@ func (self *Sandbox) OpenShell(options ShellOptions) witTypes.Result[*Shell, esp
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_open_shell((self).Handle(), option, option0, option1, option5, option6, option7, option8, uintptr(result), length, option12, option13, option14, option16, option17, option18, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result26 witTypes.Result[*Shell, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -2503,7 +2516,7 @@ func (self *Sandbox) OpenShell(options ShellOptions) witTypes.Result[*Shell, esp
 				variant19 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant19 = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -2518,23 +2531,23 @@ func (self *Sandbox) OpenShell(options ShellOptions) witTypes.Result[*Shell, esp
 			variant25 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value20 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value20 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant25 = espalier_base_types.MakeFailureDenied(value20)
 
 		case 3:
-			value21 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value21 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant25 = espalier_base_types.MakeFailureUnavailable(value21)
 
 		case 4:
-			value22 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value22 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant25 = espalier_base_types.MakeFailureInvalid(value22)
 
 		case 5:
-			value23 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value24 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value23 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value24 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant25 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value23, Text: value24})
 
@@ -2581,12 +2594,13 @@ func (self *Sandbox) ReadFile(path Path, offset uint64, length uint32) witTypes.
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_read_file((self).Handle(), variant, variant0, variant1, int64(offset), int32(length), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[[]uint8, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
-		value := unsafe.Slice((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
+		value := witRuntime.Bytes((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
 
 		result = witTypes.Ok[[]uint8, espalier_base_types.Failure](value)
 	case 1:
@@ -2620,7 +2634,7 @@ func (self *Sandbox) ReadFile(path Path, offset uint64, length uint32) witTypes.
 				variant3 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant3 = espalier_base_types.MakeBudgetKindOther(value2)
 
@@ -2635,23 +2649,23 @@ func (self *Sandbox) ReadFile(path Path, offset uint64, length uint32) witTypes.
 			variant9 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant9 = espalier_base_types.MakeFailureDenied(value4)
 
 		case 3:
-			value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant9 = espalier_base_types.MakeFailureUnavailable(value5)
 
 		case 4:
-			value6 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value6 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant9 = espalier_base_types.MakeFailureInvalid(value6)
 
 		case 5:
-			value7 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value8 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value7 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value8 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant9 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value7, Text: value8})
 
@@ -2698,12 +2712,13 @@ func (self *Sandbox) FileToBlob(path Path) witTypes.Result[string, espalier_base
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_file_to_blob((self).Handle(), variant, variant0, variant1, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[string, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
-		value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
+		value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
 
 		result = witTypes.Ok[string, espalier_base_types.Failure](value)
 	case 1:
@@ -2737,7 +2752,7 @@ func (self *Sandbox) FileToBlob(path Path) witTypes.Result[string, espalier_base
 				variant3 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant3 = espalier_base_types.MakeBudgetKindOther(value2)
 
@@ -2752,23 +2767,23 @@ func (self *Sandbox) FileToBlob(path Path) witTypes.Result[string, espalier_base
 			variant9 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant9 = espalier_base_types.MakeFailureDenied(value4)
 
 		case 3:
-			value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant9 = espalier_base_types.MakeFailureUnavailable(value5)
 
 		case 4:
-			value6 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value6 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant9 = espalier_base_types.MakeFailureInvalid(value6)
 
 		case 5:
-			value7 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value8 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value7 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value8 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant9 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value7, Text: value8})
 
@@ -2884,8 +2899,9 @@ func (self *Sandbox) WriteFile(path Path, bytes []uint8, options WriteOptions) w
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_write_file((self).Handle(), variant, variant0, variant1, uintptr(data2), uint32(len(bytes)), option, option3, option5, option6, option7, result, result8, option10, option11, option12, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result20 witTypes.Result[witTypes.Unit, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -2922,7 +2938,7 @@ func (self *Sandbox) WriteFile(path Path, bytes []uint8, options WriteOptions) w
 				variant13 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant13 = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -2937,23 +2953,23 @@ func (self *Sandbox) WriteFile(path Path, bytes []uint8, options WriteOptions) w
 			variant19 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value14 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value14 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant19 = espalier_base_types.MakeFailureDenied(value14)
 
 		case 3:
-			value15 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value15 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant19 = espalier_base_types.MakeFailureUnavailable(value15)
 
 		case 4:
-			value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant19 = espalier_base_types.MakeFailureInvalid(value16)
 
 		case 5:
-			value17 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value18 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value17 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value18 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant19 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value17, Text: value18})
 
@@ -3069,8 +3085,9 @@ func (self *Sandbox) BlobToFile(blob string, path Path, options WriteOptions) wi
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_blob_to_file((self).Handle(), uintptr(utf8), uint32(len(blob)), variant, variant1, variant2, option, option3, option5, option6, option7, result, result8, option10, option11, option12, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result20 witTypes.Result[witTypes.Unit, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -3107,7 +3124,7 @@ func (self *Sandbox) BlobToFile(blob string, path Path, options WriteOptions) wi
 				variant13 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant13 = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -3122,23 +3139,23 @@ func (self *Sandbox) BlobToFile(blob string, path Path, options WriteOptions) wi
 			variant19 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value14 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value14 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant19 = espalier_base_types.MakeFailureDenied(value14)
 
 		case 3:
-			value15 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value15 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant19 = espalier_base_types.MakeFailureUnavailable(value15)
 
 		case 4:
-			value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant19 = espalier_base_types.MakeFailureInvalid(value16)
 
 		case 5:
-			value17 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value18 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value17 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value18 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant19 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value17, Text: value18})
 
@@ -3185,8 +3202,9 @@ func (self *Sandbox) ListFolder(path Path, depth uint32) witTypes.Result[[]Entry
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_list_folder((self).Handle(), variant, variant0, variant1, int32(depth), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result21 witTypes.Result[[]Entry, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -3196,12 +3214,12 @@ func (self *Sandbox) ListFolder(path Path, depth uint32) witTypes.Result[[]Entry
 			var variant3 Path
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))) {
 			case 0:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant3 = MakePathText(value)
 
 			case 1:
-				value2 := unsafe.Slice((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value2 := witRuntime.Bytes((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant3 = MakePathBytes(value2)
 
@@ -3239,7 +3257,7 @@ func (self *Sandbox) ListFolder(path Path, depth uint32) witTypes.Result[[]Entry
 				variant5 = MakeFileKindBlockDevice()
 
 			case 7:
-				value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4))))
+				value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4))))
 
 				variant5 = MakeFileKindOther(value4)
 
@@ -3255,12 +3273,12 @@ func (self *Sandbox) ListFolder(path Path, depth uint32) witTypes.Result[[]Entry
 				var variant8 Path
 				switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 7*4)))) {
 				case 0:
-					value6 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 9*4))))
+					value6 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 9*4))))
 
 					variant8 = MakePathText(value6)
 
 				case 1:
-					value7 := unsafe.Slice((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 9*4))))
+					value7 := witRuntime.Bytes((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 8*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 9*4))))
 
 					variant8 = MakePathBytes(value7)
 
@@ -3278,7 +3296,7 @@ func (self *Sandbox) ListFolder(path Path, depth uint32) witTypes.Result[[]Entry
 
 				option10 = witTypes.None[string]()
 			case 1:
-				value9 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 11*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 12*4))))
+				value9 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 11*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (32 + 12*4))))
 
 				option10 = witTypes.Some[string](value9)
 			default:
@@ -3290,7 +3308,7 @@ func (self *Sandbox) ListFolder(path Path, depth uint32) witTypes.Result[[]Entry
 
 				option12 = witTypes.None[string]()
 			case 1:
-				value11 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (40 + 13*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (40 + 14*4))))
+				value11 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (40 + 13*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (40 + 14*4))))
 
 				option12 = witTypes.Some[string](value11)
 			default:
@@ -3332,7 +3350,7 @@ func (self *Sandbox) ListFolder(path Path, depth uint32) witTypes.Result[[]Entry
 				variant14 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant14 = espalier_base_types.MakeBudgetKindOther(value13)
 
@@ -3347,23 +3365,23 @@ func (self *Sandbox) ListFolder(path Path, depth uint32) witTypes.Result[[]Entry
 			variant20 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value15 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value15 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant20 = espalier_base_types.MakeFailureDenied(value15)
 
 		case 3:
-			value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant20 = espalier_base_types.MakeFailureUnavailable(value16)
 
 		case 4:
-			value17 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value17 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant20 = espalier_base_types.MakeFailureInvalid(value17)
 
 		case 5:
-			value18 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value19 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value18 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value19 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant20 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value18, Text: value19})
 
@@ -3416,8 +3434,9 @@ func (self *Sandbox) Stat(path Path, follow bool) witTypes.Result[FileStat, espa
 	} else {
 		result = 0
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_stat((self).Handle(), variant, variant0, variant1, result, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result16 witTypes.Result[FileStat, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -3452,7 +3471,7 @@ func (self *Sandbox) Stat(path Path, follow bool) witTypes.Result[FileStat, espa
 			variant2 = MakeFileKindBlockDevice()
 
 		case 7:
-			value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant2 = MakeFileKindOther(value)
 
@@ -3468,12 +3487,12 @@ func (self *Sandbox) Stat(path Path, follow bool) witTypes.Result[FileStat, espa
 			var variant5 Path
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 5*4)))) {
 			case 0:
-				value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 6*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 7*4))))
+				value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 6*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 7*4))))
 
 				variant5 = MakePathText(value3)
 
 			case 1:
-				value4 := unsafe.Slice((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 6*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 7*4))))
+				value4 := witRuntime.Bytes((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 6*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 7*4))))
 
 				variant5 = MakePathBytes(value4)
 
@@ -3491,7 +3510,7 @@ func (self *Sandbox) Stat(path Path, follow bool) witTypes.Result[FileStat, espa
 
 			option7 = witTypes.None[string]()
 		case 1:
-			value6 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 9*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 10*4))))
+			value6 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 9*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (32 + 10*4))))
 
 			option7 = witTypes.Some[string](value6)
 		default:
@@ -3530,7 +3549,7 @@ func (self *Sandbox) Stat(path Path, follow bool) witTypes.Result[FileStat, espa
 				variant9 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value8 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
+				value8 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
 
 				variant9 = espalier_base_types.MakeBudgetKindOther(value8)
 
@@ -3545,23 +3564,23 @@ func (self *Sandbox) Stat(path Path, follow bool) witTypes.Result[FileStat, espa
 			variant15 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value10 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value10 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant15 = espalier_base_types.MakeFailureDenied(value10)
 
 		case 3:
-			value11 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value11 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant15 = espalier_base_types.MakeFailureUnavailable(value11)
 
 		case 4:
-			value12 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value12 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant15 = espalier_base_types.MakeFailureInvalid(value12)
 
 		case 5:
-			value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
-			value14 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
+			value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value14 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
 
 			variant15 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value13, Text: value14})
 
@@ -3675,8 +3694,9 @@ func (self *Sandbox) MakeFolder(path Path, options WriteOptions) witTypes.Result
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_make_folder((self).Handle(), variant, variant0, variant1, option, option2, option4, option5, option6, result, result7, option9, option10, option11, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result19 witTypes.Result[witTypes.Unit, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -3713,7 +3733,7 @@ func (self *Sandbox) MakeFolder(path Path, options WriteOptions) witTypes.Result
 				variant12 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant12 = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -3728,23 +3748,23 @@ func (self *Sandbox) MakeFolder(path Path, options WriteOptions) witTypes.Result
 			variant18 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant18 = espalier_base_types.MakeFailureDenied(value13)
 
 		case 3:
-			value14 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value14 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant18 = espalier_base_types.MakeFailureUnavailable(value14)
 
 		case 4:
-			value15 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value15 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant18 = espalier_base_types.MakeFailureInvalid(value15)
 
 		case 5:
-			value16 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value17 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value16 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value17 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant18 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value16, Text: value17})
 
@@ -3803,8 +3823,9 @@ func (self *Sandbox) Remove(path Path, recursive bool, missingOk bool) witTypes.
 	} else {
 		result2 = 0
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_remove((self).Handle(), variant, variant0, variant1, result, result2, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result10 witTypes.Result[uint64, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -3841,7 +3862,7 @@ func (self *Sandbox) Remove(path Path, recursive bool, missingOk bool) witTypes.
 				variant3 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
 
 				variant3 = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -3856,23 +3877,23 @@ func (self *Sandbox) Remove(path Path, recursive bool, missingOk bool) witTypes.
 			variant9 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant9 = espalier_base_types.MakeFailureDenied(value4)
 
 		case 3:
-			value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant9 = espalier_base_types.MakeFailureUnavailable(value5)
 
 		case 4:
-			value6 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value6 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant9 = espalier_base_types.MakeFailureInvalid(value6)
 
 		case 5:
-			value7 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
-			value8 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
+			value7 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value8 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
 
 			variant9 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value7, Text: value8})
 
@@ -3950,8 +3971,9 @@ func (self *Sandbox) MoveTo(oldPath Path, newPath Path, replace bool) witTypes.R
 	} else {
 		result = 0
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_move_to((self).Handle(), variant, variant0, variant1, variant4, variant5, variant6, result, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result14 witTypes.Result[witTypes.Unit, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -3988,7 +4010,7 @@ func (self *Sandbox) MoveTo(oldPath Path, newPath Path, replace bool) witTypes.R
 				variant7 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant7 = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -4003,23 +4025,23 @@ func (self *Sandbox) MoveTo(oldPath Path, newPath Path, replace bool) witTypes.R
 			variant13 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value8 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value8 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant13 = espalier_base_types.MakeFailureDenied(value8)
 
 		case 3:
-			value9 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value9 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant13 = espalier_base_types.MakeFailureUnavailable(value9)
 
 		case 4:
-			value10 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value10 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant13 = espalier_base_types.MakeFailureInvalid(value10)
 
 		case 5:
-			value11 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value12 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value11 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value12 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant13 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value11, Text: value12})
 
@@ -4151,8 +4173,9 @@ func (self *Sandbox) ApplyPatch(patch string, options PatchOptions) witTypes.Res
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_apply_patch((self).Handle(), uintptr(utf8), uint32(len(patch)), option, option3, option4, option5, option6, option7, option8, option9, result, result10, option12, option13, option14, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result34 witTypes.Result[[]PatchedFile, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -4162,12 +4185,12 @@ func (self *Sandbox) ApplyPatch(patch string, options PatchOptions) witTypes.Res
 			var variant16 Path
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))) {
 			case 0:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant16 = MakePathText(value)
 
 			case 1:
-				value15 := unsafe.Slice((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
+				value15 := witRuntime.Bytes((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4))))
 
 				variant16 = MakePathBytes(value15)
 
@@ -4183,12 +4206,12 @@ func (self *Sandbox) ApplyPatch(patch string, options PatchOptions) witTypes.Res
 				var variant19 Path
 				switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))) {
 				case 0:
-					value17 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
+					value17 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
 
 					variant19 = MakePathText(value17)
 
 				case 1:
-					value18 := unsafe.Slice((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
+					value18 := witRuntime.Bytes((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4))))
 
 					variant19 = MakePathBytes(value18)
 
@@ -4223,7 +4246,7 @@ func (self *Sandbox) ApplyPatch(patch string, options PatchOptions) witTypes.Res
 				variant22 = MakePatchActionCopied()
 
 			case 5:
-				value21 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (9 * 4))))
+				value21 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (9 * 4))))
 
 				variant22 = MakePatchActionOther(value21)
 
@@ -4236,7 +4259,7 @@ func (self *Sandbox) ApplyPatch(patch string, options PatchOptions) witTypes.Res
 
 				option24 = witTypes.None[string]()
 			case 1:
-				value23 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 12*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 13*4))))
+				value23 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 12*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 13*4))))
 
 				option24 = witTypes.Some[string](value23)
 			default:
@@ -4278,7 +4301,7 @@ func (self *Sandbox) ApplyPatch(patch string, options PatchOptions) witTypes.Res
 				variant27 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value26 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value26 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant27 = espalier_base_types.MakeBudgetKindOther(value26)
 
@@ -4293,23 +4316,23 @@ func (self *Sandbox) ApplyPatch(patch string, options PatchOptions) witTypes.Res
 			variant33 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value28 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value28 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant33 = espalier_base_types.MakeFailureDenied(value28)
 
 		case 3:
-			value29 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value29 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant33 = espalier_base_types.MakeFailureUnavailable(value29)
 
 		case 4:
-			value30 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value30 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant33 = espalier_base_types.MakeFailureInvalid(value30)
 
 		case 5:
-			value31 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value32 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value31 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value32 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant33 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value31, Text: value32})
 
@@ -4377,19 +4400,20 @@ func (self *Sandbox) Changes(root witTypes.Option[Path]) witTypes.Result[ChangeS
 	default:
 		panic("unreachable")
 	}
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_changes((self).Handle(), option, option2, option3, option4, returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[ChangeSet, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
-		value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4))))
+		value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4))))
 		var option6 witTypes.Option[string]
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 2*4)))) {
 		case 0:
 
 			option6 = witTypes.None[string]()
 		case 1:
-			value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 4*4))))
+			value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (40 + 4*4))))
 
 			option6 = witTypes.Some[string](value5)
 		default:
@@ -4428,7 +4452,7 @@ func (self *Sandbox) Changes(root witTypes.Option[Path]) witTypes.Result[ChangeS
 				variant8 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value7 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
+				value7 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4))))
 
 				variant8 = espalier_base_types.MakeBudgetKindOther(value7)
 
@@ -4443,23 +4467,23 @@ func (self *Sandbox) Changes(root witTypes.Option[Path]) witTypes.Result[ChangeS
 			variant14 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value9 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value9 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant14 = espalier_base_types.MakeFailureDenied(value9)
 
 		case 3:
-			value10 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value10 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant14 = espalier_base_types.MakeFailureUnavailable(value10)
 
 		case 4:
-			value11 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value11 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
 
 			variant14 = espalier_base_types.MakeFailureInvalid(value11)
 
 		case 5:
-			value12 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
-			value13 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
+			value12 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 2*4))))
+			value13 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (8 + 4*4))))
 
 			variant14 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value12, Text: value13})
 
@@ -4483,8 +4507,9 @@ func (self *Sandbox) ApplyChanges(changes string) witTypes.Result[witTypes.Unit,
 	returnArea := uintptr(witRuntime.Allocate(pinner, (6 * 4), 4))
 	utf8 := unsafe.Pointer(unsafe.StringData(changes))
 	pinner.Pin(utf8)
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_apply_changes((self).Handle(), uintptr(utf8), uint32(len(changes)), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[witTypes.Unit, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -4521,7 +4546,7 @@ func (self *Sandbox) ApplyChanges(changes string) witTypes.Result[witTypes.Unit,
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -4536,23 +4561,23 @@ func (self *Sandbox) ApplyChanges(changes string) witTypes.Result[witTypes.Unit,
 			variant5 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureDenied(value0)
 
 		case 3:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureUnavailable(value1)
 
 		case 4:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureInvalid(value2)
 
 		case 5:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value3, Text: value4})
 
@@ -4574,12 +4599,13 @@ func (self *Sandbox) Checkpoint() witTypes.Result[string, espalier_base_types.Fa
 	defer pinner.Unpin()
 
 	returnArea := uintptr(witRuntime.Allocate(pinner, (6 * 4), 4))
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_checkpoint((self).Handle(), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[string, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
-		value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
+		value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
 
 		result = witTypes.Ok[string, espalier_base_types.Failure](value)
 	case 1:
@@ -4613,7 +4639,7 @@ func (self *Sandbox) Checkpoint() witTypes.Result[string, espalier_base_types.Fa
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value0)
 
@@ -4628,23 +4654,23 @@ func (self *Sandbox) Checkpoint() witTypes.Result[string, espalier_base_types.Fa
 			variant6 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureDenied(value1)
 
 		case 3:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureUnavailable(value2)
 
 		case 4:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureInvalid(value3)
 
 		case 5:
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value4, Text: value5})
 
@@ -4666,12 +4692,13 @@ func (self *Sandbox) Port(number uint16) witTypes.Result[string, espalier_base_t
 	defer pinner.Unpin()
 
 	returnArea := uintptr(witRuntime.Allocate(pinner, (6 * 4), 4))
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_method_sandbox_port((self).Handle(), int32(number), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[string, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
-		value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
+		value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
 
 		result = witTypes.Ok[string, espalier_base_types.Failure](value)
 	case 1:
@@ -4705,7 +4732,7 @@ func (self *Sandbox) Port(number uint16) witTypes.Result[string, espalier_base_t
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value0)
 
@@ -4720,23 +4747,23 @@ func (self *Sandbox) Port(number uint16) witTypes.Result[string, espalier_base_t
 			variant6 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureDenied(value1)
 
 		case 3:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureUnavailable(value2)
 
 		case 4:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureInvalid(value3)
 
 		case 5:
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value5 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value5 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant6 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value4, Text: value5})
 
@@ -4760,8 +4787,9 @@ func Open(name string) witTypes.Result[*Sandbox, espalier_base_types.Failure] {
 	returnArea := uintptr(witRuntime.Allocate(pinner, (6 * 4), 4))
 	utf8 := unsafe.Pointer(unsafe.StringData(name))
 	pinner.Pin(utf8)
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_open(uintptr(utf8), uint32(len(name)), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result witTypes.Result[*Sandbox, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -4798,7 +4826,7 @@ func Open(name string) witTypes.Result[*Sandbox, espalier_base_types.Failure] {
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -4813,23 +4841,23 @@ func Open(name string) witTypes.Result[*Sandbox, espalier_base_types.Failure] {
 			variant5 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureDenied(value0)
 
 		case 3:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureUnavailable(value1)
 
 		case 4:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureInvalid(value2)
 
 		case 5:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value3, Text: value4})
 
@@ -4860,8 +4888,9 @@ func WaitAny(processes []*Process, timeoutMs uint64) witTypes.Result[witTypes.Op
 
 	}
 
+	witRuntime.Enter()
+	defer witRuntime.Leave()
 	wasm_import_wait_any(uintptr(result), length, int64(timeoutMs), returnArea)
-	defer runtime.KeepAlive(witRuntime.Received())
 	var result6 witTypes.Result[witTypes.Option[uint32], espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
@@ -4909,7 +4938,7 @@ func WaitAny(processes []*Process, timeoutMs uint64) witTypes.Result[witTypes.Op
 				variant = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
 				variant = espalier_base_types.MakeBudgetKindOther(value)
 
@@ -4924,23 +4953,23 @@ func WaitAny(processes []*Process, timeoutMs uint64) witTypes.Result[witTypes.Op
 			variant5 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value0 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureDenied(value0)
 
 		case 3:
-			value1 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value1 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureUnavailable(value1)
 
 		case 4:
-			value2 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value2 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureInvalid(value2)
 
 		case 5:
-			value3 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value4 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value3 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value4 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
 			variant5 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value3, Text: value4})
 
