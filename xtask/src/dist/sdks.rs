@@ -62,10 +62,13 @@ pub(super) fn make(release: &Release) -> Result<Vec<PathBuf>, String> {
         ("go", format!("espalier-sdk-go-{version}"), format!("espalier-sdk-go-{version}.tar.gz")),
         ("c", format!("espalier-sdk-c-{version}"), format!("espalier-sdk-c-{version}.tar.gz")),
     ];
+    let license = place::root().join("LICENSE");
     let mut files = Vec::new();
     for (language, folder, file) in packed {
         let around = release.scratch.join("sdks").join(language);
-        tree::copy_all(&release.tree.join("lib/espalier/sdk").join(language), &around.join(folder))?;
+        let folder = around.join(folder);
+        tree::copy_all(&release.tree.join("lib/espalier/sdk").join(language), &folder)?;
+        tree::copy(&license, &folder.join("LICENSE"))?;
         let file = release.out.join(file);
         tree::pack(&around, &file, true)?;
         files.push(file);
@@ -82,6 +85,7 @@ pub(super) fn tools() -> Result<PathBuf, String> {
 fn python(release: &Release) -> Result<Vec<PathBuf>, String> {
     let folder = release.scratch.join("sdks/python");
     tree::copy_all(&release.tree.join("lib/espalier/sdk/python"), &folder)?;
+    tree::copy(&place::root().join("LICENSE"), &folder.join("LICENSE"))?;
     write(&folder.join("MANIFEST.in"), "graft wit\n")?;
     let made = release.scratch.join("sdks/python-made");
     create(&made)?;
