@@ -19,7 +19,7 @@ pub fn other(code: impl Into<String>, text: impl std::fmt::Display) -> Failure {
     Failure::Other(OtherFailure { code: code.into(), text: text.to_string() })
 }
 
-/// A value as JSON text; one that is none is a mistake of whoever wrote the caller.
+/// A value as JSON text; a value that cannot be JSON is a mistake in the calling line.
 #[track_caller]
 fn json(what: &str, value: &impl Serialize) -> String {
     match serde_json::to_string(value) {
@@ -84,7 +84,7 @@ impl Report {
         Report { answer: Some(answer.into()), ..self }
     }
 
-    /// With facts for rewards and people. Panics where they are no JSON, like a map whose keys are no strings.
+    /// With facts for rewards and people. Panics where they cannot be JSON, like a map with keys that are not strings.
     #[track_caller]
     pub fn data(self, data: impl Serialize) -> Report {
         Report { data: json("report.data", &data), ..self }
