@@ -48,12 +48,18 @@ fn plainly(text: &str, language: &Language) -> String {
     let mut text = text.replace(&format!("plugin {} ", language.plugin()), "plugin ");
     text = without(&text, "(", ")", |inside| inside.len() == 12 && is_hex(inside));
     text = without(&text, "+0x", "", is_hex);
+    // Where a compiler keeps what it made on the way.
+    let words = text.split_whitespace().map(|word| match word.rsplit_once('/') {
+        Some((folder, file)) if folder.starts_with('/') && folder.contains("/zig/o/") => file,
+        _ => word,
+    });
+    text = words.collect::<Vec<_>>().join(" ");
     if let Some((before, rest)) = text.split_once("requested ")
         && let Some((_, after)) = rest.split_once(" KiB of memory")
     {
         text = format!("{before}requested N KiB of memory{after}");
     }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    text
 }
 
 fn is_hex(text: &str) -> bool {
