@@ -6,7 +6,7 @@ use crate::shell::{openly, quietly, say};
 use crate::stamp::Stamp;
 use crate::suite::Program;
 use crate::tasks::{TextCraft, book::Book, shell};
-use crate::{plugins, suite, tidy};
+use crate::{plugins, sdks, suite, tidy};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -202,6 +202,7 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
     }
     if arguments.is_empty() {
         programs.extend(python_tests(&python));
+        programs.extend(sdks::tests(&python)?);
     }
     say(&format!("running {} programs of tests", programs.len()));
     // More than there are cores: many tests wait most of their time.

@@ -7,6 +7,7 @@ pub mod graders;
 pub mod guides;
 pub mod place;
 pub mod plugins;
+pub mod sdks;
 pub mod setup;
 pub mod shell;
 pub mod stamp;

@@ -4,7 +4,7 @@
 //! `plugin.json` that names world and entry. `FOLDER` becomes `FOLDER.wasm`, `FOLDER-js.wasm`, `FOLDER-py.wasm`. Line
 //! tables of Rust are kept beside it, in `FOLDER.lines`.
 
-mod kept;
+pub mod kept;
 pub mod rust;
 
 use crate::place;

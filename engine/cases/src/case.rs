@@ -365,7 +365,7 @@ pub struct Expect {
     pub calls: Vec<String>,
 }
 
-/// A failure as `kind: text`; a kind that is none of WIT's is the code of an `other`.
+/// A failure as `kind: text`; any other kind than those of WIT is the code of an `other`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub struct FailureText(pub Failure);

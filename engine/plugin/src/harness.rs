@@ -83,8 +83,21 @@ pub(crate) async fn run(host: &Inner, job: Job, task: TaskView) -> HarnessOutcom
     }
 }
 
-/// A report whose JSON is JSON.
+/// The most that a report's answer, data and extra may have, bytes each: they are kept with the rollout and shown to people.
+const REPORT_BYTES_MAX: usize = 16 << 20;
+
+/// A report of a size that is kept, whose JSON is JSON.
 fn checked(report: Report) -> Result<Report, Stop> {
+    for (name, text) in
+        [("answer", report.answer.as_ref()), ("data", Some(&report.data)), ("extra", report.extra.as_ref())]
+    {
+        let bytes = text.map_or(0, String::len);
+        if bytes > REPORT_BYTES_MAX {
+            return Err(Stop::InvalidData(format!(
+                "report.{name} has {bytes} bytes, at most {REPORT_BYTES_MAX} are kept; put what is larger into a blob"
+            )));
+        }
+    }
     for (name, json) in [("data", Some(&report.data)), ("extra", report.extra.as_ref())] {
         if let Some(json) = json {
             check_json(&format!("report.{name}"), json)?;

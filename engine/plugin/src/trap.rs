@@ -228,7 +228,10 @@ fn classify(error: &wasmtime::Error, guest: &Guest) -> (TrapClass, String) {
     }
     let refused = guest.bounds.refused_at(guest.gate.total());
     match error.downcast_ref::<Trap>() {
-        Some(Trap::StackOverflow) => (TrapClass::Stack, "call stack exhausted".to_owned()),
+        // Go without memory has no room to say so either, and calls itself until the stack is exhausted.
+        Some(Trap::StackOverflow) if refused.is_none() => {
+            (TrapClass::Stack, "call stack exhausted".to_owned())
+        }
         Some(Trap::MemoryOutOfBounds) if is_deep_recursion(error) => {
             (TrapClass::Stack, "call stack in linear memory exhausted".to_owned())
         }
@@ -261,39 +264,54 @@ fn memory_text(wanted: u64, guest: &Guest) -> String {
     )
 }
 
-/// What paths of the languages' own libraries contain: Rust's, Zig's libc.
-const RUNTIMES: [&str; 5] = ["/rustc", "/library/", "/rust-src", "ziglang/lib/", "/lib/zig/"];
+/// In the paths of the language's own code: Rust's, Zig's libc.
+const OF_LANGUAGE: [&str; 5] = ["/rustc", "/library/", "/rust-src", "/ziglang/lib/", "/lib/zig/"];
+/// In the paths of packages and of the SDK.
+const OF_OTHERS: [&str; 3] = ["/registry/src/", "/git/checkouts/", "/sdk/"];
+/// Source lines told of one trap.
+const LINES: usize = 3;
 
-/// The innermost frames that have a source line outside the language's own runtime.
+/// The innermost frames that have a source line of the plugin's own, else any outside of the language's runtime.
 fn source_lines(backtrace: &WasmBacktrace) -> Vec<String> {
-    let mut lines = Vec::new();
+    let (mut own, mut others) = (Vec::new(), Vec::new());
     for frame in backtrace.frames() {
         for symbol in frame.symbols() {
             let (Some(file), Some(line)) = (symbol.file(), symbol.line()) else { continue };
-            if RUNTIMES.iter().any(|runtime| file.contains(runtime)) {
-                continue;
-            }
             let name = symbol.name().or(frame.func_name()).map_or_else(|| "?".to_owned(), plain_name);
-            lines.push(format!("{file}:{line} ({name})"));
-            if lines.len() == 3 {
-                return lines;
+            let told = format!("{file}:{line} ({name})");
+            let path = format!("/{file}");
+            let lies_in = |folders: &[&str]| folders.iter().any(|folder| path.contains(folder));
+            if lies_in(&OF_OTHERS) {
+                others.push(told);
+            } else if !lies_in(&OF_LANGUAGE) {
+                own.push(told);
             }
         }
+        if own.len() >= LINES {
+            break;
+        }
     }
+    let mut lines = if own.is_empty() { others } else { own };
+    lines.truncate(LINES);
     lines
 }
 
 /// Functions named by [`innermost`]: enough to tell callers apart behind a language's own panic functions.
 const INNERMOST: usize = 6;
 
-/// The innermost functions of a component without source lines: the same whenever it fails in the same place.
+/// The innermost functions of a component without source lines: the same whenever it fails in the same place. Go's author wrote those of
+/// package `main`, and none of package `runtime`.
 fn innermost(backtrace: &WasmBacktrace) -> Option<String> {
     let name = |frame: &wasmtime::FrameInfo| {
         let function = frame.func_name().map_or_else(|| frame.func_index().to_string(), plain_name);
         format!("{function}+{:#x}", frame.func_offset().unwrap_or_default())
     };
-    let names: Vec<String> = backtrace.frames().iter().take(INNERMOST).map(name).collect();
-    (!names.is_empty()).then(|| names.join(" < "))
+    let names = || backtrace.frames().iter().map(name);
+    let mut told: Vec<String> = names().filter(|name| name.starts_with("main.")).take(LINES).collect();
+    if told.is_empty() {
+        told = names().filter(|name| !name.starts_with("runtime.")).take(INNERMOST).collect();
+    }
+    (!told.is_empty()).then(|| told.join(" < "))
 }
 
 /// A function's name as its author wrote it: Rust's mangling is undone, any other name is left as it is.

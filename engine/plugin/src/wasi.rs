@@ -335,18 +335,21 @@ fn link_input(linked: &mut LinkerInstance<'_, Guest>, name: &str) -> wasmtime::R
 /// Links a function that is refused in whatever way its type allows.
 fn refuse(linked: &mut LinkerInstance<'_, Guest>, interface: &str, name: &str) -> wasmtime::Result<()> {
     let full = format!("{interface}.{name}");
-    linked.func_new(
+    linked.func_new_async(
         name,
         move |mut context: Context<'_>, ty: ComponentFunc, params: &[Val], results: &mut [Val]| {
-            for param in params {
-                if let Val::Resource(handle) = param {
-                    handle.resource_drop(&mut context)?;
+            let full = full.clone();
+            Box::new(async move {
+                for param in params {
+                    if let Val::Resource(handle) = param {
+                        handle.resource_drop_async(&mut context).await?;
+                    }
                 }
-            }
-            for (result, ty) in results.iter_mut().zip(ty.results()) {
-                *result = refusal(&ty).ok_or_else(|| Stop::Wasi(full.clone()))?;
-            }
-            Ok(())
+                for (result, ty) in results.iter_mut().zip(ty.results()) {
+                    *result = refusal(&ty).ok_or_else(|| Stop::Wasi(full.clone()))?;
+                }
+                Ok(())
+            })
         },
     )
 }

@@ -9,18 +9,18 @@ use std::time::{Duration, SystemTime};
 const UNUSED_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The place of one plugin.
-pub(super) struct Kept {
+pub struct Kept {
     file: PathBuf,
 }
 
 impl Kept {
     /// The kept build of a plugin that is made of what the stamp names.
-    pub(super) fn of(inputs: &Stamp, name: &str) -> Kept {
+    pub fn of(inputs: &Stamp, name: &str) -> Kept {
         Kept { file: place::cache().join("plugins-built").join(format!("{}-{name}.wasm", inputs.name())) }
     }
 
     /// Puts it where it is wanted; `false`: it is not kept.
-    pub(super) fn take(&self, output: &Path) -> Result<bool, String> {
+    pub fn take(&self, output: &Path) -> Result<bool, String> {
         if !self.file.is_file() {
             return Ok(false);
         }
@@ -34,7 +34,7 @@ impl Kept {
     }
 
     /// Keeps what was built, and removes what nobody has asked for in 30 days.
-    pub(super) fn keep(&self, output: &Path) -> Result<(), String> {
+    pub fn keep(&self, output: &Path) -> Result<(), String> {
         let folder = self.file.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         super::replace(output, &self.file)?;

@@ -27,7 +27,11 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     let shared = std::env::var_os("CARGO_TARGET_DIR").filter(|folder| !folder.is_empty());
     let target = project.folder.join(shared.unwrap_or_else(|| "target".into()));
     let mut command = Command::new("cargo");
-    command.args(["build", "--release", "--quiet", "--target", TARGET, "--target-dir"]).arg(&target);
+    command.args(["rustc", "--release", "--quiet", "--target", TARGET, "--target-dir"]).arg(&target);
+    // Of the plugin's crate alone, so that others stay as compiled: places in logs and traps are relative to the project, wherever it
+    // lies, and an instruction without a line, such as the head of a loop, has that of the one before.
+    command.arg("--").arg(format!("--remap-path-prefix={}=", project.folder.display()));
+    command.arg("-Cllvm-args=-use-unknown-locations=Disable");
     tools.run(&mut command)?;
     let file = format!("{}.wasm", project.manifest.name.replace('-', "_"));
     let module = target.join(TARGET).join("release").join(file);

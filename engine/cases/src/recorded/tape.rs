@@ -84,7 +84,7 @@ impl Tape {
     }
 
     fn of_another_form(&self, name: &str) -> Failure {
-        self.0.notes.unexpected("recorded", format!("has a reply to {name} that is none"))
+        self.0.notes.unexpected("recorded", format!("has a reply to {name} of another form"))
     }
 }
 

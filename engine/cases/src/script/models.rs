@@ -163,7 +163,7 @@ impl ScriptedConversation {
         }
     }
 
-    /// Takes turns of the policy, and gives them back where there is no answer.
+    /// Takes turns of the policy, and gives them back where none comes.
     fn counted<T>(&self, n: u32, ask: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         let turns = if self.model == POLICY { n } else { 0 };
         self.shared.meter.take_turns(turns)?;

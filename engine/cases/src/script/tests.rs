@@ -89,9 +89,9 @@ async fn what_a_case_does_not_have_is_noted_with_its_key() {
     let mut judge = given.models.open("judge", say("one"), Vec::new()).await.unwrap();
     judge.complete(options()).await.unwrap();
     assert_eq!(judge.complete(options()).await, Err(Failure::Budget(BudgetKind::Tokens)));
-    let lacking = judge.complete(options()).await.unwrap_err();
+    let refused = judge.complete(options()).await.unwrap_err();
     assert_eq!(
-        lacking.to_string(),
+        refused.to_string(),
         "case: models.judge[2]: is not there, but the plugin asked for a further answer"
     );
     assert!(given.world.open().await.is_err());

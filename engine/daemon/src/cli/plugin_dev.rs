@@ -69,6 +69,8 @@ pub(super) async fn dev(context: &mut Context, args: PluginDevArgs) -> Result<Ex
         let waiting = "waiting for changes; press ctrl-c to end";
         context.screen.say(&context.screen.look.paint(styles::FAINT, waiting));
         let changed = next_change(&project, before).await?;
+        // Who saves one file often saves more.
+        tokio::time::sleep(PERIOD).await;
         let name = changed.strip_prefix(&project.folder).unwrap_or(&changed).display().to_string();
         context.screen.say(&format!("\n{} {name}", context.screen.look.paint(styles::STRONG, "changed")));
         // A manifest that is wrong is told by the next build.

@@ -33,7 +33,7 @@ struct Places {
 }
 
 impl Scripted {
-    /// Reads the answers of `config`. Errors: `Config` for a file that cannot be read, or where there is no answer.
+    /// Reads the answers of `config`. Errors: `Config` for a file that cannot be read, or a list without answers.
     pub async fn open(config: &ModelConfig) -> Result<Scripted, EndpointError> {
         let mut answers = config.answers.clone();
         if let Some(path) = &config.file {

@@ -65,7 +65,9 @@ function visit(schema, value, path, problems) {
     if (schema.maximum !== undefined && value > schema.maximum) return wrong(`at most ${schema.maximum}`);
   }
   if (typeof value === 'string') {
-    const { length } = [...value];
+    // Characters are counted where they are asked for: a long text would need its memory many times over.
+    const bounded = schema.minLength !== undefined || schema.maxLength !== undefined;
+    const length = bounded ? [...value].length : 0;
     if (schema.minLength !== undefined && length < schema.minLength) return wrong(`at least ${schema.minLength} characters`);
     if (schema.maxLength !== undefined && length > schema.maxLength) return wrong(`at most ${schema.maxLength} characters`);
     if (schema.pattern !== undefined && !new RegExp(schema.pattern, 'u').test(value)) return wrong(`text like ${schema.pattern}`);

@@ -171,7 +171,7 @@ class Conversation:
 
     def _say(self, role: Role, parts: Sequence[Part]) -> "Conversation":
         message = Message(role, parts)
-        # A message that is none is an error of the line that adds it.
+        # A wrong message is an error of the line that adds it.
         convert.message_out(message, role) if wit.is_component() else None
         return self.add(message)
 

@@ -1,6 +1,7 @@
 """The module that componentize-py makes a component of: it imports the author's file, as `plugin.toml` says, and has the classes
 of the exports. Everything here runs once, while the component is built."""
 
+import encodings.idna  # noqa: F401 sockets ask for it before they find that there is no network
 import importlib
 import os
 import sys

@@ -20,9 +20,12 @@ _TOOL = 4  # one of the numbers that CPython gives to nobody
 
 
 class _Watch:
-    def __init__(self, tell: Callable[[str, int], object], named: Callable[[str], str]) -> None:
+    def __init__(
+        self, tell: Callable[[str, int], object], named: Callable[[str], str], is_own: Callable[[str], bool]
+    ) -> None:
         self.tell = tell
         self.named = named
+        self.is_own = is_own
         self.hits: dict[tuple[str, int], int] = {}
         self.since_restart = 0
         self.gap = GAP
@@ -58,12 +61,23 @@ def start(tell: Callable[[str, int], object], named: Callable[[str], str], is_ow
     global _watch
     if not hasattr(sys, "monitoring"):
         return
-    _watch = _Watch(tell, named)
+    _watch = _Watch(tell, named, is_own)
     monitoring = sys.monitoring
     monitoring.use_tool_id(_TOOL, "espalier")
     monitoring.register_callback(_TOOL, monitoring.events.LINE, _watch.line)
     for code in _codes(is_own):
         monitoring.set_local_events(_TOOL, code, monitoring.events.LINE)
+
+
+def host_call() -> None:
+    """The engine is about to be called: it is told the author's line that does so."""
+    if _watch is None:
+        return
+    frame = sys._getframe(1)
+    while frame is not None and not _watch.is_own(frame.f_code.co_filename):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is not None:
+        _watch.tell(_watch.named(frame.f_code.co_filename), frame.f_lineno)
 
 
 def host_called() -> None:

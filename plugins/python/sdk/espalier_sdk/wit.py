@@ -73,6 +73,7 @@ def is_component() -> bool:
 
 def call(function: Callable[..., T], *arguments: Any) -> T:
     """Calls an import. Errors: its failure, as an exception."""
+    watch.host_call()
     try:
         return function(*arguments)
     except Err as error:

@@ -19,6 +19,15 @@ pub fn other(code: impl Into<String>, text: impl std::fmt::Display) -> Failure {
     Failure::Other(OtherFailure { code: code.into(), text: text.to_string() })
 }
 
+/// A value as JSON text; a value that cannot be JSON is a mistake in the calling line.
+#[track_caller]
+fn json(what: &str, value: &impl Serialize) -> String {
+    match serde_json::to_string(value) {
+        Ok(text) => text,
+        Err(error) => panic!("{what} cannot be JSON: {error}"),
+    }
+}
+
 impl TaskView {
     /// The task's `data` as this type. Errors: `invalid`, with what is wrong.
     pub fn data_as<T: DeserializeOwned>(&self) -> Result<T, Failure> {
@@ -75,9 +84,10 @@ impl Report {
         Report { answer: Some(answer.into()), ..self }
     }
 
-    /// With facts for rewards and people.
+    /// With facts for rewards and people. Panics where they cannot be JSON, like a map with keys that are not strings.
+    #[track_caller]
     pub fn data(self, data: impl Serialize) -> Report {
-        Report { data: serde_json::to_string(&data).unwrap_or_else(|_| "null".to_owned()), ..self }
+        Report { data: json("report.data", &data), ..self }
     }
 }
 
@@ -102,9 +112,10 @@ impl Score {
         Score { reason: reason.into(), ..self }
     }
 
-    /// With further facts.
+    /// With further facts. Panics as [`Report::data`].
+    #[track_caller]
     pub fn with(self, extra: impl Serialize) -> Score {
-        Score { extra: serde_json::to_string(&extra).ok(), ..self }
+        Score { extra: Some(json("score.extra", &extra)), ..self }
     }
 }
 
@@ -151,8 +162,9 @@ impl StepResult {
         StepResult { done: true, ..self }
     }
 
-    /// With facts for rewards and people.
+    /// With facts for rewards and people. Panics as [`Report::data`].
+    #[track_caller]
     pub fn info(self, info: impl Serialize) -> StepResult {
-        StepResult { info: serde_json::to_string(&info).unwrap_or_else(|_| "null".to_owned()), ..self }
+        StepResult { info: json("step.info", &info), ..self }
     }
 }
