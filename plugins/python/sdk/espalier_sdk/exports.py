@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -184,13 +185,18 @@ def _guarded(function: Callable[..., Any], act: Callable[[], Made]) -> Made:
     except Failure as failure:
         wit.log.write(wit.log.Level.DEBUG, f"failed: {source.message_of(failure)}{source.place_of(failure)}", None)
         raise wit.Err(to_wit(failure, wit.types)) from None
-    except SystemExit:
-        raise
     except BaseException as error:
         wit.log.write(wit.log.Level.ERROR, source.error_text(error, function), None)
-        # The interpreter would print the traceback again, with the frames of this package.
-        sys.stderr = None
+        silence()
         raise
+
+
+def silence() -> None:
+    """Nothing is printed from now on: the interpreter would print the traceback again, with the frames of this package, and its host
+    that it failed."""
+    sys.stderr = None
+    if sys.platform == "wasi":
+        os.close(2)
 
 
 class Configurable:
