@@ -4,6 +4,7 @@
 //! its own so that memory is its own, and keeps what they found in `runs/` with the machine described. Times are noise on
 //! a busy machine: compare within one run.
 
+pub mod guests;
 mod machine;
 
 pub use machine::Machine;

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 /// In the order in which they run.
-const BENCHES: [&str; 6] = ["plugin_host", "ledger", "engine", "sandbox", "service", "embedded"];
+const BENCHES: [&str; 8] =
+    ["plugin_host", "languages", "cases", "ledger", "engine", "sandbox", "service", "embedded"];
 
 /// One run of all benches.
 #[derive(Serialize)]

@@ -6,11 +6,15 @@
 //! lib/espalier/plugins/*.wasm              the standard plugins: those in Rust, without the tests' own
 //! lib/espalier/tasks/*.jsonl               what `espalier init` copies
 //! lib/espalier/wit                         the interfaces of plugins, for those who write one
+//! lib/espalier/templates  lib/espalier/sdk what `espalier plugin new` writes, and the SDK of each language
 //! ```
+//!
+//! Beside them the SDKs as archives, for those who write plugins without the program (`sdks.rs`).
 
 mod elf;
 mod image;
 mod notices;
+mod sdks;
 mod tree;
 mod wheel;
 
@@ -64,6 +68,8 @@ pub enum Form {
     Tarball,
     /// An OCI archive, from scratch.
     Image,
+    /// The SDKs of plugins, an archive for each language.
+    Sdks,
 }
 
 /// What all forms are made of.
@@ -90,7 +96,8 @@ impl Release {
 
 /// Installs what makes them, so that a test need not.
 pub fn tools() -> Result<(), String> {
-    wheel::tools().map(drop)
+    wheel::tools()?;
+    sdks::tools().map(drop)
 }
 
 /// Makes them.
@@ -119,6 +126,11 @@ pub fn make(asked: &Dist) -> Result<(), String> {
     }
     if wanted(Form::Image) {
         done(&image::make(&release)?)?;
+    }
+    if wanted(Form::Sdks) {
+        for file in sdks::make(&release)? {
+            done(&file)?;
+        }
     }
     std::fs::remove_dir_all(&release.scratch)
         .map_err(|error| format!("{}: {error}", release.scratch.display()))
@@ -166,6 +178,7 @@ fn lay_out(programs: &Path, out: PathBuf, scratch: PathBuf) -> Result<Release, S
     let (wit, interfaces) = (place::root().join("wit"), tree.join("lib/espalier/wit"));
     tree::copy(&wit.join("plugin.wit"), &interfaces.join("plugin.wit"))?;
     tree::copy_all(&wit.join("deps"), &interfaces.join("deps"))?;
+    sdks::lay_out(&tree.join("lib/espalier"))?;
     let notices = scratch.join("THIRD-PARTY.txt");
     notices::write_notices(&notices)?;
     Ok(Release { version, tree, glibc, notices, scratch, out })
@@ -188,8 +201,12 @@ fn tarball(release: &Release) -> Result<PathBuf, String> {
 }
 
 fn done(file: &Path) -> Result<(), String> {
-    say(&format!("{}: {:.1} MB", file.display(), size(file)? as f64 / 1e6));
+    say(&format!("{}: {}", file.display(), megabytes(size(file)?)));
     Ok(())
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.*} MB", if bytes < 1_000_000 { 2 } else { 1 }, bytes as f64 / 1e6)
 }
 
 fn size(file: &Path) -> Result<u64, String> {

@@ -188,7 +188,8 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
                 setup::run(&setup::ALL)?;
                 client_python()?;
                 plugins::build(&[])?;
-                tasks()
+                tasks()?;
+                link_installed()
             })
         },
     )?;
@@ -330,6 +331,14 @@ pub fn test_live() -> Result<(), String> {
     command.env("ESPALIER_CLIENT_PYTHON", client_python()?);
     command.args(["cargo", "test", "--workspace", "--", "--ignored", "--nocapture", "live"]);
     openly(&mut command)
+}
+
+/// The templates of projects: every kind in every language, with its compilers, which must be installed.
+pub fn test_templates() -> Result<(), String> {
+    build()?;
+    let mut command = cargo();
+    command.env("ESPALIER_TEMPLATES", "all");
+    openly(command.args(["test", "--workspace", "--test", "authoring", "--", "--nocapture"]))
 }
 
 /// Removes what was built of this checkout.

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::tasks::{TextCraft, book::Book};
-use xtask::{dist, everyday, graders, place, plugins, setup, swe, tidy};
+use xtask::{dist, everyday, graders, guides, place, plugins, setup, swe, tidy};
 
 /// What the project does with itself.
 #[derive(Parser)]
@@ -68,6 +68,10 @@ enum Command {
     TestLive,
     /// The readers of test logs against others.
     TestGraders,
+    /// Writes the templates of projects into the guides that show them.
+    Guides,
+    /// The templates of projects: every kind in every language.
+    TestTemplates,
     /// Removes what was built of this checkout; virtual environments stay.
     Clean,
 }
@@ -133,6 +137,8 @@ fn run(command: Command) -> Result<(), String> {
         Command::Tidy => tidy::check(&place::root()),
         Command::TestLive => everyday::test_live(),
         Command::TestGraders => graders::test(),
+        Command::Guides => guides::write(),
+        Command::TestTemplates => everyday::test_templates(),
         Command::Clean => everyday::clean(),
     }
 }

@@ -1,7 +1,8 @@
 //! Builds guests of every language into `plugins/dist/`.
 //!
 //! A folder of `plugins/rust` is a crate of that workspace; a folder of `plugins/javascript` or `plugins/python` has a
-//! `plugin.json` that names world and entry. `FOLDER` becomes `FOLDER.wasm`, `FOLDER-js.wasm`, `FOLDER-py.wasm`.
+//! `plugin.json` that names world and entry. `FOLDER` becomes `FOLDER.wasm`, `FOLDER-js.wasm`, `FOLDER-py.wasm`. Line
+//! tables of Rust are kept beside it, in `FOLDER.lines`.
 
 mod kept;
 pub mod rust;
@@ -127,12 +128,17 @@ fn build_scripts(sources: &[(&Script, Source)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts a copy in the place of a file: another process may have the old one mapped.
+/// Puts a copy in the place of a file.
 fn replace(file: &Path, place: &Path) -> Result<(), String> {
+    put(place, |beside| std::fs::copy(file, beside).map(drop))
+}
+
+/// Puts a new file in the place of another, which a process may have mapped.
+fn put(place: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), String> {
     let beside = place.with_extension(format!("new-{}", std::process::id()));
-    std::fs::copy(file, &beside)
-        .and_then(|_| std::fs::rename(&beside, place))
-        .map_err(|error| format!("{} to {}: {error}", file.display(), place.display()))
+    write(&beside)
+        .and_then(|()| std::fs::rename(&beside, place))
+        .map_err(|error| format!("{}: {error}", place.display()))
 }
 
 fn name_of(output: &Path) -> String {

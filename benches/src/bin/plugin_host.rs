@@ -5,18 +5,14 @@
 //! (default 1000 10000).
 
 use async_trait::async_trait;
+use espalier_benches::guests::{REPEATS, harness, host, load_twice, millis, task};
 use espalier_benches::{Finding, Memory, median};
 use espalier_core::chat::{CompleteOptions, Completion, Finish, Message, Role, Tool, Usage};
 use espalier_core::ending::HarnessEnd;
 use espalier_core::failure::Failure;
-use espalier_core::host::{BlobInfo, Blobs, Branch, Capabilities, Conversation, Environments, Models};
-use espalier_core::limits::Limits;
-use espalier_core::meter::Meter;
-use espalier_core::task::TaskView;
-use espalier_plugin::{
-    CancelToken, Compiler, EnvironmentRun, Job, JobClock, Plugin, PluginHost, PluginHostConfig,
-};
-use serde_json::{Value, json};
+use espalier_core::host::{Branch, Conversation, Environments, Models};
+use espalier_plugin::{CancelToken, EnvironmentRun, Plugin, PluginHost};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,8 +21,6 @@ use std::time::{Duration, Instant};
 
 /// Import calls in one measured run.
 const CALLS: u64 = 100_000;
-/// How often a measurement is repeated; the median is printed.
-const REPEATS: usize = 7;
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     match espalier_plugin::compile_if_asked() {
@@ -52,7 +46,8 @@ async fn measure() -> Result<(), Box<dyn std::error::Error>> {
             eprintln!("{} is missing: run `make build`", path.display());
             continue;
         }
-        compile(guest, &path, cache.path()).await?;
+        let at_most_ms = if guest == "rust" { 1.0 } else { 10.0 };
+        load_twice(guest, &path, cache.path(), Some(at_most_ms)).await?;
         let host = host(cache.path(), parked.iter().copied().max().unwrap_or(1))?;
         let plugin = host.load(&path).await?;
         instantiate(guest, &host, &plugin).await;
@@ -64,37 +59,6 @@ async fn measure() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
-    Ok(())
-}
-
-fn host(cache: &Path, instances_max: u32) -> Result<PluginHost, Box<dyn std::error::Error>> {
-    let io = tokio::runtime::Handle::current();
-    Ok(PluginHost::new(PluginHostConfig {
-        cache_dir: Some(cache.to_owned()),
-        compiler: Compiler::this_program(),
-        guest_threads: 2,
-        instances_max,
-        io,
-    })?)
-}
-
-/// Loading a plugin for the first time, and again in a new host from the cache on disk.
-async fn compile(guest: &str, path: &Path, cache: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let started = Instant::now();
-    let size = host(cache, 4)?.load(path).await?.size_bytes();
-    Finding::new(format!("load cold, {guest}"), millis(started.elapsed()), "ms")
-        .note(format!("component of {size} bytes"))
-        .print();
-    let mut warm = Vec::new();
-    for _ in 0..REPEATS {
-        let host = host(cache, 4)?;
-        let started = Instant::now();
-        host.load(path).await?;
-        warm.push(millis(started.elapsed()));
-    }
-    Finding::new(format!("load from cache, {guest}"), median(&mut warm), "ms")
-        .note(format!("component of {size} bytes"))
-        .print();
     Ok(())
 }
 
@@ -270,96 +234,4 @@ async fn park(guest: &str, host: &PluginHost, plugin: &Arc<Plugin>, count: u32) 
     .print();
     cancel.cancel();
     while tasks.join_next().await.is_some() {}
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
-}
-
-fn task() -> TaskView {
-    TaskView {
-        id: "t".to_owned(),
-        instruction: "wait".to_owned(),
-        environment: None,
-        sandboxes: Vec::new(),
-        tags: Vec::new(),
-        data: "null".to_owned(),
-        private_data: None,
-    }
-}
-
-fn harness(plugin: &Arc<Plugin>, settings: &Value, asked: &Arc<AtomicU32>) -> Job {
-    let limits = Limits { host_calls: 10_000_000, ..Limits::default() };
-    Job {
-        plugin: Arc::clone(plugin),
-        alias: "bench".to_owned(),
-        settings: settings.to_string(),
-        capabilities: Capabilities {
-            models: Some(Arc::new(Silent(Arc::clone(asked)))),
-            blobs: Some(Arc::new(NoBlobs)),
-            ..Capabilities::default()
-        },
-        wall: limits.rollout_wall,
-        meter: Arc::new(Meter::new(limits)),
-        clock: JobClock::Runs { start_ms: 0 },
-        seed: 7,
-        record_calls: false,
-        cancel: CancelToken::new(),
-    }
-}
-
-/// A model that never answers.
-struct Silent(Arc<AtomicU32>);
-
-#[async_trait]
-impl Models for Silent {
-    async fn open(&self, _: &str, _: Vec<Message>, _: Vec<Tool>) -> Result<Box<dyn Conversation>, Failure> {
-        Ok(Box::new(Silent(Arc::clone(&self.0))))
-    }
-}
-
-#[async_trait]
-impl Conversation for Silent {
-    async fn append(&mut self, _: Vec<Message>) -> Result<(), Failure> {
-        Ok(())
-    }
-    async fn complete(&mut self, _: CompleteOptions) -> Result<Completion, Failure> {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        std::future::pending().await
-    }
-    async fn complete_many(&mut self, _: u32, _: CompleteOptions) -> Result<Vec<Branch>, Failure> {
-        std::future::pending().await
-    }
-    fn discard(&mut self) {}
-    async fn fork(&mut self) -> Result<Box<dyn Conversation>, Failure> {
-        Ok(Box::new(Silent(Arc::clone(&self.0))))
-    }
-    async fn rewrite(&mut self, _: Vec<Message>) -> Result<(), Failure> {
-        Ok(())
-    }
-    async fn elide_images(&mut self, _: u32) -> Result<u32, Failure> {
-        Ok(0)
-    }
-    fn set_trainable(&mut self, _: u32, _: bool) -> Result<(), Failure> {
-        Ok(())
-    }
-    fn usage(&self) -> Usage {
-        Usage::default()
-    }
-}
-
-/// No blobs are kept.
-struct NoBlobs;
-
-#[async_trait]
-impl Blobs for NoBlobs {
-    async fn put(&self, _: Vec<u8>, _: &str) -> Result<String, Failure> {
-        Err(Failure::Invalid("no blobs here".to_owned()))
-    }
-    async fn stat(&self, _: &str) -> Result<BlobInfo, Failure> {
-        Err(Failure::Invalid("no blobs here".to_owned()))
-    }
-    async fn read(&self, _: &str, _: u64, _: u32) -> Result<Vec<u8>, Failure> {
-        Err(Failure::Invalid("no blobs here".to_owned()))
-    }
 }

@@ -13,9 +13,10 @@ pub use tools::Tools;
 
 use crate::component;
 use crate::project::{Language, Project};
+use espalier_core::line_tables::without_line_tables;
 use std::path::{Path, PathBuf};
 
-/// What a build left.
+/// What a build left; line tables are beside the component, in `build/NAME.lines`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Built {
     /// The component.
@@ -96,7 +97,16 @@ pub fn build(project: &Project, say: &mut dyn FnMut(&str)) -> Result<Built, Buil
         Made::Module { module, wasi } => component::encode(&module, wasi)?,
     };
     let output = project.output();
-    replace(&output, &component)?;
+    let lines = output.with_extension("lines");
+    let without_lines = without_line_tables(&component)
+        .ok_or_else(|| BuildError::Component { reason: "the compiler's component is damaged".to_owned() })?;
+    if without_lines == component {
+        // Those of an earlier build belong to another component.
+        let _ = std::fs::remove_file(&lines);
+    } else {
+        replace(&lines, &component)?;
+    }
+    replace(&output, &without_lines)?;
     Ok(Built { component: output })
 }
 

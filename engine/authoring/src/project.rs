@@ -150,7 +150,7 @@ impl Language {
 /// Why a folder is no project.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectError {
-    /// There is no manifest there.
+    /// The manifest is missing.
     #[error("no {MANIFEST} in {} or a folder above it", folder.display())]
     Missing {
         /// Where it was looked for.

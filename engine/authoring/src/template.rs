@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 const README: &str = "README.md";
 /// What a template's file may end in, which the project's does not.
 const SUFFIX: &str = ".tmpl";
+/// The file of an SDK's copy that says which one it is: language and version.
+const MARK: &str = ".espalier-sdk";
 /// What tools leave beside an SDK's source; a copy does without.
 const LEFT_OUT: [&str; 5] = ["node_modules", "__pycache__", "target", ".mypy_cache", ".pytest_cache"];
 /// What an SDK's own folder has that a copy does without, or has from elsewhere.
@@ -44,6 +46,14 @@ pub enum NewError {
     Occupied {
         /// The folder.
         folder: PathBuf,
+    },
+    /// An SDK would replace something else.
+    #[error("{} is not empty and not a copy of the SDK for {language}; nothing was written", folder.display())]
+    NotAnSdk {
+        /// The folder.
+        folder: PathBuf,
+        /// Of the SDK.
+        language: &'static str,
     },
     /// The installation lacks a folder.
     #[error("{} is missing", path.display())]
@@ -85,8 +95,8 @@ impl New<'_> {
         if !new && std::fs::read_dir(folder).map_err(|_| occupied())?.next().is_some() {
             return Err(occupied());
         }
-        let written =
-            write_files(folder, &files).and_then(|()| copy_sdk(&sdk, &sources.wit, &folder.join("sdk")));
+        let written = write_files(folder, &files)
+            .and_then(|()| copy_sdk(self.language, &sdk, &sources.wit, &folder.join("sdk")));
         if let Err(error) = written {
             remove_content(folder, new);
             return Err(error);
@@ -184,13 +194,19 @@ fn sdk_folder(sources: &Sources, language: Language) -> Result<PathBuf, NewError
     Ok(sdk)
 }
 
-/// Writes an SDK with the interfaces in `wit` into a folder, in the place of one that is there.
+/// Writes an SDK with the interfaces in `wit` into a folder, in the place of one that is there. A folder of anything else is kept.
 pub fn refresh_sdk(sources: &Sources, language: Language, folder: &Path) -> Result<(), NewError> {
     let sdk = sdk_folder(sources, language)?;
-    if folder.is_dir() {
-        std::fs::remove_dir_all(folder).map_err(in_file(folder))?;
+    let is_empty = std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
+    if !is_empty {
+        let mark = std::fs::read_to_string(folder.join(MARK)).unwrap_or_default();
+        if mark.split_whitespace().next() != Some(language.sdk()) {
+            let language = language.title();
+            return Err(NewError::NotAnSdk { folder: folder.to_owned(), language });
+        }
+        remove_content(folder, false);
     }
-    copy_sdk(&sdk, &sources.wit, folder)
+    copy_sdk(language, &sdk, &sources.wit, folder)
 }
 
 /// Writes `plugin.wit` and `deps` into a folder.
@@ -204,8 +220,11 @@ pub fn write_wit(wit: &Path, folder: &Path) -> Result<(), NewError> {
     copy_tree(&wit.join("deps"), &folder.join("deps"), &[])
 }
 
-fn copy_sdk(sdk: &Path, wit: &Path, folder: &Path) -> Result<(), NewError> {
+fn copy_sdk(language: Language, sdk: &Path, wit: &Path, folder: &Path) -> Result<(), NewError> {
     copy_tree(sdk, folder, &LEFT_OUT_AT_TOP)?;
+    let mark = folder.join(MARK);
+    std::fs::write(&mark, format!("{} {}\n", language.sdk(), env!("CARGO_PKG_VERSION")))
+        .map_err(in_file(&mark))?;
     write_wit(wit, &folder.join("wit"))
 }
 

@@ -228,6 +228,7 @@ impl Draft {
             sandboxes: self.sandboxes,
             failures: self.plugins.failures,
             withheld: false,
+            seed: None,
             edges: self.edges,
             edges_missing: self.edges_missing,
         }

@@ -65,7 +65,7 @@ pub struct JudgeConfig {
     pub limits: JudgeLimits,
 }
 
-/// Limits of one call of a judge.
+/// Limits of one call of a judge, or of a reward of groups that asks a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeLimits {
@@ -74,9 +74,27 @@ pub struct JudgeLimits {
     /// Tokens that its model samples. Default: no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled_tokens: Option<u64>,
-    /// Time. Default: `limits.scoring_wall`.
+    /// Time, at most `limits.scoring_wall`, which is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall: Option<DurationText>,
+}
+
+impl JudgeLimits {
+    /// Whether nothing is said of them.
+    pub fn are_default(&self) -> bool {
+        *self == JudgeLimits::default()
+    }
+
+    /// Finds what the form alone cannot: the key with what is wrong with it.
+    pub fn check(&self) -> Result<(), (String, String)> {
+        if !(1..=10_000).contains(&self.calls) {
+            return Err(("limits.calls".to_owned(), format!("is {}, expected 1 to 10000", self.calls)));
+        }
+        if self.sampled_tokens == Some(0) {
+            return Err(("limits.sampled_tokens".to_owned(), "is 0, expected at least 1".to_owned()));
+        }
+        Ok(())
+    }
 }
 
 impl Default for JudgeLimits {
@@ -158,13 +176,10 @@ impl JudgeConfig {
                 format!("is the name of the votes about turns, whose weight is `votes = {}`", self.votes);
             return Err((format!("scores.{TURN_VOTES}"), problem));
         }
-        let ranges = [("attempts", self.attempts, 100), ("limits.calls", self.limits.calls, 10_000)];
-        for (key, value, most) in ranges {
-            if !(1..=most).contains(&value) {
-                return Err((key.to_owned(), format!("is {value}, expected 1 to {most}")));
-            }
+        if !(1..=100).contains(&self.attempts) {
+            return Err(("attempts".to_owned(), format!("is {}, expected 1 to 100", self.attempts)));
         }
-        Ok(())
+        self.limits.check()
     }
 
     /// Attempts at one judgement.
@@ -223,6 +238,7 @@ impl JudgeConfig {
             settings: serde_json::Map::new(),
             attempts: self.attempts(),
             sees_changes: false,
+            asks: None,
         };
         (config, scores)
     }
@@ -352,6 +368,73 @@ mod tests {
             let scored = crate::signal::Scored { config: &reward, alias: "judge", result: Ok(&scores) };
             assert_eq!(crate::signal::combine(&[scored], 1).errors.len(), errors, "{weight:?}");
         }
+    }
+
+    #[test]
+    fn it_is_shown_what_it_sees() {
+        use crate::chat::{Message, Part, Role, Usage};
+        let parts = vec![Part::Text("look".to_owned()), Part::Image("b".to_owned())];
+        let turn = crate::trajectory::Turn {
+            index: 0,
+            conversation: 0,
+            call_id: "c".to_owned(),
+            message: Message::text(Role::Assistant, "a"),
+            tool_calls: Vec::new(),
+            malformed: None,
+            finish: "stop".to_owned(),
+            usage: Usage::default(),
+            results: vec![Message { role: Role::User, parts, extra: None }],
+        };
+        let step = crate::trajectory::Step {
+            turn: 0,
+            action: "a".to_owned(),
+            observation: "o".to_owned(),
+            reward: None,
+            done: false,
+            info: "null".to_owned(),
+        };
+        let report = crate::ending::Report {
+            outcome: crate::ending::Outcome::Submitted,
+            answer: Some("4".to_owned()),
+            data: "{}".to_owned(),
+            extra: None,
+        };
+        let task = crate::task::TaskView {
+            id: "t".to_owned(),
+            instruction: "i".to_owned(),
+            environment: None,
+            sandboxes: Vec::new(),
+            tags: Vec::new(),
+            data: "null".to_owned(),
+            private_data: Some("{}".to_owned()),
+        };
+        let view = RolloutView {
+            rollout_id: "r".to_owned(),
+            task,
+            status: "completed".to_owned(),
+            stop_reason: "submitted".to_owned(),
+            report: Some(report),
+            turns: vec![turn],
+            steps: vec![step],
+            blobs: vec![("patch".to_owned(), "b".to_owned())],
+            extra: None,
+        };
+        let shown = |sees: &[&str]| {
+            let view = config(&json!({ "sees": sees })).narrow(view.clone());
+            let images = view.turns.iter().flat_map(|turn| &turn.results[0].parts);
+            (
+                view.task.private_data.is_some(),
+                view.turns.len(),
+                images.filter(|part| matches!(part, Part::Image(_))).count(),
+                view.steps.len(),
+                view.report.is_some_and(|report| report.data == "{}" && report.answer.is_some()),
+                view.blobs.len(),
+            )
+        };
+        assert_eq!(config(&json!({})).narrow(view.clone()), view, "everything, unless told otherwise");
+        assert_eq!(shown(&[]), (false, 0, 0, 0, false, 0));
+        assert_eq!(shown(&["private", "turns", "report"]), (true, 1, 0, 0, true, 0));
+        assert_eq!(shown(&["turns", "images", "steps", "blobs"]), (false, 1, 1, 1, false, 1));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! crates implement them and never know one another.
 //!
 //! Reading order: [`task`] -> [`limits`], [`seed`] -> [`host`] with [`chat`] and [`failure`] -> [`journal`] -> [`meter`] -> [`ending`] ->
-//! [`rollout`] -> [`group`] -> [`generator`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`] -> [`judge`] -> [`attempt`]; [`plugin_failure`] -> [`breaker`]; [`control`].
+//! [`rollout`] -> [`group`] -> [`generator`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`] -> [`judge`] -> [`attempt`]; [`plugin_failure`] -> [`breaker`]; [`control`]; [`line_tables`].
 
 pub mod attempt;
 pub mod breaker;
@@ -22,6 +22,7 @@ pub mod journal;
 pub mod judge;
 pub mod ledger;
 pub mod limits;
+pub mod line_tables;
 pub mod meter;
 pub mod plugin_failure;
 pub mod rollout;

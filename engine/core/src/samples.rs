@@ -8,6 +8,7 @@ mod arrays;
 pub mod check;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub mod judge_turn;
 
 use crate::ending::{Status, StopReason};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,17 @@ impl Origin {
 pub enum GroupKind {
     /// Rollouts of one task.
     Task,
+    /// Evaluations of one turn of a rollout by a judge that is trained.
+    JudgeTurn,
+}
+
+/// What the trajectories of a group are about, where that is not its task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// The rollout that is judged.
+    pub traj_id: String,
+    /// Its turn.
+    pub turn: u32,
 }
 
 /// What became of a group.
@@ -93,6 +105,9 @@ pub struct Group {
     pub kind: GroupKind,
     /// Whose tokens train here: `policy`, `judge`, ...
     pub model: String,
+    /// What a judge's group judges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
     /// The task.
     pub task_id: String,
     /// blake3 of the task, hex.

@@ -3,6 +3,7 @@
 //! A reward that failed makes the rollout's reward null, which is not 0: a failure of the infrastructure never becomes a
 //! score. Retries of a failed reward are the runner's work.
 
+use crate::judge::JudgeLimits;
 use crate::samples::{ErrorNote, RewardPart};
 use crate::trajectory::Score;
 use schemars::JsonSchema;
@@ -33,6 +34,18 @@ pub struct RewardConfig {
     /// Whether it may see what rollouts changed in their sandboxes: a grant of rewards of groups.
     #[serde(skip)]
     pub sees_changes: bool,
+    /// The model that it asks, where it is a reward of groups that has one.
+    #[serde(skip)]
+    pub asks: Option<Asks>,
+}
+
+/// The model of a reward.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asks {
+    /// The experiment's name of it.
+    pub model: String,
+    /// Limits of one call of the reward.
+    pub limits: JudgeLimits,
 }
 
 fn one() -> f64 {
@@ -265,6 +278,7 @@ mod tests {
             settings: serde_json::Map::new(),
             attempts: 3,
             sees_changes: false,
+            asks: None,
         }
     }
 

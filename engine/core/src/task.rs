@@ -103,6 +103,8 @@ pub enum Reference {
     Script(String),
     /// A patch for a sandbox.
     Patch(String),
+    /// The answer to report.
+    Answer(String),
 }
 
 /// Why a task line was rejected.

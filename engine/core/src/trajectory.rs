@@ -43,6 +43,9 @@ pub struct AttemptRecord {
     /// Whether its tokens train once it has a reward ([`crate::ledger::restore`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub withheld: bool,
+    /// Seed of the harness's random numbers, where `record_calls` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// What it was told from outside of the engine, where `record_calls` is set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<Edge>,

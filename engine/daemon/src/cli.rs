@@ -10,8 +10,12 @@ pub mod init;
 mod key;
 mod list;
 mod logging;
+mod plugin;
 mod plugin_alias;
 mod plugin_check;
+mod plugin_dev;
+mod plugin_run;
+mod plugin_test;
 mod plugins;
 mod run;
 mod sandbox;
@@ -21,6 +25,7 @@ mod show;
 mod side_run;
 mod signals;
 mod store;
+mod task;
 mod task_check;
 mod task_import;
 mod task_sdist;
@@ -136,13 +141,13 @@ To continue a run that was stopped, use `espalier run FILE`.")]
   espalier export textcraft --format group-jsonl --out groups.jsonl
   espalier export textcraft --format sft-chat --out - | head -1
   python -m espalier.samples check groups.jsonl")]
-    Export(ExportArgs),
+    Export(export::ExportArgs),
     /// Check, import and create tasks.
     #[command(subcommand)]
-    Task(TaskCommand),
+    Task(task::TaskCommand),
     /// Write, build and check plugins, list them, and set aliases.
     #[command(subcommand)]
-    Plugin(PluginCommand),
+    Plugin(plugin::PluginCommand),
     /// Write the interfaces of plugins (WIT) to a folder.
     #[command(after_help = "Example:
   espalier wit --out wit
@@ -245,188 +250,6 @@ pub struct ShowArgs {
     /// For a run: show all groups. For several runs: show all tasks.
     #[arg(long)]
     pub all: bool,
-}
-
-/// `espalier export`
-#[derive(Debug, Args)]
-pub struct ExportArgs {
-    /// A run: its name, its id, or the beginning of its id.
-    pub run: String,
-    /// Output format.
-    #[arg(long, value_enum)]
-    pub format: ExportFormat,
-    /// File to write, or `-` for standard output. The file is replaced only when the new one is complete.
-    #[arg(long, value_name = "PATH")]
-    pub out: PathBuf,
-    /// Statuses of the groups to export.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "ready,short")]
-    pub status: Vec<StatusArg>,
-    /// Model whose groups to export.
-    #[arg(long, value_name = "NAME", default_value = crate::experiment::POLICY)]
-    pub model: String,
-}
-
-/// Forms of `espalier export`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExportFormat {
-    /// group/v1: per group a length and a msgpack map; arrays as little-endian bytes.
-    GroupMsgpack,
-    /// group/v1: one group per line; arrays as numbers.
-    GroupJsonl,
-    /// Chat messages for supervised fine-tuning, one rollout per line.
-    SftChat,
-    /// ShareGPT conversations.
-    Sharegpt,
-    /// ATIF 1.8: a folder with one file per trajectory; if PATH ends in `.jsonl` or is `-`, one trajectory per line.
-    Atif,
-    /// SWE-bench predictions, from patches kept by `sandbox.keep_patch`: a folder with one file for each rollout of a group;
-    /// if PATH ends in `.jsonl` or is `-`, a single file.
-    SwebenchPredictions,
-}
-
-/// Statuses of a group, as an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StatusArg {
-    /// All rollouts have a score.
-    Ready,
-    /// Some rollouts have no score, but enough have one.
-    Short,
-    /// The policy of the rollouts is too old.
-    Stale,
-    /// Too few rollouts have a score.
-    Failed,
-    /// A filter rejected the group.
-    Filtered,
-}
-
-/// `espalier task`
-#[derive(Debug, Subcommand)]
-pub enum TaskCommand {
-    /// Check that each task can be solved and is not solved initially, or that a task file is valid.
-    #[command(after_help = "Examples:
-  espalier task check experiments/textcraft.toml
-  espalier task check experiments/tasks/textcraft.jsonl
-
-For an experiment, the reference solution of each task must score `full` and
-doing nothing must score `idle`, which [check] of the experiment sets (default 1
-and 0). For a task file, only the form of each line is checked.")]
-    Check(TaskCheckArgs),
-    /// Convert a published set of software tasks to a task file.
-    #[command(after_help = "Examples:
-  espalier task import swe-bench verified.jsonl --out tasks/verified.jsonl
-  espalier task import swe-rebench-v2 rows.json --out rebench.jsonl
-  espalier task import harbor terminal-bench/tasks --out tasks/terminal.jsonl
-
-Score these tasks with the reward `tests-reward`: docs/grading.md.")]
-    Import(task_import::TaskImportArgs),
-    /// Create a task from two releases of a Python library: the old source, the changelog and the new tests.
-    #[command(after_help = "Examples:
-  espalier task from-sdist sqlparse 0.5.0 0.5.1 --out tasks/sqlparse.jsonl
-  espalier task from-sdist soupsieve 2.4 2.4.1 --require pytest --require html5lib
-  espalier task from-sdist mylib mylib-1.0.tar.gz mylib-1.1.tar.gz
-
-The tests run five times on each source, in sandboxes; tests whose result
-changes between runs are left out. If the pair is not suitable for a task, the
-reason is printed and the exit code is 1. Score these tasks with the reward
-`tests-reward`: docs/tasks.md, docs/grading.md.")]
-    FromSdist(task_sdist::FromSdistArgs),
-    /// Create a set of tasks from releases of Python libraries.
-    #[command(after_help = "Examples:
-  espalier task from-manifest experiments/tasks/swe.toml --out tasks/swe.jsonl
-  espalier task from-manifest swe.toml --only sqlparse --out sqlparse.jsonl
-
-Pairs that are not suitable for a task are reported, the others are created,
-and the exit code is 1. Finished tasks are not created again.")]
-    FromManifest(task_sdist::FromManifestArgs),
-}
-
-/// `espalier task check`
-#[derive(Debug, Args)]
-pub struct TaskCheckArgs {
-    /// Experiment file, or a task file (JSON Lines).
-    pub file: PathBuf,
-    /// Override one key of the experiment; may be repeated.
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Check only the first N tasks.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit: Option<u64>,
-    /// Keep the store of the check and print its path, for `espalier --store PATH show RUN`.
-    #[arg(long)]
-    pub keep: bool,
-}
-
-/// `espalier plugin`
-#[derive(Debug, Subcommand)]
-pub enum PluginCommand {
-    /// Create a plugin's project: source, build files, SDK, an experiment with tasks, cases for tests.
-    #[command(after_help = "Examples:
-  espalier plugin new my-agent --kind harness --lang python
-  espalier plugin new strict --kind reward --lang rust --dir plugins/strict
-
-Then, in the folder: `espalier plugin build`, `espalier plugin test`.
-
-If the folder exists and is not empty, nothing is written and the exit code is
-2.")]
-    New(authoring::PluginNewArgs),
-    /// Build a project: its source becomes the component build/NAME.wasm.
-    #[command(after_help = "Examples:
-  espalier plugin build
-  espalier plugin build plugins/strict
-
-The project is the folder with `plugin.toml`, or the nearest one above. If the
-source does not compile, the compiler's messages are printed and the exit code
-is 1. If a program is missing, the error names the line that installs it, and
-the exit code is 4.")]
-    Build(authoring::PluginBuildArgs),
-    /// List the plugins that an experiment can use.
-    #[command(after_help = "Example:
-  espalier plugin list")]
-    List,
-    /// Show what a component is, whether this engine can load it, and what it costs.
-    #[command(after_help = "Examples:
-  espalier plugin check                      the project of the current folder
-  espalier plugin check build/my-agent.wasm
-  espalier plugin check react-text
-
-If the component is refused, the reason is printed and the exit code is 1.")]
-    Check(PluginCheckArgs),
-    /// Write the SDK of a language to a folder, or replace the one that is there.
-    #[command(after_help = "Example:
-  espalier plugin sdk --lang python --out sdk    in a project: the SDK of this program")]
-    Sdk(authoring::PluginSdkArgs),
-    /// Set an alias for a plugin. Runs that use the alias take the new plugin for every group they open from then on.
-    #[command(after_help = "Examples:
-  espalier plugin alias agent react-text
-  espalier plugin alias agent build/my-harness.wasm
-  espalier plugin alias agent --remove
-
-Open groups keep the plugin they began with.")]
-    Alias(PluginAliasArgs),
-}
-
-/// `espalier plugin alias`
-#[derive(Debug, Args)]
-pub struct PluginAliasArgs {
-    /// The alias, used in an experiment as `plugin = "NAME"`.
-    pub alias: String,
-    /// A component file, an alias, the name of a plugin, or the beginning of a digest.
-    #[arg(required_unless_present = "remove")]
-    pub plugin: Option<String>,
-    /// Remove the alias: the name refers to the plugin of that name again.
-    #[arg(long, conflicts_with = "plugin")]
-    pub remove: bool,
-    /// Set the alias even if its world differs, or open runs that use it cannot continue with the plugin.
-    #[arg(long)]
-    pub force: bool,
-}
-
-/// `espalier plugin check`
-#[derive(Debug, Args)]
-pub struct PluginCheckArgs {
-    /// The folder of a project, a component file, an alias, the name of a plugin, or the beginning of a digest.
-    #[arg(default_value = ".")]
-    pub plugin: String,
 }
 
 /// `espalier schema`
@@ -534,17 +357,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::List => list::list(context).await,
         Command::Show(args) => show::show(context, args).await,
         Command::Export(args) => export::export(context, args).await,
-        Command::Task(TaskCommand::Check(args)) => task_check::check(context, args).await,
-        Command::Task(TaskCommand::Import(args)) => task_import::import(context, &args),
-        Command::Task(TaskCommand::FromSdist(args)) => task_sdist::from_sdist(context, args).await,
-        Command::Task(TaskCommand::FromManifest(args)) => task_sdist::from_manifest(context, args).await,
-        Command::Plugin(PluginCommand::New(args)) => authoring::new(context, &args),
-        Command::Plugin(PluginCommand::Build(args)) => authoring::build(context, args).await,
-        Command::Plugin(PluginCommand::Sdk(args)) => authoring::sdk(context, &args),
+        Command::Task(command) => task::task(context, command).await,
+        Command::Plugin(command) => plugin::plugin(context, command).await,
         Command::Wit(args) => authoring::wit(context, &args),
-        Command::Plugin(PluginCommand::List) => plugins::list(context).await,
-        Command::Plugin(PluginCommand::Check(args)) => plugin_check::check(context, args).await,
-        Command::Plugin(PluginCommand::Alias(args)) => plugin_alias::alias(context, args).await,
         Command::Sandbox(command) => sandbox::sandbox(context, command).await,
         Command::Image(command) => image::image(context, command).await,
         Command::Serve(args) => serve::serve(context, *args).await,

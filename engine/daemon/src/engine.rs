@@ -22,7 +22,7 @@ mod tasks;
 
 pub(crate) use components::short;
 pub use error::EngineError;
-use parts::off_runtime;
+pub(crate) use parts::off_runtime;
 pub(crate) use plan::task_lines;
 pub use tasks::RejectedTask;
 pub(crate) use tasks::is_stream;

@@ -4,6 +4,7 @@
 //! the place, the value and the remedy. What counts as the run's identity is in [`meaning`]; the file's JSON Schema is
 //! derived from the same types. Nothing here touches the network or loads a plugin.
 
+mod asked;
 pub mod meaning;
 pub mod source;
 
@@ -12,8 +13,10 @@ pub use source::{ExperimentError, Place};
 use espalier_core::generator::AdaptConfig;
 pub use espalier_core::group::{Filter, GroupsConfig};
 pub use espalier_core::judge::JudgeConfig;
+use espalier_core::judge::JudgeLimits;
 use espalier_core::limits::LimitsFile;
 pub use espalier_core::sandbox::SandboxConfig;
+use espalier_core::signal::Asks;
 pub use espalier_core::signal::RewardConfig;
 use espalier_inference::config::{ModelConfig, TemplateSource};
 use schemars::JsonSchema;
@@ -227,6 +230,12 @@ pub struct GroupRewardConfig {
     /// Attempts before the rewards of the group are null. 1..=100, default 3.
     #[serde(default = "three")]
     pub attempts: u32,
+    /// The model it asks, one of `[models]`; the plugin opens it as `judge`. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Limits of one call of the plugin that has a model.
+    #[serde(default, skip_serializing_if = "JudgeLimits::are_default")]
+    pub limits: JudgeLimits,
     /// Settings of the plugin, checked against its schema.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub settings: Settings,
@@ -250,6 +259,7 @@ impl GroupRewardConfig {
             settings: self.settings.clone(),
             attempts: self.attempts,
             sees_changes: self.grants.contains(&GroupRewardGrant::Changes),
+            asks: self.model.clone().map(|model| Asks { model, limits: self.limits }),
         }
     }
 }
@@ -335,7 +345,8 @@ impl Experiment {
                 TemplateSource::Chat | TemplateSource::Plain => None,
             };
             let tokenizer = model.tokenizer.clone().map(|path| ("tokenizer", path));
-            for (key, path) in template.into_iter().chain(tokenizer) {
+            let answers = model.file.clone().map(|path| ("file", path));
+            for (key, path) in template.into_iter().chain(tokenizer).chain(answers) {
                 let path = self.resolve(&path);
                 if let Err(error) = std::fs::File::open(&path).and_then(|mut file| file.read(&mut [0])) {
                     let problem = format!("{key} {} cannot be read: {error}", path.display());
@@ -423,42 +434,6 @@ fn check_tasks(tasks: &TasksConfig, source: &Source) -> Result<(), ExperimentErr
     Ok(())
 }
 
-/// What judges ask, and what they are called.
-fn check_judges(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> {
-    for (index, judge) in file.judges.iter().enumerate() {
-        let at = |key: &str| format!("judges.{index}.{key}");
-        if let Err((key, problem)) = judge.check() {
-            let hint = "see \"Judges\" in docs/experiments.md";
-            return Err(source.refuse(&at(&key), format!("`{}` {problem}", at(&key)), hint));
-        }
-        if judge.model == POLICY {
-            let problem = format!(
-                "`{}` is the model under training, whose calls are those of the rollout",
-                at("model")
-            );
-            let hint = "to let a model judge itself, name the same server once more: `[models.judge]`";
-            return Err(source.refuse(&at("model"), problem, hint));
-        }
-        if !file.models.contains_key(&judge.model) {
-            let problem = format!("`{}` is {:?}, which `[models]` does not have", at("model"), judge.model);
-            let hint = format!("add `[models.{}]`, or name one of its models", judge.model);
-            return Err(source.refuse(&at("model"), problem, &hint));
-        }
-        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if let Some(name) =
-            judge.name.as_ref().filter(|name| !(1..=64).contains(&name.len()) || !name.chars().all(fits))
-        {
-            let problem = format!("`{}` is {name:?}", at("name"));
-            return Err(source.refuse(
-                &at("name"),
-                problem,
-                "use 1 to 64 of letters, digits, `-`, `_` and `.`",
-            ));
-        }
-    }
-    Ok(())
-}
-
 /// Ranges and what excludes each other.
 fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> {
     let refuse = |key: &str, problem: String, hint: &str| Err(source.refuse(key, problem, hint));
@@ -503,7 +478,7 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
             }
         }
     }
-    check_judges(file, source)?;
+    asked::check(file, source)?;
     for (key, value) in [("check.full", file.check.full), ("check.idle", file.check.idle)] {
         if !value.is_finite() {
             return refuse(key, format!("`{key}` is {value}"), "a score is a finite number");

@@ -7,6 +7,7 @@
 
 mod absent;
 mod again;
+mod asking;
 mod attempt;
 mod changes;
 mod generator;
@@ -294,6 +295,7 @@ impl Runner {
             ledger::withhold(&mut record.trajectory, ledger::reason::NOT_TRAINABLE);
             record.withheld = true;
         }
+        record.seed = self.record_calls.then(|| self.scope(group, start).seed(Purpose::Harness, 0));
         Finished { record, blobs, outcome, ended_ms, missing: None, plugins, scored_again: None }
     }
 

@@ -3,11 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
-#[path = "bad_input/bombs.rs"]
-mod bombs;
-#[path = "bad_input/signals.rs"]
-mod signals;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -129,6 +124,14 @@ macro_rules! assert_message {
 fn regex_escape(text: &str) -> String {
     text.chars().flat_map(|c| if ".+*?()[]{}|^$\\-".contains(c) { vec!['\\', c] } else { vec![c] }).collect()
 }
+
+// After the macro, which they use.
+#[path = "bad_input/authoring.rs"]
+mod authoring;
+#[path = "bad_input/bombs.rs"]
+mod bombs;
+#[path = "bad_input/signals.rs"]
+mod signals;
 
 const RUN: &[&str] = &["run", "craft.toml"];
 

@@ -3,6 +3,10 @@
 //! Unknown keys are refused. [`ModelConfig::validate`] finds what the types cannot; its errors name the key, the value
 //! and the remedy.
 
+mod script;
+
+pub use script::{AnswerOrder, ScriptedAnswer, ScriptedCall, ScriptedTurn};
+
 use espalier_core::limits::DurationText;
 use espalier_core::samples::Sampling;
 use schemars::JsonSchema;
@@ -73,6 +77,15 @@ pub struct ModelConfig {
     /// Retries of requests.
     #[serde(default)]
     pub retries: Retries,
+    /// Answers of `kind = "scripted"`: texts, or tables with `text`, `tool_calls` and `when`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<ScriptedAnswer>,
+    /// A file with further answers, one JSON value per line, relative to the experiment file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// The order of `answers`.
+    #[serde(default, skip_serializing_if = "AnswerOrder::is_listed")]
+    pub order: AnswerOrder,
 }
 
 /// Protocol of a model server.
@@ -85,25 +98,28 @@ pub enum ModelKind {
     Vllm,
     /// SGLang: `/generate` with token ids.
     Sglang,
-    /// Any server with `/v1/chat/completions`: text only, not trainable.
+    /// Any server with `/v1/chat/completions`: text and images, not trainable.
     #[serde(rename = "openai-chat")]
     OpenAiChat,
+    /// No server: `answers` in order. Text only, not trainable.
+    Scripted,
 }
 
 impl ModelKind {
     /// The word of the experiment file.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             ModelKind::LlamaCpp => "llama-cpp",
             ModelKind::Vllm => "vllm",
             ModelKind::Sglang => "sglang",
             ModelKind::OpenAiChat => "openai-chat",
+            ModelKind::Scripted => "scripted",
         }
     }
 
     /// Whether answers come as token ids with logprobs, so that they can train.
     pub fn is_token_exact(self) -> bool {
-        self != ModelKind::OpenAiChat
+        !matches!(self, ModelKind::OpenAiChat | ModelKind::Scripted)
     }
 }
 
@@ -326,7 +342,15 @@ impl ModelConfig {
             in_flight: None,
             deadlines: Deadlines::default(),
             retries: Retries::default(),
+            answers: Vec::new(),
+            file: None,
+            order: AnswerOrder::Listed,
         }
+    }
+
+    /// A scripted model with these answers.
+    pub fn scripted(answers: Vec<ScriptedAnswer>) -> ModelConfig {
+        ModelConfig { embedded: false, answers, ..ModelConfig::embedded_with(ModelKind::Scripted) }
     }
 
     /// Where the prompt's form comes from.
@@ -343,13 +367,21 @@ impl ModelConfig {
         if let TemplateSource::File(path) = self.template_source() {
             self.template = folder.join(path).to_string_lossy().into_owned();
         }
-        if let Some(path) = &mut self.tokenizer {
+        for path in self.tokenizer.iter_mut().chain(&mut self.file) {
             *path = folder.join(&*path);
         }
     }
 
     /// Finds what the types cannot. The first problem in the order of the fields.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.kind == ModelKind::Scripted {
+            return self.validate_script();
+        }
+        let of_scripts = [("answers", !self.answers.is_empty()), ("file", self.file.is_some())];
+        if let Some((key, _)) = of_scripts.into_iter().find(|(_, given)| *given) {
+            let hint = "write kind = \"scripted\" for a model that reads its answers off a list";
+            return Err(problem(key, format!("is given with kind = \"{}\"", self.kind.as_str()), hint));
+        }
         match (&self.url, self.embedded) {
             (Some(url), true) => {
                 return Err(problem(

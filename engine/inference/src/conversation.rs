@@ -4,10 +4,11 @@
 //! So whatever fails, or is dropped half way, leaves the conversation as it was. The one thing that stays is that an
 //! answer which did arrive is on the ledger's books (dropped, unless it finds its place): no sampled token is forgotten.
 //!
-//! The parts: `prompt` (what stands before the next answer), `cut` (where the answer ends), `sample` (budgets, request,
-//! record), and here the conversation itself.
+//! The parts: `prompt` (what stands before the next answer), `images` (for endpoints of text that take them), `cut` (where the answer
+//! ends), `sample` (budgets, request, record), and here the conversation itself.
 
 mod cut;
+mod images;
 mod prompt;
 mod sample;
 
@@ -106,8 +107,10 @@ impl ModelConversation {
     async fn render(&self, messages: &[Message]) -> Result<Option<Arc<Pending>>, Failure> {
         let Some(exact) = &self.model.exact else {
             check_text_parts(messages)?;
+            images::check(messages, self.rollout.context.blobs.as_deref()).await?;
             return Ok(None);
         };
+        check_no_image(messages, self.model.config.kind.as_str())?;
         let waiting = Waiting::start(self);
         let plain = self.model.is_plain();
         let messages = &self.spelled_out(exact, messages);
@@ -371,10 +374,10 @@ impl Conversation for ModelConversation {
         Ok(())
     }
 
-    async fn elide_images(&mut self, _keep: u32) -> Result<u32, Failure> {
+    async fn elide_images(&mut self, keep: u32) -> Result<u32, Failure> {
         self.usable()?;
-        // Messages with images are refused, so there is none to replace.
-        Ok(0)
+        // The transcript keeps what was said.
+        Ok(images::elide(&mut self.messages, keep))
     }
 
     fn set_trainable(&mut self, message: u32, trainable: bool) -> Result<(), Failure> {
@@ -422,22 +425,30 @@ fn still_known(old: &[Message], known: &[Known], new: &[Message]) -> Vec<Known> 
     kept
 }
 
-/// What an endpoint of text can carry.
+/// What an endpoint of text can carry besides images.
 fn check_text_parts(messages: &[Message]) -> Result<(), Failure> {
     for (index, message) in messages.iter().enumerate() {
         for part in &message.parts {
             let what = match part {
-                Part::Text(_) | Part::ToolCall(_) | Part::ToolResult(_) => continue,
+                Part::Text(_) | Part::ToolCall(_) | Part::ToolResult(_) | Part::Image(_) => continue,
                 Part::TextBlob(_) => "a text blob",
-                Part::Image(_) => "an image",
                 Part::Other(_) => "an unknown part",
             };
             return Err(Failure::Invalid(format!(
-                "message {index} contains {what}, but this model takes only text"
+                "message {index} contains {what}, but this model takes only text and images"
             )));
         }
     }
     Ok(())
+}
+
+/// Endpoints of token ids take none: where its tokens stand is not known.
+fn check_no_image(messages: &[Message], kind: &str) -> Result<(), Failure> {
+    let has_image = |message: &Message| message.parts.iter().any(|part| matches!(part, Part::Image(_)));
+    let Some(index) = messages.iter().position(has_image) else { return Ok(()) };
+    Err(Failure::Invalid(format!(
+        "message {index} contains an image, but models of kind {kind} take only text; kind \"openai-chat\" takes images"
+    )))
 }
 
 /// `ToolCalls` where there are any, else why sampling ended.

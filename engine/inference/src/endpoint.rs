@@ -6,11 +6,13 @@
 
 mod llama_cpp;
 mod openai_chat;
+mod scripted;
 mod sglang;
 mod vllm;
 
 pub use llama_cpp::LlamaCpp;
 pub use openai_chat::OpenAiChat;
+pub use scripted::Scripted;
 pub use sglang::Sglang;
 pub use vllm::Vllm;
 
@@ -27,6 +29,7 @@ use serde::de::DeserializeOwned;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -148,6 +151,8 @@ pub struct VersionRun {
 pub struct ChatRequest {
     /// Conversation so far.
     pub messages: Vec<Message>,
+    /// The images in it, as `data:` URLs by their references.
+    pub images: Arc<BTreeMap<String, String>>,
     /// Tools offered.
     pub tools: Vec<Tool>,
     /// Samplers; those the protocol does not know must be neutral.
@@ -198,6 +203,9 @@ pub struct Encoded {
 /// `Embedded`.
 pub async fn open(config: &ModelConfig, seed: u64) -> Result<Arc<dyn Endpoint>, EndpointError> {
     config.validate()?;
+    if config.kind == ModelKind::Scripted {
+        return Ok(Arc::new(Scripted::open(config).await?));
+    }
     let embedded = if config.embedded {
         Some(Embedded::start(EmbeddedOptions::from_config(config)).await?)
     } else {
@@ -208,7 +216,7 @@ pub async fn open(config: &ModelConfig, seed: u64) -> Result<Arc<dyn Endpoint>, 
         ModelKind::LlamaCpp => Arc::new(LlamaCpp::new(client, config)),
         ModelKind::Vllm => Arc::new(Vllm::new(client, config)),
         ModelKind::Sglang => Arc::new(Sglang::new(client, config)),
-        ModelKind::OpenAiChat => Arc::new(OpenAiChat::new(client, config)),
+        ModelKind::OpenAiChat | ModelKind::Scripted => Arc::new(OpenAiChat::new(client, config)),
     })
 }
 

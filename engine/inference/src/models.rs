@@ -24,7 +24,7 @@ use espalier_core::attempt::{AttemptCapability, Draft, Owner};
 use espalier_core::chat::{Message, Tool};
 use espalier_core::ending::Lost;
 use espalier_core::failure::Failure;
-use espalier_core::host::{Conversation, Models};
+use espalier_core::host::{Blobs, Conversation, Models};
 use espalier_core::journal::EdgeLog;
 use espalier_core::ledger::{Ledger, Trainability};
 use espalier_core::meter::Meter;
@@ -130,6 +130,8 @@ pub struct RolloutContext {
     pub sent: Option<PromptRecorder>,
     /// Keeps what servers answer, where the experiment asks for that.
     pub edges: Option<Arc<EdgeLog>>,
+    /// Where the images of messages are.
+    pub blobs: Option<Arc<dyn Blobs>>,
 }
 
 /// The models of one attempt. Cheap to clone; all clones are one.

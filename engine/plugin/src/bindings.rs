@@ -73,7 +73,7 @@ pub(crate) mod group_reward {
         exports: { default: async },
         with: {
             "espalier:base": crate::bindings::harness::espalier::base,
-            "espalier:model/messages": crate::bindings::harness::espalier::model::messages,
+            "espalier:model": crate::bindings::harness::espalier::model,
             "espalier:plugin/reports": crate::bindings::harness::espalier::plugin::reports,
             "espalier:plugin/scores": crate::bindings::reward::espalier::plugin::scores,
             "espalier:plugin/diagnostics": crate::bindings::harness::espalier::plugin::diagnostics,

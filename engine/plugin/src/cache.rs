@@ -1,42 +1,65 @@
 //! Compiled code on disk, keyed by the component's digest and the engine's compatibility hash.
 //!
 //! What is found is run, so the folder is one that nobody else can have put anything into ([`folder`]); without such a
-//! folder nothing is kept. An entry is one file: a header of this module, then the code as wasmtime serialised it. It is written to a temporary
-//! name and renamed, so a reader sees a whole entry or none; an entry that is damaged, or made by another engine, is
-//! discarded with a warning and compiled again.
+//! folder nothing is kept. An entry is two files: the code as wasmtime serialised it, which is mapped and not read, and a record of it
+//! ([`record`]). Each is written to a temporary name and renamed, so a reader sees a whole file or none. The code is hashed where its file
+//! is not the one that was hashed last; an entry that is damaged, or made by another engine, is discarded with a warning and
+//! compiled again.
 #![expect(
     unsafe_code,
     reason = "`Component::deserialize` trusts its bytes: they come from the compiler of this very engine, or from an entry \
-              that only this user can have written (`folder`), for this engine and component, and whole: the header and \
-              its checksum say so. The checksum is against damage; against others there are owner and mode"
+              that only this user can have written (`folder`), for this engine and component, and whole: record and \
+              checksum say so. The checksum is against damage; against others there are owner and mode. A mapped file is \
+              replaced by another, never written into"
 )]
 
 pub(crate) mod folder;
+mod record;
 
-use crate::PluginError;
+use crate::{PluginError, World};
 use folder::FolderError;
+pub(crate) use record::Identity;
+use record::{CodeRecord, FileRecord};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-/// First bytes of an entry; a changed layout is a new word.
-const MAGIC: &[u8; 16] = b"espalier-code/1\n";
-/// Magic, engine hash, component digest, length of the code, checksum.
-const HEADER_BYTES: usize = 16 + 8 + 32 + 8 + 32;
-
-/// Bytes of an entry: more than the largest component that is compiled becomes.
-const ENTRY_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of a record: more than the largest settings schema.
+const RECORD_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of code: more than the largest component that is compiled becomes.
+const CODE_BYTES_MAX: u64 = 1 << 30;
+/// Components below are read and hashed in less time than a record of them.
+const NOTED_BYTES_MIN: u64 = 1 << 20;
 
 /// The folder, or none: then nothing is kept.
 #[derive(Debug)]
 pub(crate) struct CodeCache {
     folder: Option<Folder>,
     engine_hash: u64,
+    /// The clock by which files have settled.
+    now: fn() -> SystemTime,
+}
+
+/// A compiled component.
+pub(crate) struct Found {
+    pub(crate) component: Component,
+    /// Its settings schema as it described it to a host that provides the same packages.
+    pub(crate) schema: Option<String>,
+}
+
+/// A component that has been recognised before, known by its file alone.
+pub(crate) struct KnownFile {
+    pub(crate) digest: blake3::Hash,
+    pub(crate) world: World,
+    pub(crate) size_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -59,7 +82,7 @@ impl CodeCache {
                 None
             }
         };
-        Ok(CodeCache { folder, engine_hash: compatibility_hash(engine) })
+        Ok(CodeCache { folder, engine_hash: compatibility_hash(engine), now: SystemTime::now })
     }
 
     /// Whether there is a folder.
@@ -72,68 +95,116 @@ impl CodeCache {
         self.engine_hash
     }
 
-    /// The compiled component, where a sound entry is there.
-    pub(crate) fn find(&self, engine: &Engine, digest: &blake3::Hash) -> Option<Component> {
+    /// The compiled component, where a sound entry is there. Its schema was described to a host that provides `packages`. Where
+    /// `with_lines` is said, code without line tables does not do.
+    pub(crate) fn find(
+        &self,
+        engine: &Engine,
+        digest: &blake3::Hash,
+        packages: &str,
+        with_lines: bool,
+    ) -> Option<Found> {
         let folder = self.folder.as_ref()?;
-        let name = self.entry(digest);
-        let found = folder.read(&name).and_then(|entry| match entry {
-            Some(entry) => {
-                let code = self.check(&entry, digest)?;
-                component(engine, code).map(Some).map_err(|error| format!("wasmtime refuses it: {error:#}"))
-            }
+        let names = self.names(digest);
+        let found = folder.open_file(&names.code).and_then(|code| match code {
+            Some(code) => self.checked(folder, engine, digest, &names, code).map(Some),
             None => Ok(None),
         });
-        found.unwrap_or_else(|reason| {
-            folder.discard(&name, &reason);
-            None
-        })
+        let (component, record) = match found {
+            Ok(found) => found.filter(|(_, record)| record.has_lines || !with_lines)?,
+            Err(reason) => {
+                folder.discard(&[&names.code, &names.record], &reason);
+                return None;
+            }
+        };
+        let schema = record.described.filter(|described| described.packages == packages);
+        Some(Found { component, schema: schema.map(|described| described.schema) })
     }
 
-    /// Keeps what was compiled. An entry that cannot be written costs the next start time, nothing else.
-    pub(crate) fn keep(&self, digest: &blake3::Hash, code: &[u8]) {
+    /// The component of an entry, hashed where its file has changed since it was last.
+    fn checked(
+        &self,
+        folder: &Folder,
+        engine: &Engine,
+        digest: &blake3::Hash,
+        names: &Names,
+        code: std::fs::File,
+    ) -> Result<(Component, CodeRecord), String> {
+        let mut record: CodeRecord = folder.record(&names.record)?.ok_or("it has no record")?;
+        let identity = Identity::of(&code).map_err(|error| format!("cannot be read: {error}"))?;
+        if !record.is_of(self.engine_hash, digest) {
+            return Err("it belongs to another engine or component".to_owned());
+        }
+        if record.hashed.as_ref() != Some(&identity) {
+            let bytes = read(&code)?;
+            if !record.is_whole(&bytes) {
+                return Err("its checksum is wrong".to_owned());
+            }
+            // One that was written just now may still change unseen.
+            if identity.is_settled((self.now)()) {
+                record.hashed = Some(identity);
+                folder.keep_record(&names.record, &record);
+            }
+        }
+        let component = map(engine, &code).map_err(|error| format!("wasmtime refuses it: {error:#}"))?;
+        Ok((component, record))
+    }
+
+    /// Keeps what was compiled, with line tables or without. An entry that cannot be written costs the next start time, nothing else.
+    pub(crate) fn keep(&self, digest: &blake3::Hash, code: &[u8], has_lines: bool) {
         let Some(folder) = &self.folder else { return };
-        let name = self.entry(digest);
-        if let Err(error) = folder.write(&name, &self.header(digest, code), code) {
-            tracing::warn!(path = %folder.path.join(name).display(), %error, "cannot cache compiled code");
+        let names = self.names(digest);
+        match folder.write(&names.code, code) {
+            Ok(()) => {
+                let record = CodeRecord::of(self.engine_hash, digest, code, has_lines);
+                folder.keep_record(&names.record, &record);
+            }
+            Err(error) => {
+                let path = folder.path.join(&names.code);
+                tracing::warn!(path = %path.display(), %error, "cannot cache compiled code");
+            }
         }
     }
 
-    /// `<digest>-<engine hash>.cwasm`.
-    fn entry(&self, digest: &blake3::Hash) -> String {
-        format!("{}-{:016x}.cwasm", digest.to_hex(), self.engine_hash)
+    /// Keeps the schema that a component has described to a host that provides `packages`.
+    pub(crate) fn keep_schema(&self, digest: &blake3::Hash, packages: &str, schema: &str) {
+        let Some(folder) = &self.folder else { return };
+        let names = self.names(digest);
+        if let Ok(Some(record)) = folder.record::<CodeRecord>(&names.record) {
+            folder.keep_record(&names.record, &record.describing(packages, schema));
+        }
     }
 
-    fn header(&self, digest: &blake3::Hash, code: &[u8]) -> [u8; HEADER_BYTES] {
-        let mut header = [0; HEADER_BYTES];
-        header[..16].copy_from_slice(MAGIC);
-        header[16..24].copy_from_slice(&self.engine_hash.to_le_bytes());
-        header[24..56].copy_from_slice(digest.as_bytes());
-        header[56..64].copy_from_slice(&(code.len() as u64).to_le_bytes());
-        let mut checksum = blake3::Hasher::new();
-        checksum.update(&header[..64]);
-        checksum.update(code);
-        header[64..].copy_from_slice(checksum.finalize().as_bytes());
-        header
+    /// What a file holds, if it is the one that was recognised by a host that provides `packages`.
+    pub(crate) fn known_file(&self, path: &Path, packages: &str) -> Option<KnownFile> {
+        let folder = self.folder.as_ref()?;
+        let identity = Identity::of_path(path).ok()?;
+        let record: FileRecord = folder.record(&record::file_name(path)).ok()??;
+        record.known(path, &identity, packages)
     }
 
-    fn check<'a>(&self, entry: &'a [u8], digest: &blake3::Hash) -> Result<&'a [u8], String> {
-        self.check_header(entry, digest).map_err(str::to_owned)
+    /// Keeps what a file holds. `identity` is from before it was read; a file that has changed since, or just before, is not noted.
+    pub(crate) fn note_file(&self, path: &Path, identity: &Identity, known: &KnownFile, packages: &str) {
+        let Some(folder) = &self.folder else { return };
+        if known.size_bytes < NOTED_BYTES_MIN || !identity.is_settled((self.now)()) {
+            return;
+        }
+        if Identity::of_path(path).is_ok_and(|now| now == *identity) {
+            folder.keep_record(&record::file_name(path), &FileRecord::of(path, identity, known, packages));
+        }
     }
 
-    fn check_header<'a>(&self, entry: &'a [u8], digest: &blake3::Hash) -> Result<&'a [u8], &'static str> {
-        let (header, code) = entry.split_at_checked(HEADER_BYTES).ok_or("it is shorter than its header")?;
-        if &header[..16] != MAGIC {
-            return Err("not an entry of this cache");
-        }
-        let expected = self.header(digest, code);
-        if header[16..56] != expected[16..56] {
-            return Err("it belongs to another engine or component");
-        }
-        if header[56..] != expected[56..] {
-            return Err("its checksum is wrong");
-        }
-        Ok(code)
+    /// `<digest>-<engine hash>`, `.cwasm` and `.json`.
+    fn names(&self, digest: &blake3::Hash) -> Names {
+        let entry = format!("{}-{:016x}", digest.to_hex(), self.engine_hash);
+        Names { code: format!("{entry}.cwasm"), record: format!("{entry}.json") }
     }
+}
+
+/// The files of an entry.
+struct Names {
+    code: String,
+    record: String,
 }
 
 impl Folder {
@@ -152,8 +223,8 @@ impl Folder {
         }
     }
 
-    /// The bytes of a plain file that only this user can have written.
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+    /// A plain file that only this user can have written.
+    fn open_file(&self, name: &str) -> Result<Option<std::fs::File>, String> {
         let failed = |error: Errno| format!("cannot be read: {}", std::io::Error::from(error));
         // A FIFO of that name is not waited for.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -171,16 +242,29 @@ impl Folder {
             let mode = stat.st_mode & 0o7777;
             return Err(format!("other users could have written it (uid {}, mode {mode:04o})", stat.st_uid));
         }
-        let mut entry = Vec::new();
-        let read = std::fs::File::from(file).take(ENTRY_BYTES_MAX + 1).read_to_end(&mut entry);
-        read.map_err(|error| format!("cannot be read: {error}"))?;
-        if entry.len() as u64 > ENTRY_BYTES_MAX {
-            return Err(format!("it has more than {ENTRY_BYTES_MAX} bytes"));
+        let most = if name.ends_with(".json") { RECORD_BYTES_MAX } else { CODE_BYTES_MAX };
+        if u64::try_from(stat.st_size).unwrap_or(u64::MAX) > most {
+            return Err(format!("it has more than {most} bytes"));
         }
-        Ok(Some(entry))
+        Ok(Some(file.into()))
     }
 
-    fn write(&self, name: &str, header: &[u8], code: &[u8]) -> std::io::Result<()> {
+    fn record<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, String> {
+        let Some(file) = self.open_file(name)? else { return Ok(None) };
+        let record = serde_json::from_slice(&read(&file)?);
+        record.map(Some).map_err(|error| format!("its record is damaged: {error}"))
+    }
+
+    /// A record that cannot be written costs the next start time, nothing else.
+    fn keep_record(&self, name: &str, record: &impl Serialize) {
+        let bytes = serde_json::to_vec(record).expect("a record is JSON");
+        if let Err(error) = self.write(name, &bytes) {
+            tracing::warn!(path = %self.path.join(name).display(), %error, "cannot keep a record of compiled code");
+        }
+    }
+
+    /// Puts a whole file there.
+    fn write(&self, name: &str, bytes: &[u8]) -> std::io::Result<()> {
         static COUNTER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let number = COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let temporary = format!("{name}-{}-{number}.tmp", std::process::id());
@@ -190,8 +274,7 @@ impl Folder {
         let mode = Mode::RUSR | Mode::WUSR;
         let written = (|| {
             let mut file = std::fs::File::from(rustix::fs::openat(&self.handle, &temporary, flags, mode)?);
-            file.write_all(header)?;
-            file.write_all(code)?;
+            file.write_all(bytes)?;
             file.sync_all()?;
             Ok(rustix::fs::renameat(&self.handle, &temporary, &self.handle, name)?)
         })();
@@ -201,21 +284,42 @@ impl Folder {
         written
     }
 
-    fn discard(&self, name: &str, reason: &str) {
-        let path = self.path.join(name);
+    fn discard(&self, names: &[&str], reason: &str) {
+        let path = self.path.join(names[0]);
         tracing::warn!(path = %path.display(), reason, "discarding an entry of the code cache; it is compiled again");
-        if let Err(error) = rustix::fs::unlinkat(&self.handle, name, AtFlags::empty()) {
-            let error = std::io::Error::from(error);
-            tracing::warn!(path = %path.display(), %error, "the entry cannot be removed");
+        for name in names {
+            match rustix::fs::unlinkat(&self.handle, *name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => {
+                    let (path, error) = (self.path.join(name), std::io::Error::from(error));
+                    tracing::warn!(path = %path.display(), %error, "the entry cannot be removed");
+                }
+            }
         }
     }
 }
 
+fn read(mut file: &std::fs::File) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
+    Ok(bytes)
+}
+
 /// The component of code that this very engine's compiler made.
 pub(crate) fn component(engine: &Engine, code: &[u8]) -> wasmtime::Result<Component> {
-    // SAFETY: the callers pass what the compiler made a moment ago, or what `find` has established that `keep` stored for
+    // SAFETY: the caller passes what the compiler made a moment ago, or `map` what `checked` has established that `keep` stored for
     // this engine in a folder that nobody else can write to.
     unsafe { Component::deserialize(engine, code) }
+}
+
+/// The same of a file, without reading it; where /proc is not mounted it is read.
+fn map(engine: &Engine, code: &std::fs::File) -> wasmtime::Result<Component> {
+    let by_handle = PathBuf::from(format!("/proc/self/fd/{}", code.as_raw_fd()));
+    if by_handle.exists() {
+        // SAFETY: as in `component`; nobody writes into the file, which is only ever replaced by another.
+        return unsafe { Component::deserialize_file(engine, by_handle) };
+    }
+    component(engine, &read(code).map_err(wasmtime::Error::msg)?)
 }
 
 pub(crate) fn compatibility_hash(engine: &Engine) -> u64 {
@@ -240,15 +344,16 @@ mod tests {
     use super::*;
 
     const COMPONENT: &str = "(component)";
+    const PACKAGES: &str = "espalier:base@0.1.0";
 
     /// Whether it was found; else it is compiled and kept.
     fn is_found(cache: &CodeCache, engine: &Engine) -> bool {
         let wasm = wat::parse_str(COMPONENT).unwrap();
         let digest = blake3::hash(&wasm);
-        if cache.find(engine, &digest).is_some() {
+        if cache.find(engine, &digest, PACKAGES, false).is_some() {
             return true;
         }
-        cache.keep(&digest, &engine.precompile_component(&wasm).unwrap());
+        cache.keep(&digest, &engine.precompile_component(&wasm).unwrap(), false);
         false
     }
 
@@ -258,7 +363,8 @@ mod tests {
         let cache = CodeCache::open(Some(folder.path()), engine).unwrap();
         assert!(!is_found(&cache, engine));
         assert!(is_found(&cache, engine));
-        let entry = folder.path().join(cache.entry(&blake3::hash(&wat::parse_str(COMPONENT).unwrap())));
+        let names = cache.names(&blake3::hash(&wat::parse_str(COMPONENT).unwrap()));
+        let entry = folder.path().join(names.code);
         (folder, cache, entry)
     }
 
@@ -278,8 +384,6 @@ mod tests {
             ("longer", [&sound[..], b"x"].concat()),
             ("foreign", b"MZ".repeat(200)),
             ("a bit of the code", changed(sound.len() - 1)),
-            ("another engine", changed(16)),
-            ("another component", changed(24)),
         ];
         for (name, bytes) in damages {
             std::fs::write(&path, bytes).unwrap();
@@ -287,8 +391,99 @@ mod tests {
             assert!(is_found(&cache, &engine), "{name}: replaced");
             assert_eq!(std::fs::read(&path).unwrap(), sound, "{name}");
         }
+        let record = path.with_extension("json");
+        let kept = std::fs::read_to_string(&record).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&kept).unwrap();
+        let with = |key: &str, other: serde_json::Value| {
+            let mut value = value.clone();
+            value[key] = other;
+            value.to_string()
+        };
+        let damages = [
+            ("no record", None),
+            ("a record cut off", Some(kept[..kept.len() / 2].to_owned())),
+            ("another engine", Some(with("engine", "0".repeat(16).into()))),
+            ("another component", Some(with("component", "0".repeat(64).into()))),
+            ("another layout", Some(with("layout", 1.into()))),
+        ];
+        for (name, text) in damages {
+            match text {
+                Some(text) => std::fs::write(&record, text).unwrap(),
+                None => std::fs::remove_file(&record).unwrap(),
+            }
+            assert!(!is_found(&cache, &engine), "{name}");
+            assert!(is_found(&cache, &engine), "{name}: replaced");
+        }
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().flatten().collect();
-        assert_eq!(left.len(), 1, "no temporary file stays");
+        assert_eq!(left.len(), 2, "no temporary file stays");
+    }
+
+    /// When files of a test have settled.
+    fn later() -> SystemTime {
+        SystemTime::now() + std::time::Duration::from_secs(60)
+    }
+
+    /// A copy of the same bytes is hashed once and found again.
+    #[test]
+    fn code_is_hashed_where_its_file_is_another() {
+        let engine = crate::engine::build(1).unwrap();
+        let (_folder, cache, path) = filled(&engine);
+        let cache = CodeCache { now: later, ..cache };
+        let record = || std::fs::read_to_string(path.with_extension("json")).unwrap();
+        assert!(is_found(&cache, &engine));
+        let before = record();
+        assert!(is_found(&cache, &engine));
+        assert_eq!(record(), before, "the same file is not hashed again");
+        let copy = path.with_extension("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        std::fs::rename(&copy, &path).unwrap();
+        assert!(is_found(&cache, &engine));
+        assert_ne!(record(), before, "it says which file was hashed");
+    }
+
+    #[test]
+    fn a_schema_is_kept_for_hosts_that_provide_the_same() {
+        let engine = crate::engine::build(1).unwrap();
+        let (_folder, cache, _) = filled(&engine);
+        let digest = blake3::hash(&wat::parse_str(COMPONENT).unwrap());
+        let schema = |packages: &str| cache.find(&engine, &digest, packages, false).unwrap().schema;
+        assert_eq!(schema(PACKAGES), None);
+        cache.keep_schema(&digest, PACKAGES, "{}");
+        assert_eq!(schema(PACKAGES), Some("{}".to_owned()));
+        assert_eq!(schema("espalier:base@0.2.0"), None);
+    }
+
+    #[test]
+    fn code_without_line_tables_gives_way_to_code_with_them() {
+        let engine = crate::engine::build(1).unwrap();
+        let (_folder, cache, _) = filled(&engine);
+        let wasm = wat::parse_str(COMPONENT).unwrap();
+        let digest = blake3::hash(&wasm);
+        let is_found = |with_lines| cache.find(&engine, &digest, PACKAGES, with_lines).is_some();
+        assert_eq!((is_found(false), is_found(true)), (true, false));
+        cache.keep(&digest, &engine.precompile_component(&wasm).unwrap(), true);
+        assert_eq!((is_found(false), is_found(true)), (true, true));
+    }
+
+    #[test]
+    fn a_file_is_known_until_it_changes() {
+        let engine = crate::engine::build(1).unwrap();
+        let (folder, cache, _) = filled(&engine);
+        let path = folder.path().join("plugin.wasm");
+        let bytes = vec![7; 2 << 20];
+        std::fs::write(&path, &bytes).unwrap();
+        let known =
+            KnownFile { digest: blake3::hash(&bytes), world: World::Harness, size_bytes: bytes.len() as u64 };
+        let fresh = Identity::of_path(&path).unwrap();
+        cache.note_file(&path, &fresh, &known, PACKAGES);
+        assert!(cache.known_file(&path, PACKAGES).is_none(), "what was written just now may change unseen");
+        let cache = CodeCache { now: later, ..cache };
+        cache.note_file(&path, &fresh, &known, PACKAGES);
+        let found = cache.known_file(&path, PACKAGES).unwrap();
+        assert_eq!((found.digest, found.world), (known.digest, known.world));
+        assert!(cache.known_file(&path, "espalier:base@0.2.0").is_none());
+        std::fs::write(&path, &bytes[1..]).unwrap();
+        assert!(cache.known_file(&path, PACKAGES).is_none());
     }
 
     /// Sound bytes count for nothing where somebody else may have written them.
@@ -336,7 +531,7 @@ mod tests {
             assert!(!is_found(&cache, &engine));
         }
         assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), before);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]

@@ -171,6 +171,11 @@ impl EnvironmentHost {
         self.shared.records().failure.clone()
     }
 
+    /// The same in parts, where the plugin was at fault.
+    pub fn plugin_failure(&self) -> Option<PluginFailure> {
+        self.shared.records().plugin_failure.as_deref().cloned()
+    }
+
     /// What the plugin logged.
     pub fn logs(&self) -> Vec<LogLine> {
         self.shared.logs.lines()

@@ -45,6 +45,8 @@ pub(crate) struct GateSetup {
     pub(crate) start_ms: u64,
     /// Whether the clock stands still.
     pub(crate) frozen: bool,
+    /// What the clock says from each call on, in the place of the time.
+    pub(crate) recorded_ms: Option<Arc<[u64]>>,
     /// Why imports are refused altogether, while a plugin describes its settings.
     pub(crate) closed: Option<&'static str>,
     /// Whether arguments and replies are kept with the record, within their bounds.
@@ -63,6 +65,7 @@ pub(crate) struct Gate {
     start_ms: u64,
     now_ms: u64,
     frozen: bool,
+    recorded_ms: Option<Arc<[u64]>>,
     closed: Option<&'static str>,
     grace: Option<Grace>,
     cancel_seen: Option<Instant>,
@@ -128,6 +131,7 @@ impl Gate {
             start_ms: setup.start_ms,
             now_ms: setup.start_ms,
             frozen: setup.frozen,
+            recorded_ms: setup.recorded_ms,
             closed: setup.closed,
             grace: None,
             cancel_seen: None,
@@ -415,6 +419,10 @@ impl Gate {
     }
 
     fn move_clock(&mut self, now: Instant) {
+        if let Some(recorded) = &self.recorded_ms {
+            let call = self.total.saturating_sub(1) as usize;
+            self.now_ms = recorded.get(call).copied().unwrap_or(self.now_ms);
+        }
         if !self.frozen {
             let passed = now.saturating_duration_since(self.started);
             let passed_ms =

@@ -9,7 +9,7 @@ use crate::job::{CallEnd, Called, Export, Job, Returned};
 use crate::plugin::Pre;
 use espalier_core::generator::{Request, Statistics};
 use espalier_core::plugin_failure::PluginFailure;
-use espalier_core::trajectory::LogLine;
+use espalier_core::trajectory::{HostCall, LogLine};
 use wasmtime::Store;
 
 /// The export that makes tasks.
@@ -24,6 +24,8 @@ pub struct GeneratorOutcome {
     pub result: Result<Vec<String>, String>,
     /// How it failed, where it did.
     pub failure: Option<Box<PluginFailure>>,
+    /// Its imports.
+    pub host_calls: Vec<HostCall>,
     /// What it logged.
     pub logs: Vec<LogLine>,
 }
@@ -94,6 +96,7 @@ fn outcome(alias: &str, called: Called<Vec<String>>) -> GeneratorOutcome {
             CallEnd::Trapped(text) | CallEnd::BudgetIgnored(text) => Err(text),
         },
         failure: called.failure.filter(|_| is_failure),
+        host_calls: called.host_calls,
         logs: called.logs,
     }
 }

@@ -7,7 +7,7 @@ use crate::bindings::judge::{JudgePluginIndices, JudgePluginPre};
 use crate::bindings::reward::{RewardPluginIndices, RewardPluginPre};
 use crate::bindings::task_generator::{TaskGeneratorPluginIndices, TaskGeneratorPluginPre};
 use crate::bounds::{self, Refusal};
-use crate::cache::{self, CodeCache};
+use crate::cache::{self, CodeCache, Found, Identity, KnownFile};
 use crate::compiler::CompileError;
 use crate::cpu::Metered;
 use crate::engine::Ticker;
@@ -20,7 +20,7 @@ use crate::places::{self, Places};
 use crate::plugin::{Loaded, Pre, Start};
 use crate::{
     CancelToken, Compiler, EnvironmentHost, EnvironmentRun, GeneratorOutcome, HarnessOutcome, Plugin,
-    PluginError, ScoreOutcome, World, inspect, settings, trap, wasi,
+    PluginError, ScoreOutcome, World, inspect, lines, settings, trap, wasi,
 };
 use espalier_core::generator::{Request, Statistics};
 use espalier_core::host::Capabilities;
@@ -156,9 +156,27 @@ impl PluginHost {
         let path = path.to_owned();
         // Owned by this call. A compiler is bounded in time; a caller that leaves lets it end, and the next finds it cached.
         let task = self.inner.guests.handle().spawn(async move {
-            let packages = inner.packages;
-            let read = blocking("reading", move || read(path, packages)).await??;
-            inner.load_component(read).await
+            let (packages, of) = (inner.packages, path.clone());
+            let known = Arc::clone(&inner);
+            let known = move || known.cache.known_file(&of, &packages.provided());
+            if let Some(known) = blocking("looking for a known", known).await?
+                && let Some(plugin) = inner.load_known(&path, &known).await?
+            {
+                return Ok(plugin);
+            }
+            let of = path.clone();
+            let identity = move || Identity::of_path(&of).ok();
+            let identity = blocking("reading", identity).await?;
+            let of = path.clone();
+            let read = blocking("reading", move || read(of, packages)).await??;
+            let known =
+                KnownFile { digest: read.digest, world: read.world, size_bytes: read.wasm.len() as u64 };
+            let plugin = inner.load_component(read).await?;
+            if let Some(identity) = identity {
+                let note = move || inner.cache.note_file(&path, &identity, &known, &packages.provided());
+                blocking("noting", note).await?;
+            }
+            Ok(plugin)
         });
         task.await.unwrap_or_else(|error| Err(PluginError::host("loading a plugin", error)))
     }
@@ -204,6 +222,13 @@ impl PluginHost {
         self.inner.guests.handle().spawn(timed).await.unwrap_or(Duration::ZERO)
     }
 
+    /// What an instance of a plugin costs: made now, and asked for its settings' schema.
+    pub async fn start(&self, plugin: &Plugin) -> Result<Start, PluginError> {
+        let Loaded { digest, world, pre, places, .. } = &*plugin.loaded;
+        let described = self.inner.describe(pre.instance_pre(), *world, *places, &plugin.path, digest).await;
+        described.map(|(_, start)| start).map_err(|problem| problem.of(&plugin.path, *world))
+    }
+
     /// Scores a rollout.
     pub async fn score(&self, job: Job, view: RolloutView) -> ScoreOutcome {
         crate::reward::score(&self.inner, job, view).await
@@ -237,40 +262,88 @@ impl std::fmt::Debug for PluginHost {
 }
 
 impl Inner {
-    async fn load_component(self: Arc<Self>, read: Recognised) -> Result<Arc<Plugin>, PluginError> {
+    async fn load_component(self: &Arc<Self>, read: Recognised) -> Result<Arc<Plugin>, PluginError> {
         let Recognised { path, wasm, digest, world } = read;
-        let slot = {
-            let mut loaded = self.loaded.lock();
-            Arc::clone(loaded.entry(*digest.as_bytes()).or_default())
-        };
+        let known = KnownFile { digest, world, size_bytes: wasm.len() as u64 };
+        let slot = self.slot(&digest);
         let mut slot = slot.lock().await;
         if let Some(loaded) = slot.upgrade() {
             return Ok(Arc::new(Plugin { path, loaded }));
         }
-        let size_bytes = wasm.len() as u64;
-        let component = self.component(digest, wasm, &path).await?;
-        let inner = Arc::clone(&self);
-        let linked = blocking("linking", move || inner.prepare(&component, world)).await?;
-        let (pre, instance_pre, places) = linked
-            .map_err(|error| PluginError::Compile { path: path.clone(), reason: format!("{error:#}") })?;
-        let digest = digest.to_hex().to_string();
-        let schema_error = |reason| PluginError::Schema { path: path.clone(), reason };
-        let described = self.describe(instance_pre, world, places, &path, &digest).await;
-        let (schema, start) = described.map_err(|problem| match problem {
-            DescribeError::Exports(error) => PluginError::Compile {
-                path: path.clone(),
-                reason: format!(
-                    "its exports are not those of the world {world} of this engine: {error}; rebuild the plugin against wit/"
-                ),
-            },
-            DescribeError::Schema(reason) => schema_error(reason),
-        })?;
-        let schema: serde_json::Value =
-            serde_json::from_str(&schema).map_err(|error| schema_error(format!("is no JSON: {error}")))?;
-        let validator = settings::compile(&schema).map_err(schema_error)?;
-        let loaded = Arc::new(Loaded { digest, world, size_bytes, schema, validator, pre, places, start });
+        let found = self.component(digest, wasm, &path).await?;
+        let loaded = self.prepared(&path, &known, found).await?;
         *slot = Arc::downgrade(&loaded);
         Ok(Arc::new(Plugin { path, loaded }))
+    }
+
+    /// A component whose file need not be read; `None` where it is not compiled.
+    async fn load_known(
+        self: &Arc<Self>,
+        path: &Path,
+        known: &KnownFile,
+    ) -> Result<Option<Arc<Plugin>>, PluginError> {
+        let path = path.to_owned();
+        let slot = self.slot(&known.digest);
+        let mut slot = slot.lock().await;
+        if let Some(loaded) = slot.upgrade() {
+            return Ok(Some(Arc::new(Plugin { path, loaded })));
+        }
+        let Some(found) = self.compiled(known.digest, &path).await? else { return Ok(None) };
+        let loaded = self.prepared(&path, known, found).await?;
+        *slot = Arc::downgrade(&loaded);
+        Ok(Some(Arc::new(Plugin { path, loaded })))
+    }
+
+    fn slot(&self, digest: &blake3::Hash) -> Slot {
+        Arc::clone(self.loaded.lock().entry(*digest.as_bytes()).or_default())
+    }
+
+    /// Links a component, and takes its settings' schema: as it is kept, or from an instance.
+    async fn prepared(
+        self: &Arc<Self>,
+        path: &Path,
+        known: &KnownFile,
+        found: Found,
+    ) -> Result<Arc<Loaded>, PluginError> {
+        let KnownFile { digest, world, size_bytes } = *known;
+        let Found { component, schema: kept } = found;
+        let inner = Arc::clone(self);
+        let linked = blocking("linking", move || inner.prepare(&component, world)).await?;
+        let (pre, instance_pre, places) = linked
+            .map_err(|error| PluginError::Compile { path: path.to_owned(), reason: format!("{error:#}") })?;
+        let hex = digest.to_hex().to_string();
+        let schema_error = |reason| PluginError::Schema { path: path.to_owned(), reason };
+        let is_kept = kept.is_some();
+        let text = match kept {
+            Some(schema) => schema,
+            None => {
+                let described = self.describe(instance_pre, world, places, path, &hex).await;
+                described.map_err(|problem| problem.of(path, world))?.0
+            }
+        };
+        let schema: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| schema_error(format!("is no JSON: {error}")))?;
+        let validator = settings::compile(&schema).map_err(schema_error)?;
+        if !is_kept {
+            let inner = Arc::clone(self);
+            let keep = move || inner.cache.keep_schema(&digest, &inner.packages.provided(), &text);
+            blocking("describing", keep).await?;
+        }
+        Ok(Arc::new(Loaded { digest: hex, world, size_bytes, schema, validator, pre, places }))
+    }
+
+    /// The code that is kept from earlier; with line tables, where they are beside the component.
+    async fn compiled(
+        self: &Arc<Self>,
+        digest: blake3::Hash,
+        path: &Path,
+    ) -> Result<Option<Found>, PluginError> {
+        let (inner, path) = (Arc::clone(self), path.to_owned());
+        let find = move || {
+            let with_lines = lines::beside(&path).is_some();
+            inner.cache.find(&inner.engine, &digest, &inner.packages.provided(), with_lines)
+        };
+        blocking("looking for a compiled", find).await
     }
 
     /// The code of a component: kept from earlier, or compiled now and kept.
@@ -279,13 +352,10 @@ impl Inner {
         digest: blake3::Hash,
         wasm: Vec<u8>,
         path: &Path,
-    ) -> Result<Component, PluginError> {
-        let inner = Arc::clone(self);
-        let found =
-            blocking("looking for a compiled", move || inner.cache.find(&inner.engine, &digest)).await?;
-        if let Some(component) = found {
+    ) -> Result<Found, PluginError> {
+        if let Some(found) = self.compiled(digest, path).await? {
             tracing::debug!(digest = %digest.to_hex(), "component found in the cache");
-            return Ok(component);
+            return Ok(found);
         }
         let _compiler = self.compilers.acquire().await.expect("it is never closed");
         let inner = Arc::clone(self);
@@ -293,7 +363,7 @@ impl Inner {
         blocking("compiling", move || inner.compile(&digest, &wasm, path)).await?
     }
 
-    fn compile(&self, digest: &blake3::Hash, wasm: &[u8], path: PathBuf) -> Result<Component, PluginError> {
+    fn compile(&self, digest: &blake3::Hash, wasm: &[u8], path: PathBuf) -> Result<Found, PluginError> {
         if let Err(refusal) = bounds::check(wasm) {
             return Err(match refusal {
                 Refusal::Bound(exceeded) => PluginError::Bound { path, exceeded },
@@ -301,13 +371,17 @@ impl Inner {
             });
         }
         let started = Instant::now();
-        let code = match self.compiler.compile(&self.engine, self.cache.engine_hash(), wasm) {
+        let with_lines = lines::beside(&path).and_then(|file| lines::read(&file, wasm));
+        let source = with_lines.as_deref().unwrap_or(wasm);
+        let code = match self.compiler.compile(&self.engine, self.cache.engine_hash(), source) {
             Ok(code) => code,
             Err(error) => return Err(error.of(path)),
         };
         tracing::debug!(digest = %digest.to_hex(), ms = started.elapsed().as_millis() as u64, "component compiled");
-        self.cache.keep(digest, &code);
-        cache::component(&self.engine, &code)
+        self.cache.keep(digest, &code, with_lines.is_some());
+        let component = cache::component(&self.engine, &code);
+        component
+            .map(|component| Found { component, schema: None })
             .map_err(|error| CompileError::Host(format!("wasmtime refuses its own code: {error:#}")).of(path))
     }
 
@@ -419,6 +493,21 @@ enum DescribeError {
     Exports(String),
     /// `settings-schema` failed.
     Schema(String),
+}
+
+impl DescribeError {
+    fn of(self, path: &Path, world: World) -> PluginError {
+        let path = path.to_owned();
+        match self {
+            DescribeError::Exports(error) => PluginError::Compile {
+                path,
+                reason: format!(
+                    "its exports are not those of the world {world} of this engine: {error}; rebuild the plugin against wit/"
+                ),
+            },
+            DescribeError::Schema(reason) => PluginError::Schema { path, reason },
+        }
+    }
 }
 
 fn check_exports(

@@ -47,7 +47,7 @@ pub struct Job {
 }
 
 /// What `clock` says, ms since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobClock {
     /// Real time from here on: a harness.
     Runs {
@@ -58,6 +58,11 @@ pub enum JobClock {
     Frozen {
         /// For all of the call.
         now_ms: u64,
+    },
+    /// What it said in a call that was recorded ([`espalier_core::trajectory::HostCall::clock_ms`]).
+    Recorded {
+        /// From each host call on, in order; then it stands.
+        ms: Arc<[u64]>,
     },
 }
 
@@ -167,9 +172,10 @@ impl Inner {
     /// A store for one instance, behind a gate of its own.
     pub(crate) fn store(&self, setup: InstanceSetup) -> Store<Guest> {
         let memory_max = setup.meter.limits().guest_memory;
-        let (start_ms, frozen) = match setup.clock {
-            JobClock::Runs { start_ms } => (start_ms, false),
-            JobClock::Frozen { now_ms } => (now_ms, true),
+        let (start_ms, frozen, recorded_ms) = match setup.clock {
+            JobClock::Runs { start_ms } => (start_ms, false, None),
+            JobClock::Frozen { now_ms } => (now_ms, true, None),
+            JobClock::Recorded { ms } => (ms.first().copied().unwrap_or(0), true, Some(ms)),
         };
         let gate = Gate::new(GateSetup {
             io: self.io.clone(),
@@ -179,6 +185,7 @@ impl Inner {
             wall: setup.wall,
             start_ms,
             frozen,
+            recorded_ms,
             closed: setup.closed,
             record_calls: setup.record_calls,
         });
@@ -214,7 +221,7 @@ impl Inner {
         let limits = job.meter.limits();
         let logs = match job.clock {
             JobClock::Runs { .. } => Logs::of_rollout(&job.alias, limits.log_bytes, &job.meter),
-            JobClock::Frozen { .. } => Logs::new(&job.alias, limits.log_bytes),
+            JobClock::Frozen { .. } | JobClock::Recorded { .. } => Logs::new(&job.alias, limits.log_bytes),
         };
         let mut store = self.store(InstanceSetup {
             alias: job.alias,

@@ -26,6 +26,7 @@ mod imports;
 mod inspect;
 mod job;
 mod judge;
+mod lines;
 mod logs;
 mod packages;
 mod places;

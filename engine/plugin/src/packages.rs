@@ -1,6 +1,7 @@
 //! The WIT packages that this engine provides, in one table: the linker, the refusals and `plugin check` are made from it.
 //!
-//! A package has a track (major and minor version) and a newest patch on it. A patch is the one before, word for word, with
+//! A package has a track (major and minor version) and a newest patch on it; after a break it has two, the older one answered through
+//! conversions. A patch is the one before, word for word, with
 //! functions, interfaces or imports of worlds added (`cargo xtask tidy` holds released ones against it), so the implementation
 //! of the newest serves every component of its track: wasmtime answers an import of `@0.1.0` from `@0.1.1`. It also answers
 //! the other way round, without what was added; a component that wants a newer patch is therefore refused here, before it is
@@ -124,7 +125,7 @@ pub(crate) const PACKAGES: Packages = Packages(&[
     },
 ]);
 
-/// A table of packages, each name once.
+/// A table of packages, each track once, an older one of a name before a newer.
 #[derive(Clone, Copy)]
 pub(crate) struct Packages(pub(crate) &'static [Package]);
 
@@ -146,14 +147,17 @@ impl Packages {
     pub(crate) fn find(self, verb: &str, full: &str) -> Result<&'static Interface, String> {
         let (name, version) = split_version(full);
         let (package_name, interface) = name.split_once('/').unwrap_or((name, ""));
-        let Some(package) = self.0.iter().find(|package| package.name == package_name) else {
+        let tracks: Vec<&Package> = self.0.iter().filter(|package| package.name == package_name).collect();
+        let is_on = |package: &&&Package| version.is_some_and(|version| package.patch_of(version).is_some());
+        // Where it is on none of the tracks, the newest tells what there is.
+        let Some(package) = tracks.iter().find(is_on).or(tracks.last()) else {
             return Err(format!(
                 "{verb} {full}; this engine does not provide the package {package_name}, only {}; use an engine that \
                  provides it, or build the plugin without it",
                 self.provided()
             ));
         };
-        package.check_version(verb, full, version)?;
+        package.check_version(verb, full, version, &Packages::versions(&tracks))?;
         package.interfaces.iter().find(|known| known.name == interface).ok_or_else(|| {
             let known: Vec<&str> = package.interfaces.iter().map(|known| known.name).collect();
             format!(
@@ -167,14 +171,21 @@ impl Packages {
 
     /// An interface with the newest version of its package: by that name wasmtime finds the export of every older patch.
     pub(crate) fn newest(self, interface: &str) -> String {
-        let package = self.0.iter().find(|package| interface.split('/').next() == Some(package.name));
-        let package = package.expect("an interface of the table");
+        let (name, known) = interface.split_once('/').unwrap_or((interface, ""));
+        let has = |package: &&Package| {
+            package.name == name && package.interfaces.iter().any(|one| one.name == known)
+        };
+        let package = self.0.iter().find(has).expect("an interface of the table");
         format!("{interface}@{}.{}", package.track, package.patch)
     }
 
     /// `espalier:base@0.1.0, espalier:model@0.1.0, ...`
-    fn provided(self) -> String {
-        let all: Vec<String> = self.0.iter().map(|package| package.version()).collect();
+    pub(crate) fn provided(self) -> String {
+        Packages::versions(&self.0.iter().collect::<Vec<_>>())
+    }
+
+    fn versions(packages: &[&Package]) -> String {
+        let all: Vec<String> = packages.iter().map(|package| package.version()).collect();
         all.join(", ")
     }
 }
@@ -185,20 +196,30 @@ impl Package {
         format!("{}@{}.{}", self.name, self.track, self.patch)
     }
 
-    fn check_version(&self, verb: &str, full: &str, version: Option<&str>) -> Result<(), String> {
-        let provided = self.version();
+    /// The patch of a version on this track; a pre-release (`0.1.0-rc.1`) is none.
+    fn patch_of(&self, version: &str) -> Option<u64> {
+        let (_, patch) = version.rsplit_once('.').filter(|(track, _)| *track == self.track)?;
+        patch.parse().ok()
+    }
+
+    fn check_version(
+        &self,
+        verb: &str,
+        full: &str,
+        version: Option<&str>,
+        provided: &str,
+    ) -> Result<(), String> {
         let Some(version) = version else {
             return Err(format!(
                 "{verb} {full} without a version; this engine provides {provided}; rebuild the plugin against its wit/"
             ));
         };
-        // A pre-release (`0.1.0-rc.1`) is not a patch of a track.
-        let patch = version.rsplit_once('.').filter(|(track, _)| *track == self.track);
-        match patch.and_then(|(_, patch)| patch.parse::<u64>().ok()) {
+        match self.patch_of(version) {
             Some(patch) if patch <= self.patch => Ok(()),
             Some(_) => Err(format!(
-                "{verb} {full}; this engine provides {provided}, which is older; use a newer engine, or rebuild the \
-                 plugin against the wit/ of this one"
+                "{verb} {full}; this engine provides {}, which is older; use a newer engine, or rebuild the \
+                 plugin against the wit/ of this one",
+                self.version()
             )),
             None => {
                 let released = version.split_once('-').is_none();

@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use wasmtime::component::InstancePre;
 
 /// A compiled and linked component of a known world. Immutable; a new version is another digest.
 pub struct Plugin {
@@ -29,7 +30,6 @@ pub(crate) struct Loaded {
     pub(crate) pre: Pre,
     /// What an instance takes of [`crate::places`].
     pub(crate) places: u32,
-    pub(crate) start: Start,
 }
 
 /// What it cost to make an instance and to ask it for its settings' schema.
@@ -49,6 +49,20 @@ pub(crate) enum Pre {
     GroupReward(GroupRewardPluginPre<Guest>),
     Judge(JudgePluginPre<Guest>),
     TaskGenerator(TaskGeneratorPluginPre<Guest>),
+}
+
+impl Pre {
+    pub(crate) fn instance_pre(&self) -> InstancePre<Guest> {
+        match self {
+            Pre::Harness(pre) => pre.instance_pre(),
+            Pre::Environment(pre) => pre.instance_pre(),
+            Pre::Reward(pre) => pre.instance_pre(),
+            Pre::GroupReward(pre) => pre.instance_pre(),
+            Pre::Judge(pre) => pre.instance_pre(),
+            Pre::TaskGenerator(pre) => pre.instance_pre(),
+        }
+        .clone()
+    }
 }
 
 impl Plugin {
@@ -75,11 +89,6 @@ impl Plugin {
     /// Bytes of the component.
     pub fn size_bytes(&self) -> u64 {
         self.loaded.size_bytes
-    }
-
-    /// What an instance cost when the plugin was loaded.
-    pub fn start(&self) -> Start {
-        self.loaded.start
     }
 
     /// JSON Schema of its settings.

@@ -107,7 +107,7 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
     }
     // Code that is interpreted has no lines of its own in the backtrace.
     let position = guest.position.as_ref().filter(|(_, calls)| *calls == guest.gate.total());
-    let position = position.filter(|_| matches!(class, TrapClass::Cpu | TrapClass::BudgetIgnored));
+    let position = position.filter(|_| stopped_anywhere(class));
     if let Some((place, _)) = position {
         text.push_str(&format!("; at {place}"));
     }
@@ -123,6 +123,11 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
         ..failure(guest, function)
     };
     TrapReport { class, text, failure: Box::new(failure) }
+}
+
+/// Whether the engine ends the guest wherever it happens to be, so that the last position that it told is the best one known.
+fn stopped_anywhere(class: TrapClass) -> bool {
+    matches!(class, TrapClass::Cpu | TrapClass::BudgetIgnored | TrapClass::Stack | TrapClass::Memory)
 }
 
 /// A failure of this guest that returned; nothing is said yet of how.
@@ -256,13 +261,16 @@ fn memory_text(wanted: u64, guest: &Guest) -> String {
     )
 }
 
+/// What paths of the languages' own libraries contain: Rust's, Zig's libc.
+const RUNTIMES: [&str; 5] = ["/rustc", "/library/", "/rust-src", "ziglang/lib/", "/lib/zig/"];
+
 /// The innermost frames that have a source line outside the language's own runtime.
 fn source_lines(backtrace: &WasmBacktrace) -> Vec<String> {
     let mut lines = Vec::new();
     for frame in backtrace.frames() {
         for symbol in frame.symbols() {
             let (Some(file), Some(line)) = (symbol.file(), symbol.line()) else { continue };
-            if file.contains("/rustc") || file.contains("/library/") || file.contains("/rust-src") {
+            if RUNTIMES.iter().any(|runtime| file.contains(runtime)) {
                 continue;
             }
             let name = symbol.name().or(frame.func_name()).map_or_else(|| "?".to_owned(), plain_name);

@@ -76,10 +76,8 @@ impl World {
                 DIAGNOSTICS,
             ],
             World::Environment => &[LOG, SETTINGS, CLOCK, RANDOM, DIAGNOSTICS],
-            World::Reward | World::GroupReward => {
-                &[LOG, BLOBS, SETTINGS, CLOCK, RANDOM, SANDBOXES, SCORING, DIAGNOSTICS]
-            }
-            World::Judge => {
+            World::Reward => &[LOG, BLOBS, SETTINGS, CLOCK, RANDOM, SANDBOXES, SCORING, DIAGNOSTICS],
+            World::GroupReward | World::Judge => {
                 &[LOG, BLOBS, SETTINGS, CLOCK, RANDOM, CONVERSATIONS, SANDBOXES, SCORING, DIAGNOSTICS]
             }
             World::TaskGenerator => &[

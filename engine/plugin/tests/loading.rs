@@ -134,8 +134,9 @@ async fn a_component_that_is_built_for_async_says_how_to_build_it() {
         let told = refusal("async.wasm", &wat::parse_str(text).unwrap()).await;
         assert_eq!(
             told,
-            "plugin [folder]/async.wasm: is built for async, which plugins do not use; rebuild it for synchronous \
-             calls (componentize-qjs: with --sync)"
+            "plugin [folder]/async.wasm: is built for async: it uses asynchronous tasks, streams or calls; all functions of \
+             this engine's interfaces are synchronous; rebuild it for synchronous calls (`espalier plugin build` does; \
+             componentize-qjs: with --sync)"
         );
     }
 }

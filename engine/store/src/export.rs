@@ -15,7 +15,7 @@ use crate::blobs::blocking;
 use crate::error::StoreError;
 use crate::store::Store;
 use espalier_core::samples::check::{self, Violation};
-use espalier_core::samples::{GroupStatus, TokenSums};
+use espalier_core::samples::{Group, GroupStatus, TokenSums};
 use output::Output;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -116,6 +116,22 @@ pub struct ExportSummary {
     pub bytes: u64,
 }
 
+impl ExportSummary {
+    /// Checks a group that is about to leave, and counts it.
+    fn add(&mut self, group: &Group) -> Result<(), ExportError> {
+        let violations = check::check(group);
+        if !violations.is_empty() {
+            return Err(ExportError::Violation { group_id: group.group_id.clone(), violations });
+        }
+        self.groups += 1;
+        for trajectory in group.trajectories.iter().chain(&group.replaced) {
+            self.trajectories += 1;
+            self.tokens += trajectory.token_sums();
+        }
+        Ok(())
+    }
+}
+
 /// Why an export stopped. What was written so far is removed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
@@ -176,30 +192,30 @@ impl Store {
         let run = self.run(&options.run_id).await?;
         let mut summary = ExportSummary::default();
         for row in self.groups(&options.run_id).await? {
-            let wanted = row.status.is_some_and(|status| options.status.contains(&status))
-                && options.model.as_ref().is_none_or(|model| *model == row.opened.model);
-            if !wanted {
+            if !row.status.is_some_and(|status| options.status.contains(&status)) {
                 continue;
             }
-            let content = self.group_content(&options.run_id, row.opened.group_index).await?;
-            let group = &content.group;
-            let violations = check::check(group);
-            if !violations.is_empty() {
-                return Err(ExportError::Violation { group_id: group.group_id.clone(), violations });
+            let mut content = self.group_content(&options.run_id, row.opened.group_index).await?;
+            let judged = content.take_judged();
+            let wanted = |group: &Group| options.model.as_ref().is_none_or(|model| *model == group.model);
+            if wanted(&content.group) {
+                summary.add(&content.group)?;
+                summary.records += match options.format {
+                    Format::SwebenchPredictions => {
+                        let written = self.write_predictions(&content, &run.name, output).await?;
+                        summary.without_patch += content.counted().count() as u64 - written;
+                        written
+                    }
+                    format => write_group(&content, &run.engine, format, output)?,
+                };
             }
-            summary.groups += 1;
-            for trajectory in group.trajectories.iter().chain(&group.replaced) {
-                summary.trajectories += 1;
-                summary.tokens += trajectory.token_sums();
-            }
-            summary.records += match options.format {
-                Format::SwebenchPredictions => {
-                    let written = self.write_predictions(&content, &run.name, output).await?;
-                    summary.without_patch += content.counted().count() as u64 - written;
-                    written
+            if matches!(options.format, Format::GroupMsgpack | Format::GroupJsonl) {
+                for group in judged.iter().filter(|group| wanted(group)) {
+                    summary.add(group)?;
+                    write_samples(group, options.format, output)?;
+                    summary.records += 1;
                 }
-                format => write_group(&content, &run.engine, format, output)?,
-            };
+            }
         }
         Ok(summary)
     }
@@ -215,12 +231,8 @@ fn write_group(
     let rewarded = || content.counted().filter(|record| record.trajectory.reward.is_some());
     let mut written = 0;
     match format {
-        Format::GroupMsgpack => {
-            output.framed(&rmp_serde::to_vec_named(&content.group).map_err(group::unwritable)?)?;
-            written = 1;
-        }
-        Format::GroupJsonl => {
-            output.line(&content.group)?;
+        Format::GroupMsgpack | Format::GroupJsonl => {
+            write_samples(&content.group, format, output)?;
             written = 1;
         }
         Format::SftChat => {
@@ -247,4 +259,12 @@ fn write_group(
         }
     }
     Ok(written)
+}
+
+/// One group as it is, in one of the two forms of `group/v1`.
+fn write_samples(group: &Group, format: Format, output: &mut Output) -> Result<(), ExportError> {
+    match format {
+        Format::GroupMsgpack => output.framed(&rmp_serde::to_vec_named(group).map_err(group::unwritable)?),
+        _ => output.line(group),
+    }
 }

@@ -112,7 +112,17 @@ async fn a_wheel_is_installed_plays_to_a_scored_group_and_goes_without_a_trace()
     assert_eq!(before.iter().find(own), None);
     assert_eq!(machine.top(), fresh);
     good(&mut pip(&["install", &with_model])).await;
-    assert!(machine.files().contains(Path::new("lib/espalier/wit/deps/base/base.wit")));
+    let installed = machine.files();
+    for file in [
+        "wit/deps/base/base.wit",
+        "templates/README.md",
+        "templates/rust/all/.gitignore.tmpl",
+        "templates/python/all/.gitignore",
+        "sdk/python/espalier_sdk/__init__.py",
+        "sdk/go/wit/plugin.wit",
+    ] {
+        assert!(installed.contains(&Path::new("lib/espalier").join(file)), "{file}");
+    }
 
     // The program, wherever it is called, and the Python package.
     let plugins = good(&mut machine.espalier("elsewhere", &["plugin", "list"])).await;

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 mod demo;
+mod judge;
 mod kills;
 mod vllm;
 

@@ -1,9 +1,13 @@
 //! Judges: asked before rewards, by a model of their own; a judge that fails is never a 0.
 
 use crate::setting::{Left, Parts, Setting, plain_tasks};
-use espalier_core::samples::GroupStatus;
+use espalier_core::samples::{GroupKind, GroupStatus};
 use espalier_daemon::engine::{RunEnd, RunSummary};
 use espalier_scripted::{Options, Scripted, by_text};
+use espalier_store::export::{ExportOptions, Format};
+use espalier_tests::export;
+use espalier_tests::place::plugin_folder;
+use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Two requests, then it submits.
@@ -96,4 +100,154 @@ async fn a_judge_has_limits_of_its_own() {
         let error = &record.trajectory.errors[0].text;
         assert!(error.contains("budget used up: turns"), "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rewards_see_what_judges_gave() {
+    let judge = "name = \"strict\"\nvotes = 0.0\nsettings = { about = \"both\", votes = 1 }\n\
+                 [[rewards]]\nplugin = \"fault-reward\"\nsettings = { fault = \"judges\" }";
+    let (_, left, _) = play(&["\\boxed{1}", "\\boxed{0}", "hm"], judge).await;
+    for (_, record) in left.finals() {
+        let told = record.scores.iter().find(|scored| scored.plugin == "fault-reward").unwrap();
+        let extra: Value = serde_json::from_str(&told.score.reason).unwrap();
+        let judge = &extra["judges"][0];
+        assert_eq!((&judge["name"], &judge["failed"]), (&json!("strict"), &Value::Null));
+        let votes: Vec<_> =
+            judge["votes"].as_array().unwrap().iter().map(|vote| (&vote["turn"], &vote["value"])).collect();
+        assert_eq!(votes, [(&Value::Null, &json!(1.0)), (&json!(0), &json!(0.0)), (&json!(1), &Value::Null)]);
+        let names: Vec<&Value> =
+            judge["scores"].as_array().unwrap().iter().map(|score| &score["name"]).collect();
+        assert_eq!(names, ["reward", "outcome-votes", "votes"]);
+        assert!(record.trajectory.reward_parts.contains_key("strict/reward"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_failed_is_told_to_rewards_and_its_ties_are_the_lowest() {
+    let judge = "on_failure = \"null\"\nsettings = { votes = 2 }\n\
+                 [[rewards]]\nplugin = \"fault-reward\"\nsettings = { fault = \"judges\" }";
+    let (_, left, _) = play(&["no verdict"], judge).await;
+    for (_, record) in left.finals() {
+        assert_eq!(record.trajectory.reward, None);
+        let told = record.scores.iter().find(|scored| scored.plugin == "fault-reward").unwrap();
+        assert!(
+            told.score.reason.contains("no verdict on the outcome in 2 answers"),
+            "{}",
+            told.score.reason
+        );
+    }
+    let (_, left, _) = play(&["\\boxed{1}", "\\boxed{0}"], judge).await;
+    assert!(left.finals().all(|(_, record)| record.trajectory.reward == Some(0.0)), "a tie is the lowest");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_trained_judge_sampled_leaves_as_groups_of_its_own() {
+    let policy = Scripted::start(Options::new(by_text(|_| "well".to_owned()))).await.unwrap();
+    let asked = AtomicUsize::new(0);
+    // Of each turn: one vote for, one against, one that says nothing.
+    let answer = move |_: &str| {
+        ["\\boxed{1}", "so \\boxed{-1}", "hm"][asked.fetch_add(1, Ordering::SeqCst) % 3].to_owned()
+    };
+    let server = Scripted::start(Options::new(by_text(answer))).await.unwrap();
+    let world = format!(
+        "[models.judge]\nkind = \"llama-cpp\"\nurl = \"{}\"\nsampling = {{ max_tokens = 64 }}\n\
+         [[judges]]\nplugin = \"llm-judge\"\ntrained = true\nsettings = {{ about = \"turns\", votes = 3, lowest = -1.0 }}\n\
+         [[rewards]]\nplugin = \"fault-reward\"\n",
+        server.url()
+    );
+    let parts =
+        Parts { url: policy.url(), harness: TWICE, world: &world, groups: GROUPS, limits: "", model: "" };
+    let setting = Setting::new(&plain_tasks(1), &parts);
+    assert_eq!(setting.run().await.state, RunEnd::Finished);
+    for (_, record) in setting.left().await.finals() {
+        let judge = &record.judges[0];
+        assert!(judge.votes.iter().all(|vote| vote.call.is_some()), "{:?}", judge.votes);
+        assert_eq!(judge.sampled.as_ref().map(|sampled| sampled.calls.len()), Some(6));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let store = setting.store().await;
+    let run = store.runs().await.unwrap().remove(0);
+    let files = [("groups.jsonl", Format::GroupJsonl), ("groups.msgpack", Format::GroupMsgpack)];
+    let files = files.map(|(name, format)| (folder.path().join(name), format));
+    for (file, format) in &files {
+        store.export(&ExportOptions::new(run.run_id.clone(), *format), file).await.unwrap();
+    }
+    store.close().await;
+    let files = files.map(|(file, _)| file);
+    let groups = export::groups(&files[0]);
+    let kinds: Vec<(GroupKind, &str)> =
+        groups.iter().map(|group| (group.kind, group.model.as_str())).collect();
+    let judged = (GroupKind::JudgeTurn, "judge");
+    // Two rollouts of two turns.
+    assert_eq!(kinds, [(GroupKind::Task, "policy"), judged, judged, judged, judged]);
+    let [task, judged @ ..] = &groups[..] else { panic!() };
+    assert!(task.trajectories.iter().all(|one| one.other_calls.is_empty()), "they are calls of a group now");
+    for (group, (rollout, turn)) in judged.iter().zip([(0, 0), (0, 1), (1, 0), (1, 1)]) {
+        let parent = group.parent.as_ref().unwrap();
+        assert_eq!((&parent.traj_id, parent.turn), (&task.trajectories[rollout].traj_id, turn));
+        let mut rewards: Vec<f64> = group.trajectories.iter().map(|one| one.reward.unwrap()).collect();
+        rewards.sort_by(f64::total_cmp);
+        // The outcome is 0, and so is the mean of 1, -1 and nothing.
+        assert_eq!(rewards, [-2.0, 0.0, 0.0]);
+        for trajectory in &group.trajectories {
+            let sums = trajectory.token_sums();
+            assert!(trajectory.trainable && sums.trained > 0 && sums.trained == sums.sampled, "{sums:?}");
+            assert!(trajectory.plugins.contains_key("llm-judge"));
+        }
+    }
+    if let Some(said) = export::checked_by_python(&files) {
+        assert!(said.iter().all(|line| line.contains("5 groups")), "{said:?}");
+    }
+    // A trainer of one model gets its groups alone.
+    for (model, count) in [("judge", 4), ("policy", 1)] {
+        let out = folder.path().join(model).display().to_string();
+        let arguments = ["export", "test", "--format", "group-jsonl", "--model", model, "--out", &out];
+        export::printed(&setting.store_folder(), &arguments).await;
+        assert_eq!(export::groups(out.as_ref()).len(), count, "{model}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_a_judge_has_failed_is_judged_again_when_it_changed_and_every_call_counts_once() {
+    let policy = Scripted::start(Options::new(by_text(|_| "well".to_owned()))).await.unwrap();
+    let asked = AtomicUsize::new(0);
+    // Two rollouts, two tries, two votes: then there are verdicts.
+    let answer = move |_: &str| match asked.fetch_add(1, Ordering::SeqCst) {
+        ..8 => "hm".to_owned(),
+        _ => "\\boxed{1}".to_owned(),
+    };
+    let server = Scripted::start(Options::new(by_text(answer))).await.unwrap();
+    let world = format!(
+        "[models.judge]\nkind = \"llama-cpp\"\nurl = \"{}\"\nsampling = {{ max_tokens = 64 }}\n\
+         [[judges]]\nplugin = \"./strict.wasm\"\nattempts = 2\nsettings = {{ votes = 2 }}",
+        server.url()
+    );
+    let parts =
+        Parts { url: policy.url(), harness: TWICE, world: &world, groups: GROUPS, limits: "", model: "" };
+    let setting = Setting::new(&plain_tasks(1), &parts);
+    let component = setting.file().with_file_name("strict.wasm");
+    let mut bytes = std::fs::read(plugin_folder().join("llm-judge.wasm")).unwrap();
+    std::fs::write(&component, &bytes).unwrap();
+    setting.run().await;
+    assert_eq!(setting.left().await.groups, [Some(GroupStatus::Failed)]);
+    let sampled = policy.counts().requests;
+
+    // The same component with a custom section more is another one.
+    bytes.extend([0, 2, 1, b'x']);
+    std::fs::write(&component, bytes).unwrap();
+    let summary = setting.run().await;
+    assert_eq!(
+        (summary.counts.scored_again, policy.counts().requests),
+        (2, sampled),
+        "nothing is sampled again"
+    );
+    let left = setting.left().await;
+    assert_eq!(left.groups, [Some(GroupStatus::Ready)]);
+    for (_, record) in left.finals() {
+        assert_eq!(record.trajectory.reward, Some(1.0));
+        assert_eq!((record.judges.len(), record.trajectory.other_calls.len()), (1, 6), "{:?}", record.judges);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let files = export::files(&setting.store_folder(), "test", folder.path()).await;
+    assert_eq!(export::groups(&files[0]).len(), 1, "no call stands twice");
 }

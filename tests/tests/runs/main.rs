@@ -11,6 +11,8 @@ mod group_reward;
 mod judges;
 mod kills;
 mod names;
+mod pairwise;
 mod recorded;
 mod setting;
+mod standard;
 mod told;

@@ -9,7 +9,7 @@ use espalier_daemon::experiment::Experiment;
 use espalier_daemon::progress;
 use espalier_plugin::Compiler;
 use espalier_store::{AttemptRow, AttemptState, Store, StoreUrl};
-use espalier_tests::place::{binary, plugin_cache, plugin_folder};
+use espalier_tests::place::{binary, plugin_cache, plugin_folder, repository};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -108,6 +108,15 @@ impl Setting {
         let experiment = Experiment::read(&self.file(), &[]).unwrap_or_else(|error| panic!("{error:?}"));
         let run = engine::run(experiment, options, commands, progress::channel().0);
         tokio::time::timeout(BOUND, run).await.expect("a run waits without bound")
+    }
+
+    /// Runs an experiment of the repository, with these `--set`, into the store of this folder.
+    pub(crate) async fn run_named(&self, file: &str, sets: &[String]) -> RunSummary {
+        let experiment =
+            Experiment::read(&repository().join(file), sets).unwrap_or_else(|error| panic!("{error:?}"));
+        let run = engine::run(experiment, self.options(), Commands::unasked(), progress::channel().0);
+        let ended = tokio::time::timeout(BOUND, run).await.expect("a run waits without bound");
+        ended.unwrap_or_else(|error| panic!("{error}"))
     }
 
     pub(crate) async fn run(&self) -> RunSummary {

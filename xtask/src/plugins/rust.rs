@@ -5,13 +5,14 @@ use super::kept::Kept;
 use crate::place;
 use crate::shell::{quietly, say};
 use crate::stamp::Stamp;
+use espalier_core::line_tables::without_line_tables;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What guests are built for: without WASI, which they do not need.
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Settings of cargo for plugins that keep their line tables, and those of `std`, which are ten times their own size.
+/// Settings of cargo for line tables: a plugin's own, and those of `std`, which are ten times their size.
 const LINE_TABLES: [&str; 4] =
     ["--config", "profile.release.debug='line-tables-only'", "--config", "profile.release.strip='none'"];
 
@@ -139,8 +140,10 @@ pub fn build(names: &[String], dist: &Path) -> Result<(), String> {
     let stamp = |name: &str| inputs.named(&format!("plugin-{name}"));
     let output = |name: &str| dist.join(format!("{name}.wasm"));
     let mut stale = Vec::new();
-    for name in names.iter().filter(|name| !stamp(name).is_done(&[output(name)])) {
-        if Kept::of(&stamp(name), name).take(&output(name))? {
+    let lines = |name: &str| output(name).with_extension("lines");
+    for name in names.iter().filter(|name| !stamp(name).is_done(&[output(name), lines(name)])) {
+        if Kept::of(&stamp(name), name).take(&lines(name))? {
+            split(&lines(name), &output(name))?;
             stamp(name).done()?;
         } else {
             stale.push(name);
@@ -153,29 +156,29 @@ pub fn build(names: &[String], dist: &Path) -> Result<(), String> {
     say(&format!("building Rust plugins: {shown}"));
     // Their source is there before the compiler is told what to call the folders.
     quietly(Command::new("cargo").current_dir(workspace()).args(["fetch", "--locked", "--quiet"]))?;
-    // What `fault-*` does wrong is told with its line, also where Rust itself says none.
-    let (told, plain): (Vec<&String>, Vec<&String>) = stale.iter().partition(|name| super::is_fault(name));
-    for (names, line_tables) in [(plain, false), (told, true)] {
-        if names.is_empty() {
-            continue;
-        }
-        let mut command = toolchain.cargo()?;
-        if line_tables {
-            command.args(LINE_TABLES);
-        }
-        for name in names {
-            command.args(["--package", &package_of(name)?]);
-        }
-        quietly(&mut command)?;
+    let mut command = toolchain.cargo()?;
+    command.args(LINE_TABLES);
+    for name in &stale {
+        command.args(["--package", &package_of(name)?]);
     }
+    quietly(&mut command)?;
     let built = place::guest_target().join(TARGET).join("release");
     for name in stale {
         let file = built.join(format!("{}.wasm", package_of(name)?.replace('-', "_")));
-        super::replace(&file, &output(name))?;
-        Kept::of(&stamp(name), name).keep(&output(name))?;
+        super::replace(&file, &lines(name))?;
+        split(&lines(name), &output(name))?;
+        Kept::of(&stamp(name), name).keep(&lines(name))?;
         stamp(name).done()?;
     }
     Ok(())
+}
+
+/// Makes the component of one with line tables, which stays beside it.
+fn split(with_lines: &Path, output: &Path) -> Result<(), String> {
+    let bytes = std::fs::read(with_lines).map_err(|error| format!("{}: {error}", with_lines.display()))?;
+    let component =
+        without_line_tables(&bytes).ok_or_else(|| format!("{}: not a component", with_lines.display()))?;
+    super::put(output, |beside| std::fs::write(beside, &component))
 }
 
 /// The package's name of a plugin's folder.

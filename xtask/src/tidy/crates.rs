@@ -22,13 +22,14 @@ const OWNERS: [(&str, &[&str]); 14] = [
 ];
 
 /// A crate: its folder, its name, and the crates of the workspace that it may name.
-const CRATES: [(&str, &str, &[&str]); 15] = [
+const CRATES: [(&str, &str, &[&str]); 16] = [
     ("engine/core", "espalier-core", &[]),
     ("engine/plugin", "espalier-plugin", &["espalier-core"]),
     ("engine/inference", "espalier-inference", &["espalier-core"]),
     ("engine/store", "espalier-store", &["espalier-core"]),
     ("engine/tasks", "espalier-tasks", &["espalier-core"]),
-    ("engine/authoring", "espalier-authoring", &[]),
+    ("engine/authoring", "espalier-authoring", &["espalier-core"]),
+    ("engine/cases", "espalier-cases", &["espalier-core", "espalier-plugin"]),
     ("engine/egress", "espalier-egress", &["espalier-core"]),
     ("engine/images", "espalier-images", &["espalier-core", "espalier-egress"]),
     ("engine/keeper", "espalier-keeper", &[]),
@@ -50,6 +51,7 @@ const CRATES: [(&str, &str, &[&str]); 15] = [
             "espalier-agent-client",
             "espalier-api",
             "espalier-authoring",
+            "espalier-cases",
             "espalier-images",
             "espalier-inference",
             "espalier-plugin",

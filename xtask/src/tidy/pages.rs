@@ -28,6 +28,20 @@ pub(super) fn check(root: &Path, faults: &mut Vec<String>) {
             paths.check(&name, &std::fs::read_to_string(&path).unwrap_or_default(), faults);
         }
     }
+    match crate::guides::guides(root) {
+        Ok(guides) => {
+            let differs = |(path, text): &(PathBuf, String)| {
+                std::fs::read_to_string(path).is_ok_and(|now| now != *text)
+            };
+            for (path, _) in guides.iter().filter(|guide| differs(guide)) {
+                let name = super::name(root, path);
+                faults.push(format!(
+                    "{name}: shows other templates than plugins/templates has; run `make guides`"
+                ));
+            }
+        }
+        Err(error) => faults.push(error),
+    }
     for path in guides(root) {
         let name = super::name(root, &path);
         check_guide(&name, &std::fs::read_to_string(&path).unwrap_or_default(), faults);

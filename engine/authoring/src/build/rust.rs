@@ -11,9 +11,9 @@ const TARGET: &str = "wasm32-unknown-unknown";
 pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, BuildError> {
     if Tools::in_path("cargo").is_none() {
         return Err(BuildError::Missing {
-            what: "cargo".to_owned(),
-            line: "install rustup (Debian: apt-get install rustup; else https://rustup.rs), then: rustup default stable"
+            what: "cargo, of Rust's installer rustup (https://rustup.rs, or a package of the distribution)"
                 .to_owned(),
+            line: "apt-get install -y rustup && rustup default stable".to_owned(),
         });
     }
     let sysroot = tools.run(Command::new("rustc").args(["--print", "sysroot"]))?;
@@ -24,7 +24,8 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
             line: format!("rustup target add {TARGET}"),
         });
     }
-    let target = project.folder.join("target");
+    let shared = std::env::var_os("CARGO_TARGET_DIR").filter(|folder| !folder.is_empty());
+    let target = project.folder.join(shared.unwrap_or_else(|| "target".into()));
     let mut command = Command::new("cargo");
     command.args(["build", "--release", "--quiet", "--target", TARGET, "--target-dir"]).arg(&target);
     tools.run(&mut command)?;

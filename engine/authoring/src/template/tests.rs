@@ -47,7 +47,7 @@ fn a_project_is_what_its_kind_and_its_language_say_under_its_name() {
     let own =
         ["README.md", "cases/right.toml", "experiment.toml", "go.mod", "plugin.toml", "right_answer_test.go"];
     assert_eq!(files, own.map(PathBuf::from));
-    let sdk = ["sdk/sdk.go", "sdk/wit/deps/base/base.wit", "sdk/wit/plugin.wit"];
+    let sdk = ["sdk/.espalier-sdk", "sdk/sdk.go", "sdk/wit/deps/base/base.wit", "sdk/wit/plugin.wit"];
     let mut all = [own.as_slice(), &sdk].concat();
     all.sort_unstable();
     let mut found = below(&folder);
@@ -89,7 +89,17 @@ fn a_refreshed_sdk_takes_the_place_of_the_old_one() {
     let sources = sources(root.path());
     let folder = root.path().join("sdk-copy");
     fs::create_dir(&folder).unwrap();
+    refresh_sdk(&sources, Language::Go, &folder).unwrap();
     fs::write(folder.join("gone.go"), "").unwrap();
     refresh_sdk(&sources, Language::Go, &folder).unwrap();
-    assert_eq!(below(&folder), ["sdk.go", "wit/deps/base/base.wit", "wit/plugin.wit"]);
+    assert_eq!(below(&folder), [".espalier-sdk", "sdk.go", "wit/deps/base/base.wit", "wit/plugin.wit"]);
+    assert_eq!(fs::read_to_string(folder.join(MARK)).unwrap(), concat!("go ", env!("CARGO_PKG_VERSION"), "\n"));
+
+    // Nothing else is replaced: no other SDK, no folder of the author.
+    fs::create_dir(root.path().join("sdk/rust")).unwrap();
+    for (language, folder) in [(Language::Rust, &folder), (Language::Go, &root.path().to_owned())] {
+        let error = refresh_sdk(&sources, language, folder).unwrap_err();
+        assert!(matches!(error, NewError::NotAnSdk { .. }), "{error}");
+    }
+    assert!(folder.join("sdk.go").is_file() && root.path().join("wit/plugin.wit").is_file());
 }

@@ -6,7 +6,7 @@
 mod account;
 mod rows;
 
-use super::{Call, Group, GroupStatus, SCHEMA, Trajectory};
+use super::{Call, Group, GroupKind, GroupStatus, SCHEMA, Trajectory};
 use crate::ending::Status;
 use crate::ledger::reason;
 use std::collections::{HashMap, HashSet};
@@ -49,7 +49,7 @@ pub enum Rule {
     SpanOrigin,
     /// Version runs are in order and cover each trained token with its call's label.
     VersionRuns,
-    /// A row's parent comes before it and shares `fork_at` tokens with it.
+    /// A row's parent comes before it and shares `fork_at` tokens with it; a judge's group names what it judges.
     Parent,
     /// Images lie inside the row.
     Images,
@@ -131,6 +131,9 @@ impl Report {
 
 fn group_rules(group: &Group, report: &mut Report) {
     report.ensure(group.schema == SCHEMA, Rule::Schema, || format!("schema is {:?}", group.schema));
+    report.ensure(group.kind != GroupKind::JudgeTurn || group.parent.is_some(), Rule::Parent, || {
+        "a judge's group names no parent".into()
+    });
     let rewarded = group.trajectories.iter().filter(|trajectory| trajectory.reward.is_some()).count();
     report.ensure(group.n_ready as usize == rewarded, Rule::Counts, || {
         format!("n_ready is {}, {rewarded} trajectories have a reward", group.n_ready)

@@ -64,6 +64,7 @@ pub(crate) fn group(trajectories: Vec<Trajectory>) -> Group {
         group_index: 0,
         kind: GroupKind::Task,
         model: "policy".into(),
+        parent: None,
         task_id: "t".into(),
         task_hash: String::new(),
         environment: "e".into(),

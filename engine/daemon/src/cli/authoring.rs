@@ -207,13 +207,6 @@ fn check_kind(project: &Project, wasm: &[u8]) -> Result<(), Problem> {
 
 pub(super) fn sdk(context: &mut Context, args: &PluginSdkArgs) -> Result<Exit, Problem> {
     let language = args.lang.ok_or_else(|| missing("--lang", &Language::ALL.map(Language::as_str)))?.into();
-    let occupied = args.out.is_dir()
-        && !args.out.join("wit/plugin.wit").is_file()
-        && std::fs::read_dir(&args.out).is_ok_and(|mut entries| entries.next().is_some());
-    if occupied {
-        let text = format!("{} is a folder without an SDK; nothing was written", args.out.display());
-        return Err(Problem::new(Exit::Input, text).hint("name the folder `sdk` of a project, or a new one"));
-    }
     template::refresh_sdk(&sources()?, language, &args.out)?;
     wrote(context, &args.out)
 }
@@ -260,6 +253,9 @@ impl From<NewError> for Problem {
         match &error {
             NewError::Name(_) => problem(Exit::Input),
             NewError::Occupied { .. } => problem(Exit::Input).hint("name another folder: --dir DIR"),
+            NewError::NotAnSdk { .. } => {
+                problem(Exit::Input).hint("name the folder `sdk` of a project in that language, or a new one")
+            }
             NewError::Incomplete { .. } => problem(Exit::Unavailable).hint(FROM_SOURCE),
             NewError::File { .. } => problem(Exit::Unavailable),
         }

@@ -1,16 +1,69 @@
 //! `espalier export`: groups for trainers, conversations for fine-tuning.
 
+use super::Context;
 use super::list::open_existing;
 use super::signals::{LET_GO, Signals};
-use super::{Context, ExportArgs, ExportFormat, StatusArg};
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::text::{bytes, count, counted};
+use clap::{Args, ValueEnum};
 use espalier_core::samples::GroupStatus;
 use espalier_store::export::{ExportError, ExportOptions, Format};
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tokio::time::timeout;
+
+/// `espalier export`
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// A run: its name, its id, or the beginning of its id.
+    pub run: String,
+    /// Output format.
+    #[arg(long, value_enum)]
+    pub format: ExportFormat,
+    /// File to write, or `-` for standard output. The file is replaced only when the new one is complete.
+    #[arg(long, value_name = "PATH")]
+    pub out: PathBuf,
+    /// Statuses of the groups to export.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "ready,short")]
+    pub status: Vec<StatusArg>,
+    /// Model whose groups to export.
+    #[arg(long, value_name = "NAME", default_value = crate::experiment::POLICY)]
+    pub model: String,
+}
+
+/// Forms of `espalier export`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// group/v1: per group a length and a msgpack map; arrays as little-endian bytes.
+    GroupMsgpack,
+    /// group/v1: one group per line; arrays as numbers.
+    GroupJsonl,
+    /// Chat messages for supervised fine-tuning, one rollout per line.
+    SftChat,
+    /// ShareGPT conversations.
+    Sharegpt,
+    /// ATIF 1.8: a folder with one file per trajectory; if PATH ends in `.jsonl` or is `-`, one trajectory per line.
+    Atif,
+    /// SWE-bench predictions, from patches kept by `sandbox.keep_patch`: a folder with one file for each rollout of a group;
+    /// if PATH ends in `.jsonl` or is `-`, a single file.
+    SwebenchPredictions,
+}
+
+/// Statuses of a group, as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatusArg {
+    /// All rollouts have a score.
+    Ready,
+    /// Some rollouts have no score, but enough have one.
+    Short,
+    /// The policy of the rollouts is too old.
+    Stale,
+    /// Too few rollouts have a score.
+    Failed,
+    /// A filter rejected the group.
+    Filtered,
+}
 
 pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Exit, Problem> {
     let to_stdout = args.out == Path::new("-");

@@ -1,7 +1,8 @@
 //! `espalier plugin alias`: a name of the store is pointed at a component, or taken away, where no open run would break by it.
 
+use super::plugin::PluginAliasArgs;
 use super::plugins::{DIGEST_SHOWN, components, existing};
-use super::{Context, PluginAliasArgs, plugin_folders};
+use super::{Context, plugin_folders};
 use crate::cli::exit::Exit;
 use crate::engine::components::{Components, Finder, Target};
 use crate::output::problem::Problem;

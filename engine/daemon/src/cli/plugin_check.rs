@@ -1,8 +1,9 @@
 //! `espalier plugin check`: what a component is, whether this engine can load it, and what it costs.
 
 use super::authoring::shown;
+use super::plugin::PluginCheckArgs;
 use super::plugins::{components, described, existing, host, names};
-use super::{Context, PluginCheckArgs, plugin_folders};
+use super::{Context, plugin_folders, plugin_test};
 use crate::cli::exit::Exit;
 use crate::engine::EngineError;
 use crate::engine::components::{Components, Finder, Target};
@@ -12,6 +13,7 @@ use crate::output::table::{Align, Cell, Table};
 use crate::output::text::{bytes, counted, duration};
 use espalier_authoring::Project;
 use espalier_authoring::project::MANIFEST;
+use espalier_cases::{CaseReport, run_cases};
 use espalier_plugin::{Plugin, PluginError, Start};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -24,13 +26,13 @@ struct Checked {
     /// The project that made it, where it is one's `build/NAME.wasm`.
     project: Option<Project>,
     plugin: Arc<Plugin>,
-    /// `None`: compiled code is not kept on this machine.
-    loading: Option<Loading>,
+    loading: Loading,
 }
 
-/// A load from the cache, by a host that has not seen the plugin.
+/// A load by a host that has not seen the plugin.
 struct Loading {
-    took: Duration,
+    /// From the cache; `None`: compiled code is not kept on this machine.
+    took: Option<Duration>,
     start: Start,
 }
 
@@ -56,13 +58,13 @@ pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Resul
     };
     let loading = load_again(&components, &reference, &target, &plugin).await?;
     let checked = Checked { target, project, plugin, loading };
-    let determinism = determinism(&checked);
+    let determinism = determinism(&checked).await?;
     if context.common.json {
         print_json(context, &args.plugin, &checked, &determinism)?;
     } else {
         print(context, &checked, &determinism)?;
     }
-    Ok(Exit::Done)
+    Ok(if matches!(determinism, Determinism::Differs(_)) { Exit::Negative } else { Exit::Done })
 }
 
 /// A folder of a project stands for what the project builds.
@@ -76,7 +78,7 @@ fn of_project(reference: &str) -> Result<(String, Option<Project>), Problem> {
     let project = Project::find(folder)?;
     let output = project.output();
     if !output.is_file() {
-        let text = format!("{} is not built: there is no {}", project.folder.display(), shown(&output));
+        let text = format!("{} is not built: there is no {}", project.manifest.name, shown(&output));
         return Err(Problem::new(Exit::Input, text).hint("run `espalier plugin build`"));
     }
     Ok((output.display().to_string(), Some(project)))
@@ -95,27 +97,74 @@ async fn load_again(
     reference: &str,
     target: &Target,
     plugin: &Plugin,
-) -> Result<Option<Loading>, Problem> {
+) -> Result<Loading, Problem> {
     let wasm = components.bytes(reference, plugin).await?;
     let host = host()?;
-    if !host.has_cache() {
-        return Ok(None);
-    }
     let name = match target {
         Target::File(path) => path.clone(),
         Target::Kept { digest, .. } => PathBuf::from(format!("{digest}.wasm")),
     };
     let began = Instant::now();
     let again = host.load_bytes(name, wasm).await?;
-    Ok(Some(Loading { took: began.elapsed(), start: again.start() }))
+    let took = host.has_cache().then(|| began.elapsed());
+    Ok(Loading { took, start: host.start(&again).await? })
 }
 
 /// Whether the project's cases do the same twice.
-fn determinism(checked: &Checked) -> String {
-    match &checked.project {
-        Some(_) => "not checked (no cases)".to_owned(),
-        None => "not checked (no project with cases)".to_owned(),
+enum Determinism {
+    /// Why it is not known.
+    NotChecked(String),
+    /// In that many cases.
+    Same(u64),
+    /// The first case that did not, and in what.
+    Differs(String),
+}
+
+impl Determinism {
+    fn text(&self) -> String {
+        match self {
+            Determinism::NotChecked(why) => format!("not checked ({why})"),
+            Determinism::Same(cases) => {
+                format!("{} run twice, with the same calls, logs and results", counted(*cases, "case"))
+            }
+            Determinism::Differs(how) => format!("not deterministic: {how}"),
+        }
     }
+}
+
+/// Runs the project's cases twice and compares what the plugin called, logged and returned.
+async fn determinism(checked: &Checked) -> Result<Determinism, Problem> {
+    let not_checked = |why: &str| Ok(Determinism::NotChecked(why.to_owned()));
+    let Some(project) = &checked.project else { return not_checked("no project with cases") };
+    let Ok(cases) = plugin_test::cases_of(project, &[]).await else { return not_checked("no cases") };
+    let (host, name) = (host()?, &project.manifest.name);
+    let plugin = host.load(&project.output()).await?;
+    let first = run_cases(&host, &plugin, name, &cases).await;
+    let second = run_cases(&host, &plugin, name, &cases).await;
+    let ran: Vec<_> =
+        first.cases.iter().zip(&second.cases).filter(|(case, _)| case.refused.is_none()).collect();
+    if ran.is_empty() {
+        return not_checked("no case can be run; `espalier plugin test` says why");
+    }
+    let difference = ran.iter().find_map(|(one, other)| {
+        let what = difference(one, other)?;
+        Some(format!("case {} {what}", one.name))
+    });
+    Ok(difference.map_or(Determinism::Same(ran.len() as u64), Determinism::Differs))
+}
+
+/// In what two runs of a case differ.
+fn difference(one: &CaseReport, other: &CaseReport) -> Option<String> {
+    let calls = one.calls.iter().zip(&other.calls).position(|(call, again)| call != again);
+    let shorter = one.calls.len().min(other.calls.len());
+    if let Some(index) = calls.or_else(|| (one.calls.len() != other.calls.len()).then_some(shorter)) {
+        let name = one.calls.get(index).or(other.calls.get(index)).map_or("", |call| &call.name);
+        return Some(format!("differs from call {} on ({name})", index + 1));
+    }
+    if one.result != other.result {
+        return Some("returned something else".to_owned());
+    }
+    (one.logs != other.logs).then(|| "logged something else".to_owned())
 }
 
 /// What is odd about a settings schema; it is one, or the plugin would not have been loaded.
@@ -149,7 +198,7 @@ fn print_json(
     context: &mut Context,
     name: &str,
     checked: &Checked,
-    determinism: &str,
+    determinism: &Determinism,
 ) -> Result<(), Problem> {
     let mut value = described(name, &checked.plugin);
     if matches!(checked.target, Target::Kept { .. }) {
@@ -160,20 +209,21 @@ fn print_json(
     if let Some(project) = &checked.project {
         value["project"] = json!(project.folder.display().to_string());
     }
-    value["load_ms"] = json!(checked.loading.as_ref().map(|loading| loading.took.as_secs_f64() * 1e3));
-    value["start_ms"] = json!(start(checked).took.as_secs_f64() * 1e3);
-    value["memory_bytes"] = json!(start(checked).memory_bytes);
-    value["determinism"] = json!(determinism);
+    value["load_ms"] = json!(checked.loading.took.map(|took| took.as_secs_f64() * 1e3));
+    value["start_ms"] = json!(checked.loading.start.took.as_secs_f64() * 1e3);
+    value["memory_bytes"] = json!(checked.loading.start.memory_bytes);
+    value["deterministic"] = match determinism {
+        Determinism::NotChecked(_) => Value::Null,
+        Determinism::Same(_) => json!(true),
+        Determinism::Differs(_) => json!(false),
+    };
+    value["determinism"] = json!(determinism.text());
     value["warnings"] = json!(schema_warnings(checked.plugin.settings_schema()));
     context.out.json(&value)?;
     Ok(())
 }
 
-fn start(checked: &Checked) -> Start {
-    checked.loading.as_ref().map_or_else(|| checked.plugin.start(), |loading| loading.start)
-}
-
-fn print(context: &mut Context, checked: &Checked, determinism: &str) -> Result<(), Problem> {
+fn print(context: &mut Context, checked: &Checked, determinism: &Determinism) -> Result<(), Problem> {
     let plugin = &checked.plugin;
     let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
     let mut row =
@@ -201,20 +251,20 @@ fn print(context: &mut Context, checked: &Checked, determinism: &str) -> Result<
     for export in &names.exports {
         row(std::mem::take(&mut first), export.clone());
     }
-    let start = start(checked);
-    match &checked.loading {
-        Some(loading) => row(
+    let Loading { took, start } = &checked.loading;
+    match took {
+        Some(took) => row(
             "start",
             format!(
-                "{} from the cache, {} of it the plugin's own",
-                duration(loading.took),
-                duration(start.took)
+                "{} from the cache, then {} of the plugin's own",
+                milliseconds(*took),
+                milliseconds(start.took)
             ),
         ),
-        None => row("start", format!("{}, without a cache of compiled code", duration(start.took))),
+        None => row("start", format!("{}, without a cache of compiled code", milliseconds(start.took))),
     }
     row("memory", format!("{} after the start", bytes(start.memory_bytes)));
-    row("determinism", determinism.to_owned());
+    row("determinism", determinism.text());
     let schema = plugin.settings_schema();
     let settings = settings_table(schema);
     let properties = schema["properties"].as_object().map_or(0, serde_json::Map::len);
@@ -234,6 +284,15 @@ fn print(context: &mut Context, checked: &Checked, determinism: &str) -> Result<
         context.screen.say(&format!("warning: {warning}"));
     }
     Ok(())
+}
+
+/// Milliseconds with one digit behind the point, as far as that says something.
+fn milliseconds(time: Duration) -> String {
+    if time < Duration::from_millis(100) {
+        format!("{:.1} ms", time.as_secs_f64() * 1e3)
+    } else {
+        duration(time)
+    }
 }
 
 /// The first level of a settings schema.

@@ -82,7 +82,7 @@ pub(super) fn view_json(view: &RunView) -> Value {
     value
 }
 
-async fn show_rollout(
+pub(super) async fn show_rollout(
     context: &mut Context,
     store: &Store,
     traj_id: &str,

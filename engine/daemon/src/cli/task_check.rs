@@ -4,7 +4,7 @@
 use super::list::open_existing;
 use super::side_run::{SideRun, carry_out};
 use super::signals::LET_GO;
-use super::{Context, TaskCheckArgs, plugin_folders};
+use super::{Context, plugin_folders};
 use crate::cli::exit::Exit;
 use crate::engine;
 use crate::experiment::{Experiment, Grant, HarnessConfig};
@@ -13,13 +13,31 @@ use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::{count, counted, duration, harmless, score};
+use clap::Args;
 use espalier_core::task::Task;
 use espalier_store::{AttemptState, Causes};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
+
+/// `espalier task check`
+#[derive(Debug, Args)]
+pub struct TaskCheckArgs {
+    /// Experiment file, or a task file (JSON Lines).
+    pub file: PathBuf,
+    /// Override one key of the experiment; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Check only the first N tasks.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// Keep the store of the check and print its path, for `espalier --store PATH show RUN`.
+    #[arg(long)]
+    pub keep: bool,
+}
 
 /// Bad tasks shown; the rest is counted. `--json` has them all.
 const SHOWN: usize = 20;

@@ -50,8 +50,10 @@ impl Experiment {
             if let TemplateSource::File(path) = config.template_source() {
                 model.insert("template".to_owned(), self.file_hash(&path));
             }
-            if let Some(path) = &config.tokenizer {
-                model.insert("tokenizer".to_owned(), self.file_hash(path));
+            for (key, path) in [("tokenizer", &config.tokenizer), ("file", &config.file)] {
+                if let Some(path) = path {
+                    model.insert(key.to_owned(), self.file_hash(path));
+                }
             }
         }
         value

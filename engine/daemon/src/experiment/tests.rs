@@ -136,6 +136,31 @@ fn a_wrong_key_of_a_sandbox_is_shown_where_it_stands() {
 }
 
 #[test]
+fn what_is_asked_while_rollouts_are_scored_must_be_there() {
+    let judge = "judges=[{ plugin = \"llm-judge\", ";
+    let pairwise = "group_rewards=[{ plugin = \"pairwise\", ";
+    let chat = "models.judge={ kind = \"openai-chat\", url = \"http://127.0.0.1:1\", model = \"m\" }";
+    for (set, told) in [
+        (format!("{judge} model = \"policy\" }}]"), "is the model under training"),
+        (format!("{judge} model = \"other\" }}]"), "which `[models]` does not have"),
+        (format!("{judge} trained = true }}]"), "whose answers have no token ids"),
+        (format!("{judge} name = \"a b\" }}]"), "`judges.0.name` is \"a b\""),
+        (format!("{judge} limits = {{ calls = 0 }} }}]"), "`judges.0.limits.calls` is 0"),
+        (format!("{pairwise} model = \"policy\" }}]"), "is the model under training"),
+        (format!("{pairwise} model = \"other\" }}]"), "which `[models]` does not have"),
+        (format!("{pairwise} limits = {{ calls = 9 }} }}]"), "but it has no `model`"),
+        (
+            format!("{pairwise} model = \"judge\", limits = {{ sampled_tokens = 0 }} }}]"),
+            "sampled_tokens` is 0",
+        ),
+    ] {
+        let error = read(FILE, &[chat, &set]).unwrap_err().to_string();
+        assert!(error.contains(told), "{set}: {error}");
+    }
+    read(FILE, &[chat, &format!("{pairwise} model = \"judge\" }}]")]).unwrap();
+}
+
+#[test]
 fn levels_of_memory_have_known_keys_and_bounds() {
     let read = |escalate: &str| read(&format!("{FILE}\n[sandbox]\nescalate = {escalate}\n"), &[]);
     let escalation = read("{ memory = \"1GiB\" }").unwrap().file.sandbox.unwrap().escalate;

@@ -60,6 +60,7 @@ impl RolloutView<'_> {
             return lines;
         }
         lines.extend(self.turns(look));
+        lines.extend(self.judges(look));
         lines.extend(self.scores(look));
         lines.extend(logs(&self.record.logs, self.record.log_bytes_dropped, parts.logs, look));
         lines
@@ -213,6 +214,29 @@ impl RolloutView<'_> {
             facts.push(format!("conversation {}", turn.conversation));
         }
         vec![heading(&format!("turn {}", turn.index), &facts.join(", "), look)]
+    }
+
+    /// What the models of judges and of rewards of the group answered, each with the votes that were read from it.
+    fn judges(&self, look: &Look) -> Vec<String> {
+        let mut lines = Vec::new();
+        for judge in &self.record.judges {
+            let answers = &judge.transcript.turns;
+            let facts = format!("model {}, {}", judge.model, counted(answers.len() as u64, "answer"));
+            lines.push(heading(&format!("judge {}", judge.judge), &facts, look));
+            for (place, answer) in answers.iter().enumerate() {
+                let votes =
+                    judge.votes.iter().filter(|vote| vote.call.is_some_and(|call| call as usize == place));
+                let said = votes.map(|vote| {
+                    let about = vote.turn.map_or("outcome".to_owned(), |turn| format!("turn {turn}"));
+                    let value = vote.value.map_or("no verdict".to_owned(), |value| score(Some(value)));
+                    format!("{about} {value}; ")
+                });
+                let label: String = said.collect();
+                lines.extend(block(&label, &answer.message.joined_text(), styles::GOOD, look));
+            }
+            lines.push(String::new());
+        }
+        lines
     }
 
     fn scores(&self, look: &Look) -> Vec<String> {

@@ -14,13 +14,22 @@ use espalier_store::StoreError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// Scores that rewards and judges gave before, by alias.
+/// What rewards and judges gave before.
 #[derive(Debug, Default)]
-pub(super) struct Scores(BTreeMap<String, Vec<Score>>);
+pub(super) struct Scores {
+    /// By alias.
+    scores: BTreeMap<String, Vec<Score>>,
+    /// Calls of judges.
+    call_ids: Vec<String>,
+}
 
 impl Scores {
     pub(super) fn by(&self, alias: &str) -> Option<&[Score]> {
-        self.0.get(alias).map(Vec::as_slice)
+        self.scores.get(alias).map(Vec::as_slice)
+    }
+
+    pub(super) fn call_ids(&self) -> impl Iterator<Item = &str> {
+        self.call_ids.iter().map(String::as_str)
     }
 
     /// What a judge gave: its votes stand among its scores already.
@@ -43,7 +52,8 @@ impl Scores {
                 scores.entry(plugin.clone()).or_default().push(score.clone());
             }
         }
-        Scores(scores)
+        let calls = record.trajectory.other_calls.iter();
+        Scores { scores, call_ids: calls.map(|call| call.call_id.clone()).collect() }
     }
 }
 

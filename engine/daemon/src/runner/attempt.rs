@@ -72,7 +72,7 @@ impl Runner {
         let edges = self.record_calls.then(|| parts.link(Arc::new(EdgeLog::default())));
         let models = RolloutModels::new(
             Arc::clone(&self.models),
-            self.context(group, start, names, &meter, edges.clone()),
+            self.context(group, start, names, (&meter, &blobs), edges.clone()),
         );
         let models = parts.link(Arc::new(models));
         let sandboxes = self.sandboxes_of(group, names, Arc::clone(&blobs), |provider| {
@@ -155,7 +155,7 @@ impl Runner {
         group: &GroupContext,
         start: &AttemptStart,
         names: &Names,
-        meter: &Arc<Meter>,
+        (meter, blobs): (&Arc<Meter>, &Arc<RolloutBlobs>),
         edges: Option<Arc<EdgeLog>>,
     ) -> RolloutContext {
         let (run_seed, attempt, repeat) = (self.seed, start.key.attempt, group.repeat);
@@ -173,6 +173,7 @@ impl Runner {
             seed: Box::new(seed),
             sent: None,
             edges,
+            blobs: Some(Arc::clone(blobs) as Arc<dyn Blobs>),
         }
     }
 }

@@ -9,7 +9,7 @@ use espalier_core::limits::DurationText;
 use espalier_core::trajectory::{LogLine, LogSource};
 
 /// The name of the blob is this and the sandbox's name.
-const CHANGES: &str = "changes:";
+pub(super) const CHANGES: &str = "changes:";
 /// Most bytes of the content of one sandbox's changes, as `sandbox.changes` takes them.
 const CHANGES_BYTES_MAX: u64 = 64 << 20;
 

@@ -70,6 +70,7 @@ impl RunGenerator {
                 seed: Box::new(move |n| batch_seed(seed, n)),
                 sent: None,
                 edges: None,
+                blobs: Some(Arc::clone(&blobs)),
             },
         );
         let sandboxes = self.sandboxes.as_ref().map(|run| {

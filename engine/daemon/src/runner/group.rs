@@ -1,5 +1,7 @@
 //! Rewards of a group: each sees the rollouts that count together, from their records, before the group closes.
 
+use super::asking::{Asked, Asker, Sampled};
+use super::changes::CHANGES;
 use super::record::Shown;
 use super::score::{Noted, not_shown, note_scores, plugin_scores, tries, turns};
 use super::{GroupContext, Loaded, Runner, now_ms};
@@ -7,19 +9,21 @@ use crate::scheduler::{GroupScored, Written};
 use async_trait::async_trait;
 use espalier_core::failure::Failure;
 use espalier_core::host::sandbox::{Sandbox, Sandboxes};
-use espalier_core::host::{Blobs, Capabilities};
-use espalier_core::ledger;
+use espalier_core::host::{Blobs, Capabilities, Models};
+use espalier_core::judge::JudgeRecord;
+use espalier_core::ledger::{self, Trainability};
 use espalier_core::meter::Meter;
 use espalier_core::plugin_failure;
 use espalier_core::seed::{Purpose, SeedScope};
 use espalier_core::signal::{RewardConfig, Scored, Signal, Unscored, add, defect};
 use espalier_core::trajectory::{AttemptRecord, PluginScore, RolloutView, Score};
 use espalier_plugin::{CancelToken, GROUP_REWARD_EXPORT, Job, ScoreOutcome, World};
-use espalier_store::{AttemptEnd, AttemptRow, AttemptState, Finality, IssuedBlob, StoreError};
+use espalier_store::{AttemptEnd, AttemptRow, AttemptState, Finality, IssuedBlob, StoreError, ids};
 use futures::future::BoxFuture;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 /// What one reward of the group gave: a list of scores for each rollout, or why there are none.
@@ -73,23 +77,49 @@ impl Runner {
         let seed = scope.seed(Purpose::Reward, 0);
         let mut noted = Noted::default();
         let mut results: Vec<RewardResult<'_>> = Vec::new();
-        for (loaded, config) in self.rewards_of(group, World::GroupReward) {
+        for (place, (loaded, config)) in self.rewards_of(group, World::GroupReward).enumerate() {
+            let asker = config.asks.as_ref().map(|asks| Asker {
+                model: &asks.model,
+                limits: asks.limits,
+                rollout_index: 0,
+                place: u32::try_from(self.judges.len() + place).unwrap_or(u32::MAX),
+                owner: format!("{}.reward{place}", ids::group_id(self.run.run_id(), group.group_index)),
+                blobs: Arc::clone(&blobs) as Arc<dyn Blobs>,
+            });
+            let calls = stored.iter().flat_map(|one| &one.record.trajectory.other_calls);
+            let call_ids = calls.map(|call| call.call_id.as_str());
+            let tried = AtomicU32::new(asker.as_ref().map_or(0, |asker| asker.next_try(call_ids)));
+            let asked = Asked::default();
             let result = match &views {
                 Ok(views) => {
                     let call = |_| -> BoxFuture<'_, ScoreOutcome<Vec<Vec<Score>>>> {
+                        let tried = tried.fetch_add(1, Ordering::Relaxed);
+                        let models = asker.as_ref().map(|asker| self.asked_models(group, asker, tried));
                         let job = self.scoring_job(group, loaded, seed, now_ms, cancel);
+                        let job = asker.as_ref().map_or(job.clone(), |asker| asker.bound(group, job));
                         let capabilities = Capabilities {
                             blobs: Some(Arc::clone(&blobs) as Arc<dyn Blobs>),
                             sandboxes: sandboxes.clone().filter(|_| config.sees_changes),
+                            models: models.clone().map(|models| models as Arc<dyn Models>),
                             ..Capabilities::default()
                         };
                         let job = Job { capabilities, ..job };
-                        Box::pin(self.host.score_group(job, views.clone()))
+                        let (views, asked) = (granted(views, config), &asked);
+                        Box::pin(async move {
+                            let outcome = self.host.score_group(job, views).await;
+                            if let Some(models) = models {
+                                asked.note(models.output(Trainability::NotTrainable));
+                            }
+                            outcome
+                        })
                     };
                     tries(config, cancel, call, &mut noted).await
                 }
                 Err(failure) => Err(not_shown(failure)),
             };
+            if let (Some(asks), Some(first)) = (&config.asks, stored.first_mut()) {
+                keep_asked(&mut first.record, &loaded.alias, &asks.model, asked.into_inner());
+            }
             if cancel.is_cancelled() {
                 return Ok(None);
             }
@@ -173,6 +203,30 @@ fn own_scores(record: &AttemptRecord) -> String {
         own["judges"] = judges.into();
     }
     own.to_string()
+}
+
+/// What was asked about the whole group, kept with the first of its rollouts.
+fn keep_asked(record: &mut AttemptRecord, alias: &str, model: &str, asked: Sampled) {
+    record.trajectory.other_calls.extend(asked.calls);
+    record.judges.retain(|before| before.judge != alias);
+    record.judges.push(JudgeRecord {
+        judge: alias.to_owned(),
+        model: model.to_owned(),
+        votes: Vec::new(),
+        transcript: asked.last.transcript,
+        sampled: None,
+    });
+}
+
+/// The views without what only a grant shows.
+fn granted(views: &[RolloutView], config: &RewardConfig) -> Vec<RolloutView> {
+    let mut views = views.to_vec();
+    if !config.sees_changes {
+        for view in &mut views {
+            view.blobs.retain(|(name, _)| !name.starts_with(CHANGES));
+        }
+    }
+    views
 }
 
 /// The sandboxes of a group's reward: those of its rollouts are gone.

@@ -1,29 +1,24 @@
 //! Asking the judges of a rollout, before its rewards, which see what they gave. A judge that fails makes null, never 0.
 
 use super::again::Scores;
+use super::asking::{Asked, Asker};
 use super::attempt::ScoringResources;
 use super::score::{Noted, note_scores, tries};
 use super::{GroupContext, Loaded, Names, Runner};
 use crate::scheduler::AttemptStart;
-use espalier_core::attempt::{Draft, Owner};
-use espalier_core::host::{Capabilities, Models};
-use espalier_core::judge::{JudgeConfig, JudgeGrant, JudgeRecord, JudgeSamples, Judgement, MODEL};
+use espalier_core::attempt::Draft;
+use espalier_core::host::{Blobs, Capabilities, Models};
+use espalier_core::judge::{JudgeConfig, JudgeGrant, JudgeRecord, JudgeSamples, Judgement};
 use espalier_core::ledger::Trainability;
-use espalier_core::limits::Limits;
-use espalier_core::meter::Meter;
 use espalier_core::plugin_failure;
-use espalier_core::samples::Call;
 use espalier_core::seed::Purpose;
 use espalier_core::signal::{RewardConfig, Unscored, defect};
-use espalier_core::task::TaskId;
-use espalier_core::trajectory::{ModelOutput, RolloutView, Score};
-use espalier_inference::models::{RolloutContext, RolloutModels};
+use espalier_core::trajectory::{RolloutView, Score};
 use espalier_plugin::{JUDGE_EXPORT, Job, ScoreOutcome};
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What one judge came to, as a reward.
 pub(super) struct Judged<'a> {
@@ -64,19 +59,26 @@ impl Runner {
             };
             let turns = view.turns.len() as u32;
             let asked = Asked::default();
-            let tried = Mutex::new(0u32);
+            let blobs = Arc::clone(&resources.blobs) as Arc<dyn Blobs>;
+            let asker = Asker {
+                model: &config.model,
+                limits: config.limits,
+                rollout_index: start.rollout.rollout_index,
+                place: u32::try_from(place).unwrap_or(u32::MAX),
+                owner: format!("{}.judge{place}", names.traj_id),
+                blobs: Arc::clone(&blobs),
+            };
+            let tried = AtomicU32::new(asker.next_try(given.call_ids()));
             let call = |again| -> BoxFuture<'_, ScoreOutcome<Judgement>> {
                 resources.now_scored(again);
-                let attempt = std::mem::replace(&mut *tried.lock(), 0);
-                *tried.lock() = attempt + 1;
-                let models = self.judge_models(group, start, names, (place, attempt), config);
-                let job = self.judge_job(group, start, loaded, config, draft.ended_ms);
+                let models = self.asked_models(group, &asker, tried.fetch_add(1, Ordering::Relaxed));
+                let job = self.judge_job(group, start, loaded, &asker, draft.ended_ms);
                 let sandboxes = resources.capabilities().sandboxes;
-                let granted = sandboxes.filter(|_| config.grants.contains(&JudgeGrant::Sandbox));
                 let capabilities = Capabilities {
                     models: Some(Arc::clone(&models) as Arc<dyn Models>),
-                    sandboxes: granted,
-                    ..Capabilities { blobs: resources.capabilities().blobs, ..Capabilities::default() }
+                    sandboxes: sandboxes.filter(|_| config.grants.contains(&JudgeGrant::Sandbox)),
+                    blobs: Some(Arc::clone(&blobs)),
+                    ..Capabilities::default()
                 };
                 let job = Job { capabilities, ..job };
                 let view = config.narrow(view.clone());
@@ -89,7 +91,7 @@ impl Runner {
             };
             let policy = self.reward_policy(config);
             let result = tries(&policy, &start.cancel, call, noted).await;
-            let asked = asked.0.into_inner();
+            let asked = asked.into_inner();
             draft.judge_calls.extend(asked.calls);
             let transcript = asked.last.transcript.clone();
             let sampled = Some(JudgeSamples {
@@ -127,78 +129,11 @@ impl Runner {
         group: &GroupContext,
         start: &AttemptStart,
         loaded: &Loaded,
-        config: &JudgeConfig,
+        asker: &Asker<'_>,
         ended_ms: u64,
     ) -> Job {
         let seed = self.scope(group, start).seed(Purpose::Reward, 0);
-        let job = self.scoring_job(group, loaded, seed, ended_ms, &start.cancel);
-        let wall = config.limits.wall.map_or(job.wall, |wall| wall.0.min(job.wall));
-        Job { meter: Arc::new(Meter::new(limits(&group.limits, config))), wall, ..job }
-    }
-
-    /// The one model of a judge, under the name by which every judge opens it and under its own.
-    fn judge_models(
-        &self,
-        group: &GroupContext,
-        start: &AttemptStart,
-        names: &Names,
-        (place, tried): (usize, u32),
-        config: &JudgeConfig,
-    ) -> Arc<RolloutModels> {
-        let model = self.models.get(&config.model);
-        let named = [MODEL, &config.model].map(str::to_owned);
-        let models: BTreeMap<_, _> =
-            named.into_iter().filter_map(|name| Some((name, Arc::clone(model?)))).collect();
-        let (run_seed, repeat) = (self.seed, group.repeat);
-        let (task, rollout_index) = (Arc::clone(&group.task), start.rollout.rollout_index);
-        let judge = u32::try_from(place).unwrap_or(u32::MAX);
-        let seed = move |n| {
-            let (task, task_seed): (&TaskId, _) = (&task.id, task.seed);
-            let scope = espalier_core::seed::SeedScope { run_seed, task, task_seed, repeat, rollout_index };
-            scope.seed(Purpose::Judge { judge, tried }, n)
-        };
-        let owner = format!("{}.judge{place}.{tried}", names.traj_id);
-        let context = RolloutContext {
-            policy: config.model.clone(),
-            owner: Owner::Attempt(owner.clone()),
-            session_id: owner.into(),
-            meter: Arc::new(Meter::new(limits(&group.limits, config))),
-            seed: Box::new(seed),
-            sent: None,
-            edges: None,
-        };
-        Arc::new(RolloutModels::new(Arc::new(models), context))
-    }
-}
-
-/// What the tries of one judge sampled.
-#[derive(Default)]
-struct Asked(Mutex<Sampled>);
-
-#[derive(Default)]
-struct Sampled {
-    /// Of all tries.
-    calls: Vec<Call>,
-    /// Of the last one.
-    last: ModelOutput,
-}
-
-impl Asked {
-    fn note(&self, output: ModelOutput) {
-        let mut sampled = self.0.lock();
-        sampled.calls.extend(output.calls.iter().cloned());
-        sampled.last = output;
-    }
-}
-
-/// Limits of one call of a judge: those of a rollout, but for what is counted of its model.
-fn limits(rollout: &Limits, config: &JudgeConfig) -> Limits {
-    Limits {
-        turns: config.limits.calls,
-        tokens: None,
-        sampled_tokens: config.limits.sampled_tokens,
-        turn_wall: None,
-        ..rollout.clone()
+        asker.bound(group, self.scoring_job(group, loaded, seed, ended_ms, &start.cancel))
     }
 }
 

@@ -1,6 +1,7 @@
 //! One request for answers: budgets taken, prompts sent, what arrives put on the books.
 
 use super::cut::cut;
+use super::images::{self, DataUrls};
 use super::prompt::Pending;
 use super::{ModelConversation, finish_of};
 use crate::endpoint::{ChatGenerated, ChatRequest, GenerateRequest, Generated};
@@ -43,6 +44,8 @@ struct Asked {
     sampling: Sampling,
     stop: Arc<[String]>,
     tool_choice: Option<String>,
+    /// Of the messages, for an endpoint of text.
+    images: Arc<DataUrls>,
 }
 
 /// A call that waits for the model's server. Dropped before it is over, the server owed it an answer; why it was dropped only
@@ -110,7 +113,11 @@ impl ModelConversation {
             Some(pending) => Some(pending.clone()),
             None => self.render(&self.messages).await?,
         };
-        let asked = self.within_budgets(asked, n, pending.as_deref())?;
+        let mut asked = self.within_budgets(asked, n, pending.as_deref())?;
+        if pending.is_none() {
+            asked.images =
+                Arc::new(images::read(&self.messages, self.rollout.context.blobs.as_deref()).await?);
+        }
         let under_way = UnderWay::start(self, n)?;
         let first = self.rollout.record().take_calls(n);
         let answers = (0..n).map(|i| self.one(first + u64::from(i), i, &asked, pending.as_ref()));
@@ -156,7 +163,8 @@ impl ModelConversation {
             let kind = self.model.config.kind.as_str();
             return Err(Failure::Invalid(format!("tool-choice {choice:?}: kind {kind} cannot enforce it")));
         }
-        Ok(Asked { sampling, stop: stop.clone().into(), tool_choice: options.tool_choice.clone() })
+        let (stop, tool_choice) = (stop.clone().into(), options.tool_choice.clone());
+        Ok(Asked { sampling, stop, tool_choice, images: Arc::default() })
     }
 
     /// Cuts the request to what context and budgets still allow.
@@ -287,6 +295,7 @@ impl ModelConversation {
         let context = &self.rollout.context;
         let request = ChatRequest {
             messages: self.messages.clone(),
+            images: asked.images.clone(),
             tools: self.tools.to_vec(),
             sampling: sampling.clone(),
             stop: asked.stop.to_vec(),

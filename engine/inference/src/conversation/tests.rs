@@ -341,7 +341,11 @@ async fn a_rewrite_opens_a_segment_and_is_undone_by_nothing() {
     conversation.complete(options()).await.unwrap();
     let image = Message { role: Role::User, parts: vec![Part::Image("x".into())], extra: None };
     let before = conversation.usage();
-    assert!(matches!(conversation.rewrite(vec![image]).await, Err(Failure::Invalid(_))));
+    let refused = conversation.rewrite(vec![image]).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("message 0 contains an image, but models of kind vllm take only text"),
+        "{refused}"
+    );
     assert_eq!(conversation.usage(), before, "a refusal leaves the conversation as it was");
 
     let answer = Message::text(Role::Assistant, "two");

@@ -1,5 +1,5 @@
-//! Any server with `/v1/chat/completions`: text in, text out. For evaluation and judges; nothing of it can train, since
-//! no token id comes with the answer.
+//! Any server with `/v1/chat/completions`: text and images in, text out. For evaluation and judges; nothing of it can train,
+//! since no token id comes with the answer.
 
 mod wire;
 

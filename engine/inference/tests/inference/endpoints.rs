@@ -445,6 +445,7 @@ async fn the_servers_tokenizer_is_asked_with_and_without_control_tokens() {
 fn chat(text: &str) -> ChatRequest {
     ChatRequest {
         messages: vec![Message::text(Role::User, text)],
+        images: Arc::default(),
         tools: Vec::new(),
         sampling: ModelConfig::embedded().sampling.with_seed(3),
         stop: Vec::new(),
@@ -452,6 +453,27 @@ fn chat(text: &str) -> ChatRequest {
         session_id: "session-1".into(),
         deadline: None,
     }
+}
+
+#[tokio::test]
+async fn chat_carries_images_and_refuses_one_that_was_not_read() {
+    let server = Scripted::start(Options::new(Rules::otherwise("a cat"))).await.unwrap();
+    let endpoint = open(&config(ModelKind::OpenAiChat, &server)).await;
+    let parts =
+        vec![Part::Text("what is".to_owned()), Part::Image("b1".to_owned()), Part::Text("?".to_owned())];
+    let mut request = chat("");
+    request.messages = vec![Message { role: Role::User, parts, extra: None }];
+    let refused = endpoint.chat(request.clone()).await.unwrap_err();
+    assert!(refused.to_string().contains("an image that was not read"), "{refused}");
+    request.images = Arc::new([("b1".to_owned(), "data:image/png;base64,AAAA".to_owned())].into());
+    assert_eq!(endpoint.chat(request).await.unwrap().text, "a cat");
+    let sent = server.recorded().pop().unwrap().request;
+    let expect = serde_json::json!([
+        { "type": "text", "text": "what is" },
+        { "type": "image_url", "image_url": { "url": "data:image/png;base64,AAAA" } },
+        { "type": "text", "text": "?" },
+    ]);
+    assert_eq!(sent["messages"][0]["content"], expect);
 }
 
 #[tokio::test]

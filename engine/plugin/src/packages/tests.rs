@@ -20,6 +20,17 @@ mod patch {
     });
 }
 
+mod broken {
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
+
+    wasmtime::component::bindgen!({
+        path: "tests/break",
+        world: "espalier:base/broken",
+        imports: { default: trappable },
+    });
+}
+
+use broken::espalier::base::log as next;
 use patch::espalier::base::log;
 
 impl log::Host for Guest {
@@ -36,6 +47,33 @@ impl log::Host for Guest {
     fn count(&mut self) -> wasmtime::Result<u32> {
         Ok(self.gate.logs().lines().len() as u32)
     }
+}
+
+impl next::Host for Guest {
+    fn write(
+        &mut self,
+        level: next::Level,
+        text: String,
+        fields: Vec<(String, String)>,
+    ) -> wasmtime::Result<()> {
+        let level = match level {
+            next::Level::Debug => before::Level::Debug,
+            next::Level::Info => before::Level::Info,
+            next::Level::Warn => before::Level::Warn,
+            next::Level::Error => before::Level::Error,
+        };
+        let fields: serde_json::Map<String, serde_json::Value> =
+            fields.into_iter().map(|(name, value)| (name, value.into())).collect();
+        before::Host::write(self, level, text, Some(serde_json::Value::Object(fields).to_string()))
+    }
+}
+
+/// The engine's table with the next track of `espalier:base` behind the one before.
+fn with_both_tracks() -> Packages {
+    let [base, rest @ ..] = PACKAGES.0 else { unreachable!("the table has packages") };
+    let interfaces = vec![capability("log", link!(next))].leak();
+    let next = Package { track: "0.2", patch: 0, interfaces, ..*base };
+    Packages([&[*base, next], rest].concat().leak())
 }
 
 /// The engine's table with the patch in place of what it patches.
@@ -58,14 +96,12 @@ mod component;
 
 /// A component that imports the log in the patch, and traps where it starts with lines in it.
 fn component() -> Vec<u8> {
-    component::environment(
-        "import espalier:base/log@0.1.1;",
-        &["tests/patch/base.wit"],
-        r#"(import "espalier:base/log@0.1.1" "count" (func $count (result i32)))
-           (func $start (if (call $count) (then unreachable)))
-           (start $start)"#,
-    )
+    component::environment("import espalier:base/log@0.1.1;", &["tests/patch/base.wit"], COUNT)
 }
+
+const COUNT: &str = r#"(import "espalier:base/log@0.1.1" "count" (func $count (result i32)))
+    (func $start (if (call $count) (then unreachable)))
+    (start $start)"#;
 
 fn host(packages: Packages) -> PluginHost {
     let config = PluginHostConfig {
@@ -99,6 +135,30 @@ async fn without_the_patch_a_component_that_wants_it_is_refused_before_it_is_com
         error.to_string(),
         "plugin x.wasm: imports espalier:base/log@0.1.1; this engine provides espalier:base@0.1.0, which is older; \
          use a newer engine, or rebuild the plugin against the wit/ of this one"
+    );
+}
+
+/// A break: what was built before it and what is built after it load on one engine, which answers both.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_tracks_of_a_package_are_provided_beside_each_other() {
+    let host = host(with_both_tracks());
+    let kept = load(&host, include_bytes!("../../tests/kept/once-0.1.0.wasm").to_vec()).await.unwrap();
+    assert_eq!(kept.world(), crate::World::Harness);
+    let module = r#"(import "espalier:base/log@0.2.0" "write" (func (param i32 i32 i32 i32 i32)))"#;
+    let next = component::environment("import espalier:base/log@0.2.0;", &["tests/break/base.wit"], module);
+    load(&host, next.clone()).await.unwrap();
+    let error = load(&self::host(PACKAGES), next).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "plugin x.wasm: imports espalier:base/log@0.2.0; this engine provides espalier:base@0.1.0; use an engine that \
+         provides espalier:base@0.2, or rebuild the plugin against the wit/ of this one"
+    );
+    let newer = component::environment("import espalier:base/log@0.1.1;", &["tests/patch/base.wit"], COUNT);
+    let error = load(&host, newer).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "plugin x.wasm: imports espalier:base/log@0.1.1; this engine provides espalier:base@0.1.0, which is \
+         older; use a newer engine, or rebuild the plugin against the wit/ of this one"
     );
 }
 

@@ -10,7 +10,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// Reads Rust's panics, Python's tracebacks and JavaScript's stacks; of anything else the words are the message.
+    /// Reads Rust's panics, Python's tracebacks, JavaScript's stacks and what Go says of its own death; of anything else the words are the message.
     pub(super) fn read(words: &str) -> Said {
         let words = words.trim();
         if words.is_empty() {
@@ -19,6 +19,7 @@ impl Said {
         // Python's runtime panics in Rust behind the traceback.
         python(words)
             .or_else(|| rust(words))
+            .or_else(|| go(words))
             .or_else(|| javascript(words))
             .unwrap_or_else(|| Said { place: None, message: Some(words.to_owned()) })
     }
@@ -57,6 +58,25 @@ fn python(words: &str) -> Option<Said> {
     let message = message.join("\n").trim().to_owned();
     let place = last.and_then(|last| frame(lines[last]));
     Some(Said { place, message: (!message.is_empty()).then_some(message) })
+}
+
+/// `panic: ...` or `fatal error: ...`, then a goroutine, innermost first: `main.run(0x1)`, and below it, indented, `mine/plugin.go:31 +0x2`.
+fn go(words: &str) -> Option<Said> {
+    let lines: Vec<&str> = words.lines().collect();
+    let first =
+        lines.iter().position(|line| line.starts_with("panic: ") || line.starts_with("fatal error: "))?;
+    let goroutine = first + lines[first..].iter().position(|line| line.starts_with("goroutine "))?;
+    let frame = |pair: &[&str]| {
+        let (function, place) = (pair.first()?, pair.get(1)?.strip_prefix(['\t', ' '])?.trim_start());
+        let place = place.split(' ').next()?;
+        let name = function.split('(').next()?;
+        (!name.is_empty() && place.contains(".go:")).then(|| (name.to_owned(), format!("{place} ({name})")))
+    };
+    let frames: Vec<(String, String)> = lines[goroutine + 1..].windows(2).filter_map(frame).collect();
+    // What of the standard library was called stands in front of the author's own.
+    let own = frames.iter().find(|(name, _)| name.starts_with("main.")).or(frames.first());
+    let message = lines[first..goroutine].join("\n").trim().to_owned();
+    Some(Said { place: own.map(|(_, place)| place.clone()), message: Some(message) })
 }
 
 /// The error, then `at run (app.js:31:5)` or `run@app.js:31:5`, innermost first.
@@ -111,6 +131,18 @@ mod tests {
                 Some("TypeError: a panic on purpose"),
             ),
             ("Error: x\npanic@app.js:25:11\nrun@app.js:64:3", Some("app.js:25:11 (panic)"), Some("Error: x")),
+            (
+                "fatal error: all goroutines are asleep - deadlock!\n\ngoroutine 1 [chan receive]:\n\
+                 main.run(0x364000, {{0x30e0d0, 0x8}})\n\tmine/plugin.go:67 +0xc9",
+                Some("mine/plugin.go:67 (main.run)"),
+                Some("fatal error: all goroutines are asleep - deadlock!"),
+            ),
+            (
+                "panic: strings: negative Repeat count\n\ngoroutine 7 [running]:\nstrings.Repeat({0x1, 0x2}, 0x3)\n\
+                 \tstrings/strings.go:624 +0x2\nmain.run.func1()\n\tmine/plugin.go:64 +0x2\ncreated by main.run in goroutine 1",
+                Some("mine/plugin.go:64 (main.run.func1)"),
+                Some("panic: strings: negative Repeat count"),
+            ),
             ("    at <anonymous> (app.js:3)", Some("app.js:3 (<anonymous>)"), None),
             ("giving up: mail a@b at noon", None, Some("giving up: mail a@b at noon")),
             ("", None, None),

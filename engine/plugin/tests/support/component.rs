@@ -18,7 +18,7 @@ const EXPORTS: &str = r#"
 
 /// `imports`: lines of the world; `packages`: further packages that it imports, as files; `module`: what the core module has besides
 /// the exports, its imports first.
-pub fn environment(imports: &str, packages: &[&str], module: &str) -> Vec<u8> {
+pub(crate) fn environment(imports: &str, packages: &[&str], module: &str) -> Vec<u8> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut resolve = Resolve::default();
     resolve.push_dir(root.join("../../wit")).unwrap();

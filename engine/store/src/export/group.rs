@@ -4,8 +4,9 @@ use super::ExportError;
 use crate::error::StoreError;
 use crate::resume::AttemptState;
 use crate::store::Store;
-use espalier_core::samples::{Group, GroupKind, SCHEMA};
+use espalier_core::samples::{Group, GroupKind, SCHEMA, judge_turn};
 use espalier_core::trajectory::AttemptRecord;
+use std::collections::BTreeSet;
 
 /// A group as trainers get it, with the records of its rollouts.
 #[derive(Clone, Debug)]
@@ -25,6 +26,18 @@ impl GroupContent {
     /// Records of the rollouts that were replaced.
     pub fn replaced(&self) -> impl Iterator<Item = &AttemptRecord> {
         self.records[self.group.trajectories.len()..].iter()
+    }
+
+    /// Takes out the groups of judges that are trained: what is sampled there is then no other call of a rollout any more.
+    pub fn take_judged(&mut self) -> Vec<Group> {
+        let groups: Vec<Group> =
+            self.counted().flat_map(|record| judge_turn::of_rollout(&self.group, record)).collect();
+        let own = groups.iter().flat_map(|group| &group.trajectories).flat_map(|one| &one.calls);
+        let own: BTreeSet<&str> = own.map(|call| call.call_id.as_str()).collect();
+        for trajectory in &mut self.group.trajectories {
+            trajectory.other_calls.retain(|call| !own.contains(call.call_id.as_str()));
+        }
+        groups
     }
 }
 
@@ -56,6 +69,7 @@ impl Store {
             group_index,
             kind: GroupKind::Task,
             model: opened.model,
+            parent: None,
             task_id: opened.task_id,
             task_hash: opened.task_hash,
             environment: opened.environment,

@@ -178,6 +178,7 @@ pub(crate) fn record_of(
         sandboxes: Vec::new(),
         failures: Vec::new(),
         withheld: false,
+        seed: None,
         edges: Vec::new(),
         edges_missing: 0,
         judges: vec![],

@@ -34,6 +34,7 @@ fn score_rollout(rollout: RolloutView, Settings { fault }: Settings) -> Result<V
         extra: None,
     };
     match fault.as_str() {
+        "judges" => score.reason = rollout.extra.unwrap_or_default(),
         "nan" => score.value = f64::NAN,
         "infinite" => score.value = f64::INFINITY,
         "turn" => score.turn = Some(99),

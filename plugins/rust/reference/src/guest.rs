@@ -27,12 +27,13 @@ impl Guest for Plugin {
     fn run(task: TaskView) -> Result<Report, Failure> {
         report_panics();
         let private = task.private_data.ok_or_else(|| Failure::Denied("private-task".to_owned()))?;
-        let data = match crate::reference(&private).map_err(invalid)? {
-            Reference::Actions(actions) => act(&actions)?,
-            Reference::Script(script) => run_script(script)?,
-            Reference::Patch(patch) => apply(&patch)?,
+        let (data, answer) = match crate::reference(&private).map_err(invalid)? {
+            Reference::Actions(actions) => (act(&actions)?, None),
+            Reference::Script(script) => (run_script(script)?, None),
+            Reference::Patch(patch) => (apply(&patch)?, None),
+            Reference::Answer(answer) => (Value::Null, Some(answer)),
         };
-        Ok(Report { outcome: Outcome::Submitted, answer: None, data: data.to_string(), extra: None })
+        Ok(Report { outcome: Outcome::Submitted, answer, data: data.to_string(), extra: None })
     }
 }
 

@@ -1,5 +1,5 @@
-//! The harness `reference`: carries out what the task names as its solution: actions in its environment, or a script or a
-//! patch in its sandbox `main`. A task whose reference does not score full is broken; `espalier task check` finds it by this
+//! The harness `reference`: carries out what the task names as its solution: actions in its environment, a script or a
+//! patch in its sandbox `main`, or an answer. A task whose reference does not score full is broken; `espalier task check` finds it by this
 //! harness.
 
 use serde::Deserialize;
@@ -17,6 +17,8 @@ pub enum Reference {
     Script(String),
     /// A diff for the sandbox's working folder.
     Patch(String),
+    /// The answer to report.
+    Answer(String),
 }
 
 /// The task's reference, or what is wrong with its private part.
@@ -43,6 +45,7 @@ mod tests {
         );
         check(r#"{"reference":{"script":"x"}}"#, Reference::Script("x".to_owned()));
         check(r#"{"reference":{"patch":"x"}}"#, Reference::Patch("x".to_owned()));
+        check(r#"{"reference":{"answer":"x"}}"#, Reference::Answer("x".to_owned()));
         assert_eq!(reference("{}").unwrap_err(), "the task has no `private.reference`");
         for bad in ["[]", r#"{"reference":{"steps":[]}}"#] {
             assert!(reference(bad).unwrap_err().starts_with("private part of the task: "), "{bad}");

@@ -317,6 +317,7 @@ impl Setup {
                 log.lock().unwrap().push((call_id.into(), ids.to_vec()));
             })),
             edges: Some(Arc::default()),
+            blobs: None,
         };
         Setup { models: RolloutModels::new(Arc::new(models), context), fake, sent }
     }
@@ -404,6 +405,7 @@ fn group(output: &ModelOutput, trainable: bool) -> Group {
         group_index: 0,
         kind: GroupKind::Task,
         model: "policy".into(),
+        parent: None,
         task_id: "t".into(),
         task_hash: String::new(),
         environment: "e".into(),

@@ -5,6 +5,7 @@ use crate::error::{EndpointError, Fault};
 use espalier_core::chat::{Finish, Message, Part, Role, ToolCall};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 #[derive(Deserialize)]
 struct Answer {
@@ -48,7 +49,7 @@ struct Usage {
 pub(super) fn chat_body(request: &ChatRequest, model: &str) -> Result<Value, EndpointError> {
     let mut messages = Vec::with_capacity(request.messages.len());
     for message in &request.messages {
-        push_message(message, &mut messages)?;
+        push_message(message, &request.images, &mut messages)?;
     }
     let mut body = json!({
         "model": model,
@@ -83,10 +84,16 @@ pub(super) fn chat_body(request: &ChatRequest, model: &str) -> Result<Value, End
     Ok(body)
 }
 
-/// One message; each tool result is a message of its own.
-fn push_message(message: &Message, messages: &mut Vec<Value>) -> Result<(), EndpointError> {
+/// One message; each tool result is a message of its own. A message with images is a list of parts, any other one is a text.
+fn push_message(
+    message: &Message,
+    images: &BTreeMap<String, String>,
+    messages: &mut Vec<Value>,
+) -> Result<(), EndpointError> {
     let mut text = String::new();
+    let mut parts = Vec::new();
     let mut calls = Vec::new();
+    let text_part = |text: String| json!({ "type": "text", "text": text });
     for part in &message.parts {
         match part {
             Part::Text(piece) => text.push_str(piece),
@@ -98,8 +105,16 @@ fn push_message(message: &Message, messages: &mut Vec<Value>) -> Result<(), Endp
             Part::ToolResult(result) => messages.push(json!({
                 "role": "tool", "tool_call_id": result.call_id, "content": result.text,
             })),
-            Part::Image(_) | Part::TextBlob(_) | Part::Other(_) => {
-                let what = "take parts other than text, tool calls and tool results";
+            Part::Image(blob) => {
+                let what = "take an image that was not read";
+                let url = images.get(blob).ok_or(EndpointError::Unsupported { kind: "openai-chat", what })?;
+                if !text.is_empty() {
+                    parts.push(text_part(std::mem::take(&mut text)));
+                }
+                parts.push(json!({ "type": "image_url", "image_url": { "url": url } }));
+            }
+            Part::TextBlob(_) | Part::Other(_) => {
+                let what = "take parts other than text, images, tool calls and tool results";
                 return Err(EndpointError::Unsupported { kind: "openai-chat", what });
             }
         }
@@ -107,7 +122,13 @@ fn push_message(message: &Message, messages: &mut Vec<Value>) -> Result<(), Endp
     if message.role == Role::Tool && text.is_empty() {
         return Ok(());
     }
-    let mut written = json!({ "role": message.role.as_str(), "content": text });
+    let content = if parts.is_empty() {
+        json!(text)
+    } else {
+        parts.extend((!text.is_empty()).then(|| text_part(text)));
+        Value::Array(parts)
+    };
+    let mut written = json!({ "role": message.role.as_str(), "content": content });
     if !calls.is_empty() {
         written["tool_calls"] = Value::Array(calls);
     }

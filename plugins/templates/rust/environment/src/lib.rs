@@ -47,8 +47,15 @@ impl Environment for Guessing {
     fn reset(task: TaskView, settings: Settings) -> Result<(Guessing, Observation), Failure> {
         let Data { low, high } = task.data_as()?;
         let Private { secret } = task.private_as()?;
-        let world = Guessing { secret, guesses: 0, max_guesses: settings.max_guesses };
-        Ok((world, Observation::text(format!("Guess a number between {low} and {high}."))))
+        let world = Guessing {
+            secret,
+            guesses: 0,
+            max_guesses: settings.max_guesses,
+        };
+        Ok((
+            world,
+            Observation::text(format!("Guess a number between {low} and {high}.")),
+        ))
     }
 
     fn step(&mut self, action: &str) -> Result<StepResult, Failure> {
@@ -56,7 +63,9 @@ impl Environment for Guessing {
         let info = json!({ "guesses": self.guesses });
         let action = action.trim();
         let seen = match action.parse::<i64>().map(|guess| self.secret.cmp(&guess)) {
-            Ok(Ordering::Equal) => return Ok(StepResult::seen("Correct.").reward(1.0).done().info(info)),
+            Ok(Ordering::Equal) => {
+                return Ok(StepResult::seen("Correct.").reward(1.0).done().info(info));
+            }
             Ok(Ordering::Less) => "The number is lower.".to_owned(),
             Ok(Ordering::Greater) => "The number is higher.".to_owned(),
             Err(_) => format!("`{action}` is not a number."),
@@ -64,7 +73,10 @@ impl Environment for Guessing {
         if self.guesses < self.max_guesses {
             return Ok(StepResult::seen(seen).info(info));
         }
-        Ok(StepResult::seen(format!("{seen} No guesses left.")).reward(0.0).done().info(info))
+        Ok(StepResult::seen(format!("{seen} No guesses left."))
+            .reward(0.0)
+            .done()
+            .info(info))
     }
 }
 
@@ -76,13 +88,27 @@ mod tests {
 
     #[test]
     fn a_guess_is_answered_until_there_are_none_left() {
-        let mut world = Guessing { secret: 42, guesses: 0, max_guesses: 3 };
+        let mut world = Guessing {
+            secret: 42,
+            guesses: 0,
+            max_guesses: 3,
+        };
         let mut seen = |action: &str| {
             let step = world.step(action).unwrap();
             (step.observation.text, step.reward, step.done)
         };
         assert_eq!(seen("50"), ("The number is lower.".to_owned(), None, false));
-        assert_eq!(seen("many"), ("`many` is not a number.".to_owned(), None, false));
-        assert_eq!(seen("7"), ("The number is higher. No guesses left.".to_owned(), Some(0.0), true));
+        assert_eq!(
+            seen("many"),
+            ("`many` is not a number.".to_owned(), None, false)
+        );
+        assert_eq!(
+            seen("7"),
+            (
+                "The number is higher. No guesses left.".to_owned(),
+                Some(0.0),
+                true
+            )
+        );
     }
 }

@@ -3,15 +3,19 @@
 use espalier_sdk::{Failure, NoSettings, RolloutView, Score};
 
 /// Scores the rollouts of one group together: one list of scores for each, in their order.
-pub fn score(rollouts: Vec<RolloutView>, _settings: NoSettings) -> Result<Vec<Vec<Score>>, Failure> {
+pub fn score(
+    rollouts: Vec<RolloutView>,
+    _settings: NoSettings,
+) -> Result<Vec<Vec<Score>>, Failure> {
     let answers: Vec<Option<String>> = rollouts
         .iter()
         .map(|rollout| rollout.answer().map(|answer| answer.trim().to_lowercase()))
         .collect();
     let (majority, reason) = match majority(&answers) {
-        Some((answer, votes)) => {
-            (Some(answer), format!("majority: \"{answer}\" ({votes} of {})", answers.len()))
-        }
+        Some((answer, votes)) => (
+            Some(answer),
+            format!("majority: \"{answer}\" ({votes} of {})", answers.len()),
+        ),
         None => (None, "no answers".to_owned()),
     };
     let score = |answer: &Option<String>| {
@@ -25,7 +29,11 @@ pub fn score(rollouts: Vec<RolloutView>, _settings: NoSettings) -> Result<Vec<Ve
 fn majority(answers: &[Option<String>]) -> Option<(&str, usize)> {
     let mut best: Option<(&str, usize)> = None;
     for answer in answers.iter().flatten() {
-        let votes = answers.iter().flatten().filter(|other| *other == answer).count();
+        let votes = answers
+            .iter()
+            .flatten()
+            .filter(|other| *other == answer)
+            .count();
         if best.is_none_or(|(_, most)| votes > most) {
             best = Some((answer, votes));
         }
@@ -42,7 +50,10 @@ mod tests {
     #[test]
     fn the_most_frequent_answer_wins_and_the_first_of_several() {
         let answers = |texts: &[&str]| -> Vec<Option<String>> {
-            texts.iter().map(|text| (!text.is_empty()).then(|| (*text).to_owned())).collect()
+            texts
+                .iter()
+                .map(|text| (!text.is_empty()).then(|| (*text).to_owned()))
+                .collect()
         };
         assert_eq!(majority(&answers(&["4", "5", "5"])), Some(("5", 2)));
         assert_eq!(majority(&answers(&["7", "5", "5", "7"])), Some(("7", 2)));

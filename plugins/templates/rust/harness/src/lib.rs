@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-const NO_ACTION: &str = "There was no action in your answer. End it with one line `Action: <action>`.";
+const NO_ACTION: &str =
+    "There was no action in your answer. End it with one line `Action: <action>`.";
 
 /// What an experiment can set in `[harness.settings]`. Doc comments become the descriptions of the schema.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -21,7 +22,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            system: "You act in a text world. End each answer with one line `Action: <action>`.".to_owned(),
+            system: "You act in a text world. End each answer with one line `Action: <action>`."
+                .to_owned(),
             max_turns: 10,
         }
     }
@@ -32,7 +34,8 @@ pub fn run(task: TaskView, settings: Settings) -> Result<Report, Failure> {
     let world = environment()?;
     let first = world.reset()?;
     let mut chat = Conversation::with("policy");
-    chat.system(settings.system).user(format!("{}\n\n{}", task.instruction, first.text));
+    chat.system(settings.system)
+        .user(format!("{}\n\n{}", task.instruction, first.text));
     let mut reward = 0.0;
     for turn in 1..=settings.max_turns {
         let answer = chat.complete()?;
@@ -55,7 +58,11 @@ pub fn run(task: TaskView, settings: Settings) -> Result<Report, Failure> {
 
 /// What stands behind `Action:` in the last line that begins with it.
 fn action_of(answer: &str) -> Option<&str> {
-    answer.lines().rev().find_map(|line| line.strip_prefix("Action:")).map(str::trim)
+    answer
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("Action:"))
+        .map(str::trim)
 }
 
 espalier_sdk::harness!(Settings, run);
@@ -66,7 +73,10 @@ mod tests {
 
     #[test]
     fn the_last_action_of_an_answer_counts() {
-        assert_eq!(action_of("I look first.\nAction: look\nNo:\nAction:  open door "), Some("open door"));
+        assert_eq!(
+            action_of("I look first.\nAction: look\nNo:\nAction:  open door "),
+            Some("open door")
+        );
         assert_eq!(action_of("There is no Action: here."), None);
     }
 }

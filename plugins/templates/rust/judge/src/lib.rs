@@ -4,8 +4,7 @@ use espalier_sdk::{Conversation, Failure, Judgement, RolloutView, Score, Vote, o
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-const SYSTEM: &str =
-    "You are a strict judge. Think briefly, then end with \\boxed{1} if the rubric is met, else \\boxed{0}.";
+const SYSTEM: &str = "You are a strict judge. Think briefly, then end with \\boxed{1} if the rubric is met, else \\boxed{0}.";
 
 /// What an experiment can set in `[judges.settings]`. Doc comments become the descriptions of the schema.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -20,7 +19,10 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { rubric: "The answer is correct and complete.".to_owned(), votes: 3 }
+        Settings {
+            rubric: "The answer is correct and complete.".to_owned(),
+            votes: 3,
+        }
     }
 }
 
@@ -30,7 +32,9 @@ pub fn judge(rollout: RolloutView, settings: Settings) -> Result<Judgement, Fail
     let answer = rollout.answer().unwrap_or("(none)");
     // The model that the experiment gives to a judge is always called `judge`.
     let mut chat = Conversation::with("judge");
-    chat.system(SYSTEM).user(format!("Rubric: {rubric}\n\nTask: {task}\n\nAnswer: {answer}"));
+    chat.system(SYSTEM).user(format!(
+        "Rubric: {rubric}\n\nTask: {task}\n\nAnswer: {answer}"
+    ));
     let answers = chat.complete_many(settings.votes)?;
     let votes: Vec<Vote> = answers
         .into_iter()
@@ -40,7 +44,10 @@ pub fn judge(rollout: RolloutView, settings: Settings) -> Result<Judgement, Fail
     // A vote that cannot be read is not a vote against.
     let values: Vec<f64> = votes.iter().filter_map(|vote| vote.value).collect();
     if values.is_empty() {
-        return Err(other("no-verdict", format!("none of the {} votes could be parsed", votes.len())));
+        return Err(other(
+            "no-verdict",
+            format!("none of the {} votes could be parsed", votes.len()),
+        ));
     }
     let sum: f64 = values.iter().sum();
     let score = Score::reward(sum / values.len() as f64)
@@ -51,7 +58,11 @@ pub fn judge(rollout: RolloutView, settings: Settings) -> Result<Judgement, Fail
 /// What the last box of an answer says.
 fn verdict(answer: &str) -> Option<f64> {
     let last = answer.rfind("\\boxed{0}").max(answer.rfind("\\boxed{1}"))?;
-    Some(if answer[last..].starts_with("\\boxed{1}") { 1.0 } else { 0.0 })
+    Some(if answer[last..].starts_with("\\boxed{1}") {
+        1.0
+    } else {
+        0.0
+    })
 }
 
 espalier_sdk::judge!(Settings, judge);

@@ -19,19 +19,30 @@ pub fn score(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Fai
     let expected = expected.ok_or_else(|| invalid("task.private: `answer` is missing"))?;
     let (reward, reason) = match rollout.answer() {
         Some(answer) => {
-            let value = if same(answer, expected, settings.case_sensitive) { 1.0 } else { 0.0 };
+            let value = if same(answer, expected, settings.case_sensitive) {
+                1.0
+            } else {
+                0.0
+            };
             (value, format!("expected \"{expected}\", got \"{answer}\""))
         }
         None => (0.0, "no answer".to_owned()),
     };
     // The score named `reward` is weighted by the experiment, others are recorded.
     let turns = rollout.turns.len() as f64;
-    Ok(vec![Score::reward(reward).because(reason), Score::named("turns", turns)])
+    Ok(vec![
+        Score::reward(reward).because(reason),
+        Score::named("turns", turns),
+    ])
 }
 
 fn same(answer: &str, expected: &str, case_sensitive: bool) -> bool {
     let (answer, expected) = (answer.trim(), expected.trim());
-    if case_sensitive { answer == expected } else { answer.to_lowercase() == expected.to_lowercase() }
+    if case_sensitive {
+        answer == expected
+    } else {
+        answer.to_lowercase() == expected.to_lowercase()
+    }
 }
 
 espalier_sdk::reward!(Settings, score);

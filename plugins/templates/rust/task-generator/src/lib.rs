@@ -23,21 +23,44 @@ impl Default for Settings {
 /// Makes tasks, each as a line of a task file has it. The same seed makes the same tasks.
 pub fn generate(request: Request, settings: Settings) -> Result<Vec<Value>, Failure> {
     let Request { count, seed, .. } = request;
-    let one = |i| task(&format!("sum-{seed}-{i}"), settings.digits, seed, u64::from(i));
+    let one = |i| {
+        task(
+            &format!("sum-{seed}-{i}"),
+            settings.digits,
+            seed,
+            u64::from(i),
+        )
+    };
     Ok((0..count).map(one).collect())
 }
 
 /// Makes variants of a task, given how its rollouts went. None: the task stays as it is.
-pub fn adapt(before: Value, statistics: Statistics, _settings: Settings) -> Result<Vec<Value>, Failure> {
-    let id = before["id"].as_str().ok_or_else(|| invalid("task: `id` is missing"))?;
-    let digits = before["data"]["digits"].as_u64().and_then(|digits| u32::try_from(digits).ok());
+pub fn adapt(
+    before: Value,
+    statistics: Statistics,
+    _settings: Settings,
+) -> Result<Vec<Value>, Failure> {
+    let id = before["id"]
+        .as_str()
+        .ok_or_else(|| invalid("task: `id` is missing"))?;
+    let digits = before["data"]["digits"]
+        .as_u64()
+        .and_then(|digits| u32::try_from(digits).ok());
     let digits = digits.ok_or_else(|| invalid("task.data: `digits` is missing"))?;
-    let (next, word) =
-        if statistics.accuracy >= 0.5 { (digits + 1, "harder") } else { (digits.saturating_sub(1), "easier") };
+    let (next, word) = if statistics.accuracy >= 0.5 {
+        (digits + 1, "harder")
+    } else {
+        (digits.saturating_sub(1), "easier")
+    };
     if !(1..=9).contains(&next) {
         return Ok(Vec::new());
     }
-    Ok(vec![task(&format!("{id}-{word}"), next, id.len() as u64, 0)])
+    Ok(vec![task(
+        &format!("{id}-{word}"),
+        next,
+        id.len() as u64,
+        0,
+    )])
 }
 
 fn task(id: &str, digits: u32, seed: u64, i: u64) -> Value {
@@ -68,7 +91,11 @@ mod tests {
 
     #[test]
     fn a_task_follows_from_the_seed_and_knows_its_answer() {
-        let request = |seed| Request { count: 2, seed, extra: None };
+        let request = |seed| Request {
+            count: 2,
+            seed,
+            extra: None,
+        };
         let tasks = generate(request(1), Settings::default()).unwrap();
         assert_eq!(tasks, generate(request(1), Settings::default()).unwrap());
         assert_eq!(tasks[0]["id"], "sum-1-0");
@@ -78,7 +105,10 @@ mod tests {
             .split(|letter: char| !letter.is_ascii_digit())
             .filter_map(|word| word.parse().ok())
             .collect();
-        assert_eq!(tasks[1]["private"]["answer"], (numbers[0] + numbers[1]).to_string());
+        assert_eq!(
+            tasks[1]["private"]["answer"],
+            (numbers[0] + numbers[1]).to_string()
+        );
     }
 
     #[test]
@@ -92,8 +122,15 @@ mod tests {
             extra: None,
         };
         let adapted = |digits, accuracy| {
-            let adapted = adapt(task("t", digits, 1, 0), statistics(accuracy), Settings::default()).unwrap();
-            adapted.first().map(|task| (task["id"].clone(), task["data"]["digits"].clone()))
+            let adapted = adapt(
+                task("t", digits, 1, 0),
+                statistics(accuracy),
+                Settings::default(),
+            )
+            .unwrap();
+            adapted
+                .first()
+                .map(|task| (task["id"].clone(), task["data"]["digits"].clone()))
         };
         assert_eq!(adapted(2, 1.0), Some((json!("t-harder"), json!(3))));
         assert_eq!(adapted(2, 0.0), Some((json!("t-easier"), json!(1))));

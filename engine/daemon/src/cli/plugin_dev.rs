@@ -1,0 +1,186 @@
+//! `espalier plugin dev`: after each change of a project's files builds it, runs its cases, and plays one task.
+//!
+//! Changes are found by looking at the files' times, which works on every file system, network and container ones too.
+
+use super::Context;
+use super::authoring::build_project;
+use super::plugin_run::{PlayArgs, play};
+use super::plugin_test::{cases_of, component, exit, lines};
+use super::plugins::host;
+use crate::cli::exit::Exit;
+use crate::engine::off_runtime;
+use crate::output::problem::Problem;
+use crate::output::styles;
+use clap::Args;
+use espalier_authoring::Project;
+use espalier_cases::run_cases;
+use espalier_plugin::PluginHost;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// `espalier plugin dev`
+#[derive(Debug, Args)]
+pub struct PluginDevArgs {
+    /// A folder of the project.
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+    /// What to play after each build.
+    #[command(flatten)]
+    pub play: PlayArgs,
+    /// Do not play a task.
+    #[arg(long)]
+    pub no_play: bool,
+    /// Build, test and play once, and end.
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// How often the files are looked at.
+const PERIOD: Duration = Duration::from_millis(300);
+/// Files that are watched at most, so that a look stays short.
+const FILES_MAX: usize = 5_000;
+/// Folders that builds write to; hidden ones are left out too.
+const OF_BUILDS: [&str; 4] = ["build", "target", "node_modules", "__pycache__"];
+/// Files that builds write.
+const LOCKS: [&str; 3] = ["Cargo.lock", "package-lock.json", "go.sum"];
+
+/// The files of a project as they are.
+type Files = BTreeMap<PathBuf, (Option<SystemTime>, u64)>;
+
+pub(super) async fn dev(context: &mut Context, args: PluginDevArgs) -> Result<Exit, Problem> {
+    let mut project = Project::find(&args.dir)?;
+    let host = host()?;
+    loop {
+        let before = files(&project).await?;
+        let result = cycle(context, &project, &host, &args).await;
+        context.out.flush()?;
+        match result {
+            result if args.once => return result,
+            Ok(_) => {}
+            Err(problem) if problem.exit == Exit::Interrupted || problem.is_closed_pipe() => {
+                return Err(problem);
+            }
+            Err(problem) => {
+                let text = problem.text(&context.screen.look, context.common.verbose);
+                context.screen.say(text.trim_end());
+            }
+        }
+        let waiting = "waiting for changes; press ctrl-c to end";
+        context.screen.say(&context.screen.look.paint(styles::FAINT, waiting));
+        let changed = next_change(&project, before).await?;
+        // Who saves one file often saves more.
+        tokio::time::sleep(PERIOD).await;
+        let name = changed.strip_prefix(&project.folder).unwrap_or(&changed).display().to_string();
+        context.screen.say(&format!("\n{} {name}", context.screen.look.paint(styles::STRONG, "changed")));
+        // A manifest that is wrong is told by the next build.
+        if let Ok(read) = Project::read(&project.folder) {
+            project = read;
+        }
+    }
+}
+
+/// Builds, runs the cases, plays. A failed case does not keep the task from being played.
+async fn cycle(
+    context: &mut Context,
+    project: &Project,
+    host: &PluginHost,
+    args: &PluginDevArgs,
+) -> Result<Exit, Problem> {
+    Project::read(&project.folder)?;
+    build_project(context, project).await?;
+    let plugin = component(host, project).await?;
+    let tested = match cases_of(project, &[]).await {
+        Ok(cases) => {
+            let report = run_cases(host, &plugin, &project.manifest.name, &cases).await;
+            for line in lines(&report, &context.out.look) {
+                context.out.line(&line)?;
+            }
+            exit(&report)
+        }
+        Err(problem) => {
+            context.screen.say(problem.text(&context.screen.look, false).trim_end());
+            Exit::Done
+        }
+    };
+    if args.no_play {
+        return Ok(tested);
+    }
+    context.out.line("")?;
+    context.out.flush()?;
+    let played = Box::pin(play(context, project, &args.play)).await?;
+    Ok(if tested == Exit::Done { played } else { tested })
+}
+
+/// Waits until a file is another than before. Files that a build has made are no change.
+async fn next_change(project: &Project, mut before: Files) -> Result<PathBuf, Problem> {
+    let mut new: Option<Files> = None;
+    loop {
+        let now = files(project).await?;
+        let known = new.get_or_insert_with(|| now.clone());
+        if let Some(changed) = difference(&before, &now, known) {
+            return Ok(changed);
+        }
+        before.extend(now);
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// The first file that changed or is gone, or that is in neither of both.
+fn difference(before: &Files, now: &Files, made: &Files) -> Option<PathBuf> {
+    let changed = now.iter().find(|(path, state)| match before.get(*path) {
+        Some(was) => was != *state,
+        None => !made.contains_key(*path),
+    });
+    let gone = || before.keys().find(|path| !now.contains_key(*path));
+    changed.map(|(path, _)| path).or_else(gone).cloned()
+}
+
+async fn files(project: &Project) -> Result<Files, Problem> {
+    let folder = project.folder.clone();
+    Ok(off_runtime("a project's files", move || {
+        let mut files = Files::new();
+        add_files(&folder, &mut files);
+        files
+    })
+    .await?)
+}
+
+fn add_files(folder: &Path, files: &mut Files) {
+    // What cannot be read is not watched.
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let (Ok(kind), path) = (entry.file_type(), entry.path()) else { continue };
+        if name.starts_with('.') || files.len() >= FILES_MAX {
+            continue;
+        }
+        if kind.is_dir() && !OF_BUILDS.contains(&name.as_ref()) {
+            add_files(&path, files);
+        } else if kind.is_file() && !LOCKS.contains(&name.as_ref()) {
+            let data = entry.metadata().ok();
+            let state = data.map_or((None, 0), |data| (data.modified().ok(), data.len()));
+            files.insert(path, state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_build_makes_is_no_change_and_what_an_author_edits_is() {
+        let files = |list: &[(&str, u64)]| -> Files {
+            list.iter().map(|(name, size)| (PathBuf::from(name), (None, *size))).collect()
+        };
+        let before = files(&[("a", 1), ("b", 1)]);
+        let made = files(&[("a", 1), ("b", 1), ("made", 1)]);
+        let changed = |now: &Files| difference(&before, now, &made).map(|path| path.display().to_string());
+        assert_eq!(changed(&made), None);
+        assert_eq!(changed(&files(&[("a", 2), ("b", 1)])).as_deref(), Some("a"));
+        assert_eq!(changed(&files(&[("a", 1)])).as_deref(), Some("b"));
+        assert_eq!(changed(&files(&[("a", 1), ("b", 1), ("new", 1)])).as_deref(), Some("new"));
+    }
+}

@@ -1,0 +1,65 @@
+//! Projects of plugins: names, folders, manifests, missing programs, sources that do not compile.
+
+use super::{Fixture, regex_escape};
+use std::fs;
+use std::path::Path;
+
+const NEW: [&str; 7] = ["plugin", "new", "mine", "--kind", "reward", "--lang", "rust"];
+
+/// What the arguments are told, with those that are given in the place of the last ones.
+fn told(fixture: &Fixture, arguments: &[&str]) -> String {
+    format!("$ espalier {}\n{}", arguments.join(" "), fixture.refused(arguments))
+}
+
+#[test]
+fn a_project_that_cannot_be_written() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.folder.path().join("mine")).unwrap();
+    fixture.write("mine/notes", "");
+    let told = [
+        told(&fixture, &NEW[..3]),
+        told(&fixture, &NEW[..5]),
+        told(&fixture, &["plugin", "new", "mine", "--kind", "rewards", "--lang", "rust"]),
+        told(&fixture, &["plugin", "new", "Mine", "--kind", "reward", "--lang", "rust"]),
+        told(&fixture, &["plugin", "new", "core", "--kind", "reward", "--lang", "rust"]),
+        told(&fixture, &NEW),
+        told(&fixture, &["plugin", "sdk", "--out", "sdk"]),
+        told(&fixture, &["plugin", "sdk", "--lang", "rust", "--out", "mine"]),
+    ];
+    assert_message!(fixture, told.join("\n\n"));
+}
+
+#[test]
+fn a_project_that_cannot_be_built() {
+    let fixture = Fixture::new();
+    let project = fixture.folder.path().join("mine");
+    let mut all = vec![told(&fixture, &["plugin", "build"]), told(&fixture, &["plugin", "check", "./mine"])];
+    assert_eq!(fixture.run(&NEW).code, 0);
+    all.push(told(&fixture, &["plugin", "check", "mine"]));
+    // Without any program.
+    let mut build = fixture.command(&["plugin", "build", "mine"]);
+    let ran = super::ran(&build.env("PATH", fixture.folder.path()).output().unwrap());
+    all.push(format!("$ PATH= espalier plugin build mine\n{}exit {}", ran.stderr, ran.code));
+    let manifest = fs::read_to_string(project.join("plugin.toml")).unwrap();
+    for (from, to) in [
+        ("kind = \"reward\"", "kind = \"rewards\""),
+        ("language = \"rust\"", "lang = \"rust\""),
+        ("name = \"mine\"", "name = \"My plugin\""),
+    ] {
+        assert!(manifest.contains(from), "{manifest}");
+        fs::write(project.join("plugin.toml"), manifest.replace(from, to)).unwrap();
+        all.push(told(&fixture, &["plugin", "build", "mine"]));
+    }
+    assert_message!(fixture, all.join("\n\n"));
+}
+
+#[test]
+fn a_component_of_another_kind_than_its_manifest_says() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.run(&NEW).code, 0);
+    let project = fixture.folder.path().join("mine");
+    let idle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/dist/idle.wasm");
+    fs::create_dir(project.join("build")).unwrap();
+    fs::copy(idle, project.join("build/mine.wasm")).unwrap();
+    assert_message!(fixture, told(&fixture, &["plugin", "test", "mine"]));
+}

@@ -1,0 +1,3 @@
+module espalier/sdk
+
+go 1.26

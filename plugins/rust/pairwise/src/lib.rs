@@ -1,0 +1,100 @@
+//! The group reward `pairwise`: a model compares the answers of a group's rollouts two by two, each pair in both orders; a rollout is
+//! worth the share of its comparisons that it wins.
+//!
+//! Which pairs there are is in [`pairs`]; what an answer of the model says, in [`verdict`]. Nothing is guessed: a comparison that
+//! says nothing does not count, and where a rollout has none that counts, the reward fails.
+
+pub mod pairs;
+pub mod settings;
+pub mod verdict;
+
+use espalier_sdk::{Conversation, Failure, RolloutView, Score, fill, invalid, other};
+use pairs::Tally;
+use settings::{Settings, Shown};
+use verdict::Verdict;
+
+/// Scores the rollouts of a group. Errors: `other("unparsed")` where a rollout is left without a comparison, and those of the model.
+pub fn score(rollouts: Vec<RolloutView>, settings: Settings) -> Result<Vec<Vec<Score>>, Failure> {
+    if rollouts.len() < 2 {
+        return Err(invalid("the group has one rollout, so there is nothing to compare it with"));
+    }
+    let answers: Vec<Option<String>> = rollouts.iter().map(|rollout| shown(rollout, &settings)).collect();
+    let task = &rollouts[0].task;
+    let private = task.private_data.as_deref().filter(|_| settings.show_private);
+    let mut tallies = vec![Tally::default(); rollouts.len()];
+    for pair in pairs::of(rollouts.len(), settings.opponents) {
+        let share = match (&answers[pair.first], &answers[pair.second]) {
+            (None, None) => Some(0.5),
+            (Some(_), None) => Some(1.0),
+            (None, Some(_)) => Some(0.0),
+            (Some(first), Some(second)) if first == second => Some(0.5),
+            (Some(first), Some(second)) => compare((&task.instruction, private), first, second, &settings)?,
+        };
+        pair.count(share, &mut tallies);
+    }
+    tallies.iter().enumerate().map(|(place, tally)| scores(place, tally)).collect()
+}
+
+fn scores(place: usize, tally: &Tally) -> Result<Vec<Score>, Failure> {
+    let share = tally.share().ok_or_else(|| {
+        let asked = tally.unparsed;
+        other(
+            "unparsed",
+            format_args!("none of the {asked} comparisons of rollout {place} has a verdict in \\boxed{{}}"),
+        )
+    })?;
+    Ok(vec![Score::reward(share).because(tally.to_string())])
+}
+
+/// The share of a pair's verdicts that are for the first answer, a tie counting half; `None`: nothing was said.
+fn compare(
+    (instruction, private): (&str, Option<&str>),
+    first: &str,
+    second: &str,
+    settings: &Settings,
+) -> Result<Option<f64>, Failure> {
+    let mut said = Vec::new();
+    for swapped in [false, true] {
+        if swapped && !settings.swap {
+            break;
+        }
+        let (a, b) = if swapped { (second, first) } else { (first, second) };
+        let mut chat = Conversation::with("judge");
+        if let Some(system) = &settings.system {
+            chat.system(system.as_str());
+        }
+        let known = private.map_or_else(String::new, |private| {
+            format!("\n\n# For you alone: what is known of the solution\n\n{private}")
+        });
+        let values = [
+            ("instruction", instruction),
+            ("known", known.as_str()),
+            ("a", a),
+            ("b", b),
+            ("rubric", settings.rubric.as_str()),
+        ];
+        chat.user(fill(settings::QUESTION, &values));
+        chat.options.max_tokens = settings.max_tokens;
+        chat.options.temperature = settings.temperature;
+        for (_, answer) in chat.complete_many(settings.votes)? {
+            said.extend(verdict::parse(&answer.text).map(|one| if swapped { one.swapped() } else { one }));
+        }
+    }
+    let share = |one: &Verdict| match one {
+        Verdict::First => 1.0,
+        Verdict::Second => 0.0,
+        Verdict::Tie => 0.5,
+    };
+    Ok((!said.is_empty()).then(|| said.iter().map(share).sum::<f64>() / said.len() as f64))
+}
+
+/// What is compared of a rollout; `None`: it has no answer.
+fn shown(rollout: &RolloutView, settings: &Settings) -> Option<String> {
+    let text = match settings.show {
+        Shown::Answer => rollout.answer().map(str::to_owned),
+        Shown::LastTurn => rollout.turns.last().map(|turn| turn.message.text()),
+    };
+    text.filter(|text| !text.trim().is_empty()).map(|text| settings::cut(&text, settings.text_max as usize))
+}
+
+espalier_sdk::group_reward!(Settings, score);

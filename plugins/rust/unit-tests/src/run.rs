@@ -1,0 +1,111 @@
+//! Running solutions: one fresh sandbox for each, one after another.
+
+use crate::matrix::{Matrix, Worth};
+use crate::settings::{Settings, Solution};
+use crate::tests::{Origin, Test, code, given, written};
+use espalier_sdk::serde_json::json;
+use espalier_sdk::wit::espalier::sandbox::sandboxes::{Command, Ending};
+use espalier_sdk::{Failure, RolloutView, Sandbox, Score, invalid, shell};
+
+/// Scores the rollouts of a group. Errors: `invalid` where there is no test to count, and those of sandboxes.
+pub fn score(rollouts: Vec<RolloutView>, settings: Settings) -> Result<Vec<Vec<Score>>, Failure> {
+    let private = rollouts.first().and_then(|rollout| rollout.task.private_data.as_deref());
+    let mut tests = given(private, &settings).map_err(invalid)?;
+    let count = tests.len();
+    for (place, rollout) in rollouts.iter().enumerate() {
+        let data = rollout.report.as_ref().map(|report| report.data.as_str());
+        tests.extend(written(place, data, &settings));
+    }
+    let mut passed = Vec::with_capacity(rollouts.len());
+    for rollout in &rollouts {
+        passed.push(row(rollout, &tests, &settings)?);
+    }
+    let matrix = Matrix { passed, given: count };
+    let (shares, counted) = matrix.shares(settings.counted).ok_or_else(|| {
+        invalid(format_args!(
+            "there is no test to count: neither private.{} nor `written` has any",
+            settings.field
+        ))
+    })?;
+    let worth = matrix.written();
+    let scores = shares.into_iter().enumerate().map(|(place, share)| {
+        let row = &matrix.passed[place];
+        let told: String = row.iter().map(|passed| if *passed { '1' } else { '0' }).collect();
+        let reason = format!("{:.0} of {counted} tests passed; all tests: {told}", share * counted as f64);
+        let extra = json!({ "passed": row, "given": count, "right": matrix.is_right(place) });
+        let mut scores = vec![Score::reward(share).because(reason).with(extra)];
+        scores.extend(worth.as_ref().and_then(|worth| of_tests(place, &tests[count..], worth)));
+        scores
+    });
+    Ok(scores.collect())
+}
+
+/// What the tests of one rollout are worth, `None` where it wrote none: the score `tests`, their mean.
+fn of_tests(rollout: usize, tests: &[Origin], worth: &[Worth]) -> Option<Score> {
+    let own = tests.iter().zip(worth).filter(|(test, _)| test.rollout == Some(rollout));
+    let own: Vec<&Worth> = own.map(|(_, worth)| worth).collect();
+    let mean = own.iter().map(|worth| worth.reward).sum::<f64>() / own.len() as f64;
+    let each =
+        own.iter().map(|one| json!({ "valid": one.valid, "reward": one.reward, "z_score": one.z_score }));
+    let extra = json!({ "tests": each.collect::<Vec<_>>() });
+    let valid = own.iter().filter(|one| one.valid).count();
+    let reason = format!("{valid} of {} written tests let every right solution pass", own.len());
+    (!own.is_empty()).then(|| Score::named("tests", mean).because(reason).with(extra))
+}
+
+/// Which tests a rollout's solution passes. One without a solution passes none.
+fn row(rollout: &RolloutView, tests: &[Origin], settings: &Settings) -> Result<Vec<bool>, Failure> {
+    let changes = format!("changes:{}", settings.sandbox);
+    let changes = rollout.blobs.iter().find(|(name, _)| *name == changes).map(|(_, blob)| blob.as_str());
+    let solution = match settings.solution {
+        Solution::Answer => rollout.answer().map(|answer| Work::Code(code(answer))),
+        Solution::Changes => changes.map(Work::Changes),
+    };
+    let Some(solution) = solution else { return Ok(vec![false; tests.len()]) };
+    let mut sandbox = solution.place(settings)?;
+    let mut row = Vec::with_capacity(tests.len());
+    for origin in tests {
+        let (passed, ending) = passes(&sandbox, &origin.test, settings)?;
+        row.push(passed);
+        if matches!(ending, Ending::OutOfMemory) {
+            // It may have taken more of the sandbox along than itself.
+            sandbox = solution.place(settings)?;
+        }
+    }
+    Ok(row)
+}
+
+/// The work of a rollout.
+#[derive(Clone, Copy)]
+enum Work<'a> {
+    Code(&'a str),
+    /// A blob.
+    Changes(&'a str),
+}
+
+impl Work<'_> {
+    /// A fresh sandbox with the work in it.
+    fn place(self, settings: &Settings) -> Result<Sandbox, Failure> {
+        let sandbox = Sandbox::fresh(&settings.sandbox)?;
+        match self {
+            Work::Code(code) => sandbox.write(&settings.file, code.as_bytes())?,
+            Work::Changes(changes) => sandbox.0.apply_changes(changes)?,
+        }
+        Ok(sandbox)
+    }
+}
+
+/// Whether a test passes, and how the command ended.
+fn passes(sandbox: &Sandbox, test: &Test, settings: &Settings) -> Result<(bool, Ending), Failure> {
+    let command = match test {
+        Test::Stdio { input, .. } => {
+            Command { stdin: Some(input.clone().into_bytes()), ..shell(&settings.run) }
+        }
+        Test::Script { script } => shell(script),
+    };
+    let timeout_ms = Some(u64::from(settings.time_limit_s) * 1000);
+    let outcome = sandbox.0.exec(&Command { timeout_ms, output_max: Some(1 << 20), ..command })?;
+    let whole = outcome.stdout.left_out == 0;
+    let passed = outcome.succeeded() && whole && test.accepts(&outcome.stdout.head);
+    Ok((passed, outcome.ending))
+}
