@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Protocol, TypeVar
 
-from . import convert, source, wit
+from . import convert, source, watch, wit
 from .failures import Failure, Invalid, to_wit
 from .schema import DecodeError, SchemaError, decode, schema_of
 from .values import Judgement, Observation, Report, Request, Rollout, Score, Statistics, StepResult, Task
@@ -180,6 +180,7 @@ Made = TypeVar("Made")
 
 def _guarded(function: Callable[..., Any], act: Callable[[], Made]) -> Made:
     """Carries out an export: failures are returned, other errors are told before the trap."""
+    watch.called()
     try:
         return act()
     except Failure as failure:
@@ -277,14 +278,14 @@ class Provider:
     world: Any = None
 
     def reset(self, task: Any) -> Any:
-        kind = _plugin().given
+        kind: Any = _plugin().given
 
         def act() -> Any:
             arguments = [convert.task_in(task), *_settings()] if takes_task(kind) else []
             Provider.world = kind(*arguments)
             return convert.observation_out(Provider.world.reset(), "`reset` returned: Observation")
 
-        return _guarded(getattr(kind, "reset"), act)
+        return _guarded(kind.reset, act)
 
     def step(self, action: str) -> Any:
         return self._act("step", lambda world: convert.step_result_out(world.step(action), "`step` returned: StepResult"))

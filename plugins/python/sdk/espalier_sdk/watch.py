@@ -1,9 +1,9 @@
 """Tells the engine on which line of the author's files the plugin is, so that it can name an endless loop that it stops.
 
 Lines, and jumps within a line, are counted by ``sys.monitoring``. Each is told the first time, the second, the fourth ... since the last
-call of the engine; after :data:`HITS_MAX` times it is no longer counted, so that a loop is slowed down for its first rounds only. A line
-that runs for the first time behind such a loop has all lines counted again, in case the loop is entered a second time; how often that
-happens is bounded by :data:`GAP`.
+call of the engine or by it; after :data:`HITS_MAX` times it is no longer counted, so that a loop is slowed down for its first rounds
+only. A line that runs for the first time behind such a loop has all lines counted again, in case the loop is entered a second time; how
+often that happens is bounded by :data:`GAP`. A plugin that calls the engine very often has only its loops told in the end.
 """
 
 import gc
@@ -16,6 +16,9 @@ from typing import Any
 HITS_MAX = 64
 #: Counted lines before all are counted again; doubled each time, until the next call of the engine.
 GAP = 256
+#: Calls after which a line is told only when it ran :data:`LATE_HITS` times: a line by itself is then no longer told.
+EARLY_CALLS = 1_000
+LATE_HITS = 8
 
 _TOOL = 4  # one of the numbers that CPython gives to nobody
 
@@ -28,6 +31,8 @@ class _Watch:
         self.since_restart = 0
         self.gap = GAP
         self.quiet = False
+        self.calls = 0
+        self.told_from = 1
 
     def line(self, code: types.CodeType, line: int) -> Any:
         """Counts a line: called by the interpreter."""
@@ -42,7 +47,7 @@ class _Watch:
         count = self.hits.get(key, 0) + 1
         self.hits[key] = count
         self.since_restart += 1
-        if count & (count - 1) == 0:
+        if count & (count - 1) == 0 and count >= self.told_from:
             self.tell(self.named(code.co_filename), line or line_at(code, offset))
         if count >= HITS_MAX:
             self.quiet = True
@@ -76,9 +81,12 @@ def start(tell: Callable[[str, int], object], named: Callable[[str], str], is_ow
         monitoring.set_local_events(_TOOL, code, events.LINE | events.JUMP)
 
 
-def host_called() -> None:
-    """The engine was called: what was told before no longer counts."""
+def called() -> None:
+    """The engine was called, or called the plugin: what was told before no longer counts."""
     if _watch is not None and _watch.hits:
+        _watch.calls += 1
+        if _watch.calls == EARLY_CALLS:
+            _watch.told_from = LATE_HITS
         _watch.gap = GAP
         _watch.restart()
 

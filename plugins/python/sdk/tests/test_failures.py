@@ -108,7 +108,7 @@ def test_lines_of_a_loop_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         loop = [line - first for _file, line in told if line >= first]
         # 1, 2, 4 ... 64 times; jumps are told as their lines.
         assert loop.count(1) == 1 and loop.count(2) >= 7 and loop.count(3) >= 7 and len(loop) <= 22
-        watch.host_called()
+        watch.called()
         spin(1_000)
         assert len([line for _file, line in told if line >= first]) == 2 * len(loop)
     finally:
