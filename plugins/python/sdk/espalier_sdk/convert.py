@@ -146,9 +146,7 @@ def request_in(request: Any) -> Request:
 
 
 def statistics_in(one: Any) -> Statistics:
-    return Statistics(
-        one.attempts, one.accuracy, one.turns, dict(one.endings), list(one.failures), loaded(one.extra)
-    )
+    return Statistics(one.attempts, one.accuracy, one.turns, dict(one.endings), list(one.failures), loaded(one.extra))
 
 
 # --- what goes out

@@ -42,10 +42,10 @@ def load() -> None:
     plugin = exports.registered
     decorator = str(kind).replace("-", "_")
     if plugin is None:
-        raise BuildError(f"{entry}: nothing has the decorator @{decorator}, which {MANIFEST} asks for (kind = \"{kind}\")")
+        raise BuildError(f'{entry}: nothing has the decorator @{decorator}, which {MANIFEST} asks for (kind = "{kind}")')
     if plugin.kind != kind:
         found = plugin.kind.replace("-", "_")
-        raise BuildError(f"{entry}: found @{found}, expected @{decorator}: {MANIFEST} says kind = \"{kind}\"")
+        raise BuildError(f'{entry}: found @{found}, expected @{decorator}: {MANIFEST} says kind = "{kind}"')
     source.keep(folder)
     watch.start(wit.diagnostics.at, source.named, source.is_own)
     log.forward_logging()
@@ -59,7 +59,7 @@ def _import(path: str, folder: str) -> None:
     except SyntaxError as error:
         text = "".join(traceback.format_exception_only(error)).rstrip()
         raise BuildError(text.replace(folder.rstrip("/") + "/", "")) from None
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001, an author's file may raise anything
         source.keep(folder, error)
         raise BuildError(source.error_text(error)) from None
 

@@ -2,13 +2,14 @@
 
 import inspect
 import json
+import os
 import sys
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Protocol, TypeVar
 
-from . import convert, source, wit
+from . import convert, source, watch, wit
 from .failures import Failure, Invalid, to_wit
 from .schema import DecodeError, SchemaError, decode, schema_of
 from .values import Judgement, Observation, Report, Request, Rollout, Score, Statistics, StepResult, Task
@@ -179,18 +180,24 @@ Made = TypeVar("Made")
 
 def _guarded(function: Callable[..., Any], act: Callable[[], Made]) -> Made:
     """Carries out an export: failures are returned, other errors are told before the trap."""
+    watch.called()
     try:
         return act()
     except Failure as failure:
         wit.log.write(wit.log.Level.DEBUG, f"failed: {source.message_of(failure)}{source.place_of(failure)}", None)
         raise wit.Err(to_wit(failure, wit.types)) from None
-    except SystemExit:
-        raise
     except BaseException as error:
         wit.log.write(wit.log.Level.ERROR, source.error_text(error, function), None)
-        # The interpreter would print the traceback again, with the frames of this package.
-        sys.stderr = None
+        silence()
         raise
+
+
+def silence() -> None:
+    """Nothing is printed from now on: the interpreter would print the traceback again, with the frames of this package, and its host
+    that it failed."""
+    sys.stderr = None
+    if sys.platform == "wasi":
+        os.close(2)
 
 
 class Configurable:
@@ -271,14 +278,14 @@ class Provider:
     world: Any = None
 
     def reset(self, task: Any) -> Any:
-        kind = _plugin().given
+        kind: Any = _plugin().given
 
         def act() -> Any:
             arguments = [convert.task_in(task), *_settings()] if takes_task(kind) else []
             Provider.world = kind(*arguments)
             return convert.observation_out(Provider.world.reset(), "`reset` returned: Observation")
 
-        return _guarded(getattr(kind, "reset"), act)
+        return _guarded(kind.reset, act)
 
     def step(self, action: str) -> Any:
         return self._act("step", lambda world: convert.step_result_out(world.step(action), "`step` returned: StepResult"))

@@ -6,7 +6,7 @@ code: `not-found`, `not-permitted`, `wrong-kind`, `disk-full`, `patch`, `shell-e
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from . import convert, wit
 from .schema import to_json
@@ -388,7 +388,7 @@ class Sandbox:
         """Drops the handle; a fresh or created sandbox ends with it."""
         self._open.__exit__(None, None, None)
 
-    def __enter__(self) -> "Sandbox":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -3,6 +3,7 @@
 A component has no files once it runs, so lines are kept while it is built.
 """
 
+import itertools
 import os
 import sys
 import types
@@ -11,6 +12,8 @@ from typing import Any
 
 #: Frames of one traceback.
 FRAMES_MAX = 8
+#: Equal frames, one behind the other, that are shown.
+EQUAL_MAX = 2
 #: Characters of one message; the engine keeps 2,000 of a line.
 MESSAGE_MAX = 800
 
@@ -51,13 +54,16 @@ def error_text(error: BaseException, function: Callable[..., Any] | None = None)
     lines = ["Traceback (most recent call last):"]
     frames = frames_of(error)
     if not frames and function is not None:
-        code = function.__code__
-        frames = [(code.co_filename, code.co_firstlineno, code.co_qualname)]
-    for file, line, name in frames[-FRAMES_MAX:]:
-        lines.append(f'  File "{named(file)}", line {line}, in {name}')
+        frames = [definition_of(function.__code__)]
+    groups = [(frame, len(list(equal))) for frame, equal in itertools.groupby(frames)]
+    for (file, line, name), count in groups[-FRAMES_MAX:]:
+        shown = [f'  File "{named(file)}", line {line}, in {name}']
         text = line_of(file, line)
         if text:
-            lines.append(f"    {text}")
+            shown.append(f"    {text}")
+        lines.extend(shown * min(count, EQUAL_MAX))
+        if count > EQUAL_MAX:
+            lines.append(f"  [previous line repeated {count - EQUAL_MAX} more times]")
     lines.append(message_of(error))
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None:
@@ -91,6 +97,14 @@ def frames_of(error: BaseException) -> list[tuple[str, int, str]]:
             frames.append((code.co_filename, walked.tb_lineno, code.co_qualname))
         walked = walked.tb_next
     return frames
+
+
+def definition_of(code: types.CodeType) -> tuple[str, int, str]:
+    """File, line and name of a function, below its decorators."""
+    line = code.co_firstlineno
+    while line_of(code.co_filename, line).startswith("@"):
+        line += 1
+    return code.co_filename, line, code.co_qualname
 
 
 def line_of(file: str, line: int) -> str:

@@ -1,8 +1,9 @@
 """Tells the engine on which line of the author's files the plugin is, so that it can name an endless loop that it stops.
 
-Lines are counted by ``sys.monitoring``. A line that ran :data:`HITS_MAX` times since the last call of the engine is told and no
-longer counted, so that a loop is slowed down for its first rounds only. A line that runs for the first time behind such a loop has
-all lines counted again, in case the loop is entered a second time; how often that happens is bounded by :data:`GAP`.
+Lines, and jumps within a line, are counted by ``sys.monitoring``. Each is told the first time, the second, the fourth ... since the last
+call of the engine or by it; after :data:`HITS_MAX` times it is no longer counted, so that a loop is slowed down for its first rounds
+only. A line that runs for the first time behind such a loop has all lines counted again, in case the loop is entered a second time; how
+often that happens is bounded by :data:`GAP`. A plugin that calls the engine very often has only its loops told in the end.
 """
 
 import gc
@@ -11,10 +12,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-#: Rounds of a loop after which its lines are no longer counted.
+#: Rounds of a loop after which its lines are no longer counted: a power of two.
 HITS_MAX = 64
 #: Counted lines before all are counted again; doubled each time, until the next call of the engine.
 GAP = 256
+#: Calls after which a line is told only when it ran :data:`LATE_HITS` times: a line by itself is then no longer told.
+EARLY_CALLS = 1_000
+LATE_HITS = 8
 
 _TOOL = 4  # one of the numbers that CPython gives to nobody
 
@@ -26,20 +30,30 @@ class _Watch:
         self.tell = tell
         self.named = named
         self.is_own = is_own
-        self.hits: dict[tuple[str, int], int] = {}
+        self.hits: dict[tuple[str, int, int], int] = {}
         self.since_restart = 0
         self.gap = GAP
         self.quiet = False
+        self.calls = 0
+        self.told_from = 1
 
     def line(self, code: types.CodeType, line: int) -> Any:
         """Counts a line: called by the interpreter."""
-        key = (code.co_filename, line)
+        return self.count(code, line, -1)
+
+    def jump(self, code: types.CodeType, offset: int, _destination: int) -> Any:
+        """Counts a jump: of a loop within one line."""
+        return self.count(code, 0, offset)
+
+    def count(self, code: types.CodeType, line: int, offset: int) -> Any:
+        key = (code.co_filename, line, offset)
         count = self.hits.get(key, 0) + 1
         self.hits[key] = count
         self.since_restart += 1
+        if count & (count - 1) == 0 and count >= self.told_from:
+            self.tell(self.named(code.co_filename), line or line_at(code, offset))
         if count >= HITS_MAX:
             self.quiet = True
-            self.tell(self.named(code.co_filename), line)
             return sys.monitoring.DISABLE
         if count == 1 and self.quiet and self.since_restart >= self.gap:
             self.gap *= 2
@@ -62,11 +76,12 @@ def start(tell: Callable[[str, int], object], named: Callable[[str], str], is_ow
     if not hasattr(sys, "monitoring"):
         return
     _watch = _Watch(tell, named, is_own)
-    monitoring = sys.monitoring
+    monitoring, events = sys.monitoring, sys.monitoring.events
     monitoring.use_tool_id(_TOOL, "espalier")
-    monitoring.register_callback(_TOOL, monitoring.events.LINE, _watch.line)
+    monitoring.register_callback(_TOOL, events.LINE, _watch.line)
+    monitoring.register_callback(_TOOL, events.JUMP, _watch.jump)
     for code in _codes(is_own):
-        monitoring.set_local_events(_TOOL, code, monitoring.events.LINE)
+        monitoring.set_local_events(_TOOL, code, events.LINE | events.JUMP)
 
 
 def host_call() -> None:
@@ -80,11 +95,20 @@ def host_call() -> None:
         _watch.tell(_watch.named(frame.f_code.co_filename), frame.f_lineno)
 
 
-def host_called() -> None:
-    """The engine was called: what was told before no longer counts."""
+def called() -> None:
+    """The engine was called, or called the plugin: what was told before no longer counts."""
     if _watch is not None and _watch.hits:
+        _watch.calls += 1
+        if _watch.calls == EARLY_CALLS:
+            _watch.told_from = LATE_HITS
         _watch.gap = GAP
         _watch.restart()
+
+
+def line_at(code: types.CodeType, offset: int) -> int:
+    """The line of an instruction."""
+    lines = (line for start, end, line in code.co_lines() if start <= offset < end and line)
+    return next(lines, code.co_firstlineno)
 
 
 def _codes(is_own: Callable[[str], bool]) -> list[types.CodeType]:

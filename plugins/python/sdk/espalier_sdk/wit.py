@@ -80,4 +80,4 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
         failure: Failure = from_wit(error.value)
         raise failure from None
     finally:
-        watch.host_called()
+        watch.called()

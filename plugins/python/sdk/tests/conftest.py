@@ -8,9 +8,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import fake_world  # noqa: E402
+import fake_world
 
-from espalier_sdk import exports  # noqa: E402
+from espalier_sdk import exports
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ E = TypeVar("E")
 
 
 @dataclass(frozen=True)
-class Err(Generic[E], Exception):
+class Err(Exception, Generic[E]):
     value: E
 
 
@@ -39,7 +39,7 @@ class World:
         self.settings = "{}"
         #: Answers of the model, or errors to raise, in order.
         self.answers: list[Any] = []
-        self.opened: list["Opened"] = []
+        self.opened: list[Any] = []
         self.seeds: list[bytes] = [bytes(range(16))]
 
 
@@ -147,9 +147,7 @@ scores: Any = _module(
         RolloutView="rollout_id task status stop_reason report turns steps blobs extra",
     ),
 )
-judge: Any = _module(
-    "wit_world.exports.judge", **_records(Vote="turn value text call extra", Judgement="scores votes extra")
-)
+judge: Any = _module("wit_world.exports.judge", **_records(Vote="turn value text call extra", Judgement="scores votes extra"))
 _module(
     "wit_world.imports.log",
     Level=Enum("Level", "DEBUG INFO WARN ERROR", start=0),

@@ -211,10 +211,11 @@ def test_what_is_no_plugin_is_refused() -> None:
 
     with pytest.raises(TypeError, match="World has no method `step`"):
 
-        @sdk.environment  # type: ignore[type-var]
         class World:
             def reset(self) -> str:
                 return ""
+
+        sdk.environment(World)  # type: ignore[type-var]
 
     sdk.harness(lambda task: sdk.Report.submitted())
     with pytest.raises(TypeError, match="@reward: there is @harness already"):

@@ -105,11 +105,12 @@ def test_lines_of_a_loop_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         spin(1_000)
         first = spin.__code__.co_firstlineno
-        assert {line - first for _file, line in told} == {2, 3}
-        assert len(told) == 2
-        watch.host_called()
+        loop = [line - first for _file, line in told if line >= first]
+        # 1, 2, 4 ... 64 times; jumps are told as their lines.
+        assert loop.count(1) == 1 and loop.count(2) >= 7 and loop.count(3) >= 7 and len(loop) <= 22
+        watch.called()
         spin(1_000)
-        assert len(told) == 4
+        assert len([line for _file, line in told if line >= first]) == 2 * len(loop)
     finally:
         sys.monitoring.free_tool_id(4)
         monkeypatch.setattr(watch, "_watch", None)

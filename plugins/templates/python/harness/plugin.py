@@ -20,7 +20,9 @@ class Settings:
 
 def action_in(text: str) -> str | None:
     """The action behind the last line that starts with `Action:`."""
-    actions = [line.removeprefix("Action:").strip() for line in text.splitlines() if line.startswith("Action:")]
+    actions = [
+        line.removeprefix("Action:").strip() for line in text.splitlines() if line.startswith("Action:")
+    ]
     return actions[-1] if actions else None
 
 
