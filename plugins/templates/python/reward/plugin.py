@@ -29,11 +29,12 @@ def score(rollout: Rollout, settings: Settings) -> list[Score]:
         return text.strip() if settings.case_sensitive else text.strip().lower()
 
     if rollout.answer is None:
-        value, got = 0, "no answer"
+        value, reason = 0, "no answer"
     else:
-        value, got = int(plain(rollout.answer) == plain(expected)), f'got "{rollout.answer}"'
+        value = int(plain(rollout.answer) == plain(expected))
+        reason = f'expected "{expected}", got "{rollout.answer}"'
     return [
-        Score(value, reason=f'expected "{expected}", {got}'),
+        Score(value, reason=reason),
         # Scores of other names are recorded; an experiment may weight them.
         Score(len(rollout.turns), name="turns"),
     ]
