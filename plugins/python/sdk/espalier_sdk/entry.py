@@ -9,7 +9,7 @@ import tomllib
 import traceback
 from typing import Any
 
-from . import exports, log, seeding, source, watch, wit
+from . import exports, log, preload, seeding, source, watch, wit
 from .exports import Configurable, GroupReward, Harness, Judge, Provider, Reward, TaskGenerator
 
 __all__ = ["Configurable", "GroupReward", "Harness", "Judge", "Provider", "Reward", "TaskGenerator"]
@@ -46,6 +46,8 @@ def load() -> None:
     if plugin.kind != kind:
         found = plugin.kind.replace("-", "_")
         raise BuildError(f'{entry}: found @{found}, expected @{decorator}: {MANIFEST} says kind = "{kind}"')
+    source.keep(folder)
+    preload.load(source.is_own)
     source.keep(folder)
     watch.start(wit.diagnostics.at, source.named, source.is_own)
     log.forward_logging()

@@ -65,6 +65,8 @@ def error_text(error: BaseException, function: Callable[..., Any] | None = None)
         if count > EQUAL_MAX:
             lines.append(f"  [previous line repeated {count - EQUAL_MAX} more times]")
     lines.append(message_of(error))
+    if isinstance(error, ModuleNotFoundError) and sys.platform == "wasi":
+        lines.append(f"(a plugin has no files when it runs: import `{error.name}` at the top of the file)")
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None:
         lines.append(f"caused by {message_of(cause)}{place_of(cause)}")
