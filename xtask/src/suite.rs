@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const BOUND_S: &str = "1800";
 
 /// What takes longest begins first, so that nothing long is left over at the end.
-const LONG: [&str; 11] = [
+const LONG: [&str; 12] = [
     "tests sandboxes",
     "engine/sandbox local",
     "tests models",
@@ -24,6 +24,7 @@ const LONG: [&str; 11] = [
     "clients/python",
     "clients/python waiting",
     "tests languages",
+    "tests faults",
     "sandbox-agent agent",
     "tests runs",
     "tests install",

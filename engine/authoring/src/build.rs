@@ -12,7 +12,7 @@ mod tools;
 pub use tools::Tools;
 
 use crate::component;
-use crate::project::{Kind, Language, MANIFEST, Project};
+use crate::project::{Language, Project};
 use espalier_core::line_tables::without_line_tables;
 use std::path::{Path, PathBuf};
 
@@ -94,9 +94,7 @@ pub fn build(project: &Project, say: &mut dyn FnMut(&str)) -> Result<Built, Buil
     };
     let component = match made {
         Made::Component(bytes) => bytes,
-        Made::Module { module, wasi } => {
-            component::encode(&module, wasi).map_err(|error| of_kind(error, project.manifest.kind))?
-        }
+        Made::Module { module, wasi } => component::encode(&module, wasi, project.manifest.kind)?,
     };
     let output = project.output();
     let lines = output.with_extension("lines");
@@ -112,28 +110,6 @@ pub fn build(project: &Project, say: &mut dyn FnMut(&str)) -> Result<Built, Buil
     Ok(Built { component: output })
 }
 
-/// The words of the encoder for an import that a world does not have.
-const NO_IMPORT: &str = "module requires an import interface named `";
-
-/// An import that the kind does not have, in the author's words: mostly the source is of another kind.
-fn of_kind(error: BuildError, kind: Kind) -> BuildError {
-    let named = |reason: &str| {
-        let (_, behind) = reason.split_once(NO_IMPORT)?;
-        Some(behind.split('`').next()?.to_owned())
-    };
-    match error {
-        BuildError::Component { reason } => BuildError::Component {
-            reason: named(&reason).map_or(reason, |import| {
-                format!(
-                    "the plugin imports {import}, which a {kind} does not have; {MANIFEST} says kind = \"{kind}\"",
-                    kind = kind.as_str()
-                )
-            }),
-        },
-        other => other,
-    }
-}
-
 /// Writes a file that another process may have mapped.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
     let beside = path.with_extension(format!("new-{}", std::process::id()));
@@ -143,20 +119,4 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
 fn in_file(path: &Path) -> impl Fn(std::io::Error) -> BuildError {
     let path = path.to_owned();
     move |source| BuildError::File { path: path.clone(), source }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_import_of_another_kind_is_told_with_the_kind() {
-        let told = |reason: &str| of_kind(BuildError::Component { reason: reason.to_owned() }, Kind::Reward).to_string();
-        let encoder = "module was not valid: failed to resolve import `espalier:model/conversations@0.1.0::open`: module requires \
-                       an import interface named `espalier:model/conversations@0.1.0`";
-        let said = "the plugin imports espalier:model/conversations@0.1.0, which a reward does not have; plugin.toml says \
-                    kind = \"reward\"";
-        assert_eq!(told(encoder), said);
-        assert_eq!(told("the compiler's component is damaged"), "the compiler's component is damaged");
-    }
 }

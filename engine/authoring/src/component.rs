@@ -1,6 +1,7 @@
 //! From a core module to a component.
 
 use crate::build::BuildError;
+use crate::project::Kind;
 use std::fmt::Display;
 use std::path::Path;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
@@ -23,22 +24,24 @@ pub fn embed(module: &mut Vec<u8>, wit: &Path, world: &str) -> Result<(), BuildE
 
 /// Makes a component of a core module whose custom sections name its world. What it does not import of the world is left out;
 /// with `wasi`, what it imports of WASI's first preview is answered by the adapter, so that nothing of it is left.
-pub fn encode(module: &[u8], wasi: bool) -> Result<Vec<u8>, BuildError> {
+pub fn encode(module: &[u8], wasi: bool, kind: Kind) -> Result<Vec<u8>, BuildError> {
     let encoder = ComponentEncoder::default().validate(true).module(module);
     let encoder = match wasi {
         true => encoder.and_then(|encoder| encoder.adapter(WASI_MODULE, WASI_ADAPTER)),
         false => encoder,
     };
-    encoder.and_then(|mut encoder| encoder.encode()).map_err(|error| plainly(&format!("{error:#}")))
+    encoder.and_then(|mut encoder| encoder.encode()).map_err(|error| plainly(&format!("{error:#}"), kind))
 }
 
 /// Why a module is not a plugin, said for its author.
-fn plainly(error: &str) -> BuildError {
+fn plainly(error: &str, kind: Kind) -> BuildError {
     let import =
         error.split_once("requires an import interface named `").and_then(|(_, rest)| rest.split_once('`'));
     match import {
         Some((interface, _)) => refused(&format_args!(
-            "the plugin calls {interface}, which plugins of its kind do not have; see its world in sdk/wit/plugin.wit"
+            "the plugin calls {interface}, which a plugin of kind {} does not have; see the world {} in sdk/wit/plugin.wit",
+            kind.as_str(),
+            kind.world()
         )),
         None => refused(&error),
     }
@@ -56,8 +59,9 @@ mod tests {
     fn an_import_that_the_world_does_not_have_is_named() {
         let error = "failed to decode world from module: module was not valid: failed to resolve import `a:b/c@0.1.0::d`: module \
                      requires an import interface named `a:b/c@0.1.0`";
-        let told = "the plugin calls a:b/c@0.1.0, which plugins of its kind do not have; see its world in sdk/wit/plugin.wit";
-        assert_eq!(plainly(error).to_string(), told);
-        assert_eq!(plainly("something else").to_string(), "something else");
+        let told = "the plugin calls a:b/c@0.1.0, which a plugin of kind reward does not have; see the world reward-plugin in \
+                    sdk/wit/plugin.wit";
+        assert_eq!(plainly(error, Kind::Reward).to_string(), told);
+        assert_eq!(plainly("something else", Kind::Reward).to_string(), "something else");
     }
 }

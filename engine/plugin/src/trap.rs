@@ -90,7 +90,9 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
         text.push_str(": ");
         text.push_str(&words);
     }
-    if class == TrapClass::Panic && tells_no_place(&words) {
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    let lines = backtrace.map(source_lines).unwrap_or_default();
+    if class == TrapClass::Panic && lines.is_empty() && tells_no_place(&words) {
         text.push_str(
             "; a JavaScript plugin ends like this when a value that it passes or returns does not match its type",
         );
@@ -98,12 +100,12 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
             text.push_str(&format!(": {function} returns {expected}"));
         }
     }
-    let backtrace = error.downcast_ref::<WasmBacktrace>();
-    let lines = backtrace.map(source_lines).unwrap_or_default();
     if !lines.is_empty() {
         let lines: Vec<String> = lines.iter().map(|line| format!("at {line}")).collect();
         text.push_str("; ");
         text.push_str(&lines.join(", "));
+    } else if let Some(functions) = backtrace.and_then(go_functions) {
+        text.push_str(&format!("; in {functions}"));
     }
     // Code that is interpreted has no lines of its own in the backtrace.
     let position = guest.position.as_ref().filter(|(_, calls)| *calls == guest.gate.total());
@@ -267,7 +269,7 @@ fn memory_text(wanted: u64, guest: &Guest) -> String {
 /// In the paths of the language's own code: Rust's, Zig's libc.
 const OF_LANGUAGE: [&str; 5] = ["/rustc", "/library/", "/rust-src", "/ziglang/lib/", "/lib/zig/"];
 /// In the paths of packages and of the SDK.
-const OF_OTHERS: [&str; 3] = ["/registry/src/", "/git/checkouts/", "/sdk/"];
+const OF_OTHERS: [&str; 5] = ["/registry/src/", "/git/checkouts/", "/sdk/", "/ziglang/", "/zig/"];
 /// Source lines told of one trap.
 const LINES: usize = 3;
 
@@ -299,19 +301,28 @@ fn source_lines(backtrace: &WasmBacktrace) -> Vec<String> {
 /// Functions named by [`innermost`]: enough to tell callers apart behind a language's own panic functions.
 const INNERMOST: usize = 6;
 
-/// The innermost functions of a component without source lines: the same whenever it fails in the same place. Go's author wrote those of
-/// package `main`, and none of package `runtime`.
+/// The innermost functions of a component without source lines: the same whenever it fails in the same place.
 fn innermost(backtrace: &WasmBacktrace) -> Option<String> {
-    let name = |frame: &wasmtime::FrameInfo| {
-        let function = frame.func_name().map_or_else(|| frame.func_index().to_string(), plain_name);
-        format!("{function}+{:#x}", frame.func_offset().unwrap_or_default())
-    };
-    let names = || backtrace.frames().iter().map(name);
-    let mut told: Vec<String> = names().filter(|name| name.starts_with("main.")).take(LINES).collect();
-    if told.is_empty() {
-        told = names().filter(|name| !name.starts_with("runtime.")).take(INNERMOST).collect();
-    }
-    (!told.is_empty()).then(|| told.join(" < "))
+    go_functions(backtrace).or_else(|| {
+        let names = backtrace.frames().iter().map(frame_name).filter(|name| !name.starts_with("runtime."));
+        chain(names.take(INNERMOST))
+    })
+}
+
+/// The innermost functions of an author in Go: those of package `main`.
+fn go_functions(backtrace: &WasmBacktrace) -> Option<String> {
+    let names = backtrace.frames().iter().map(frame_name).filter(|name| name.starts_with("main."));
+    chain(names.take(LINES))
+}
+
+fn chain(names: impl Iterator<Item = String>) -> Option<String> {
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then(|| names.join(" < "))
+}
+
+fn frame_name(frame: &wasmtime::FrameInfo) -> String {
+    let function = frame.func_name().map_or_else(|| frame.func_index().to_string(), plain_name);
+    format!("{function}+{:#x}", frame.func_offset().unwrap_or_default())
 }
 
 /// A function's name as its author wrote it: Rust's mangling is undone, any other name is left as it is.

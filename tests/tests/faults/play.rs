@@ -108,7 +108,11 @@ pub(crate) fn rollouts(language: &Language) -> Vec<Told> {
     let experiment =
         format!("name = \"{name}\"\n{EXPERIMENT}[harness]\nplugin = \"{name}.wasm\"\n");
     fs::write(folder.path().join("experiment.toml"), &experiment).unwrap();
-    let ran = espalier(folder.path(), &["run", "experiment.toml"]);
+    let mut ran = espalier(folder.path(), &["run", "experiment.toml"]);
+    if ran.err.contains("to compile") {
+        // A machine that is busy with other tests needs more than a minute for all of CPython.
+        ran = espalier(folder.path(), &["run", "experiment.toml"]);
+    }
     assert!(ran.out.contains("(finished)"), "{name}: {}{}", ran.out, ran.err);
 
     let records = records(folder.path());

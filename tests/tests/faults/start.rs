@@ -32,15 +32,12 @@ pub(crate) fn refusals(language: &Language) -> Vec<Told> {
         told.push(refused(language, failure, &said, &[says]));
     }
     match language.at_build {
-        Some((_, wrong)) => {
+        Some((at, _)) => {
             let said = built(language, Variant::BadStart).expect_err("code that fails fails the build");
-            let line = language.line(language.at_build.unwrap().0);
-            let said = Told {
-                place: Some(format!("{}:{line}", language.source)),
-                ..refused(language, "constructor", &said, &[language.source, &line.to_string()])
-            };
-            let _ = wrong;
-            told.push(said);
+            let line = language.line(at);
+            let parts = [language.source, &line.to_string()];
+            let place = Some(format!("{}:{line}", language.source));
+            told.push(Told { place, ..refused(language, "constructor", &said, &parts) });
             told.push(Told {
                 failure: "slow-start",
                 end: "does not happen".to_owned(),
@@ -49,11 +46,13 @@ pub(crate) fn refusals(language: &Language) -> Vec<Told> {
             });
         }
         None => {
-            for (failure, word, part) in
-                [("constructor", START[1], "in a constructor"), ("slow-start", START[2], "no stop ")]
+            let line = language.line("in a constructor");
+            let loops = if language.name == "go" { (line, line + 4) } else { language.lines_of("construct") };
+            for (failure, word, lines) in
+                [("constructor", START[1], (line, line)), ("slow-start", START[2], loops)]
             {
                 let ran = check(folder.path(), language, &replaced(&component, START[0], word));
-                told.push(at_start(language, failure, &ran, language.line(part)));
+                told.push(at_start(language, failure, &ran, lines));
             }
         }
     }
@@ -90,29 +89,49 @@ fn refused(language: &Language, failure: &'static str, said: &str, parts: &[&str
     Told { failure, end: "refused".to_owned(), place: None, text: plainly(&error_of(said), language) }
 }
 
-/// A start that fails: refused when the settings' schema is asked for.
-fn at_start(language: &Language, failure: &'static str, ran: &Ran, line: usize) -> Told {
-    let place = format!("{}:{line}", language.source);
+/// A start that fails, on one of these lines: refused when the settings' schema is asked for.
+fn at_start(language: &Language, failure: &'static str, ran: &Ran, (first, last): (usize, usize)) -> Told {
     assert_eq!(ran.code, 1, "{}, {failure}: {}{}", language.name, ran.out, ran.err);
     let said = error_of(&ran.err);
-    let named = said.contains(&place);
-    assert!(named || language.name == "go", "{}, {failure}: no {place} in: {said}", language.name);
+    let behind = ran.err.split_once(&format!("{}:", language.source)).map(|(_, behind)| behind);
+    let digits = behind.map(|behind| behind.split(|letter: char| !letter.is_ascii_digit()).next());
+    let line: Option<usize> = digits.flatten().and_then(|digits| digits.parse().ok());
+    let is_there = line.map_or(language.name == "go", |line| (first..=last).contains(&line));
+    assert!(is_there, "{}, {failure}: not on lines {first} to {last}: {}", language.name, ran.err);
+    let lines = if first == last { first.to_string() } else { format!("{first}-{last}") };
     Told {
         failure,
         end: "refused".to_owned(),
-        place: named.then_some(place),
-        text: plainly(&said, language),
+        place: line.map(|_| format!("{}:{lines}", language.source)),
+        // The place is told by the first table.
+        text: plainly(said.split("; at ").next().unwrap_or(&said), language),
     }
 }
 
-/// What people read of an error: without hints, and without the list of what there is.
+/// What people read of an error, without the lines of sources, of lists, and of a compiler's warnings; of a linker's error its hint.
 pub(crate) fn error_of(said: &str) -> String {
-    let lines = said.lines().take_while(|line| !line.starts_with("hint: "));
-    let lines: Vec<&str> = lines
-        .filter(|line| !line.ends_with("nothing was built") && !line.starts_with("  "))
-        .map(|line| line.strip_prefix("error: ").unwrap_or(line))
-        .collect();
-    lines.join(" ")
+    let mut lines: Vec<&str> = Vec::new();
+    let mut all = said.lines().map(str::trim);
+    while let Some(line) = all.next() {
+        if line.starts_with("File \"") {
+            // Below it stands the line itself.
+            all.next();
+        }
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let left_out = ["espalier:", "-->", "|", "File \"", "at ", "goroutine ", "main.", "faults-go/", "Traceback ("];
+        let is_source = line.split_once(" |").is_some_and(|(number, _)| is_number(number));
+        let is_warning = line.contains(" warning: ") || line.ends_with(" generated.");
+        if is_source || is_warning || left_out.iter().any(|begin| line.starts_with(begin)) {
+            continue;
+        }
+        let linker = line.contains("undefined symbol: ");
+        if !linker && !line.ends_with("nothing was built") && !line.starts_with("hint: ") {
+            lines.push(line.strip_prefix("error: ").unwrap_or(line));
+        } else if line.starts_with("hint: plugin.toml") || line.starts_with("hint: the source needs") {
+            lines.push(&line["hint: ".len()..]);
+        }
+    }
+    lines.join(" ").trim_end_matches("; it can import:").trim().to_owned()
 }
 
 const CASE: &str = "seed = 7\ntask = { id = \"random\", instruction = \"Go.\", data = { mode = \"random\" } }\n";

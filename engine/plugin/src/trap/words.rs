@@ -70,6 +70,8 @@ fn go(words: &str) -> Option<Said> {
         let (function, place) = (pair.first()?, pair.get(1)?.strip_prefix(['\t', ' '])?.trim_start());
         let place = place.split(' ').next()?;
         let name = function.split('(').next()?;
+        // The files of package `main` lie in the project's folder, as its author names them.
+        let place = if name.starts_with("main.") { place.rsplit('/').next()? } else { place };
         (!name.is_empty() && place.contains(".go:")).then(|| (name.to_owned(), format!("{place} ({name})")))
     };
     let frames: Vec<(String, String)> = lines[goroutine + 1..].windows(2).filter_map(frame).collect();
@@ -134,13 +136,13 @@ mod tests {
             (
                 "fatal error: all goroutines are asleep - deadlock!\n\ngoroutine 1 [chan receive]:\n\
                  main.run(0x364000, {{0x30e0d0, 0x8}})\n\tmine/plugin.go:67 +0xc9",
-                Some("mine/plugin.go:67 (main.run)"),
+                Some("plugin.go:67 (main.run)"),
                 Some("fatal error: all goroutines are asleep - deadlock!"),
             ),
             (
                 "panic: strings: negative Repeat count\n\ngoroutine 7 [running]:\nstrings.Repeat({0x1, 0x2}, 0x3)\n\
                  \tstrings/strings.go:624 +0x2\nmain.run.func1()\n\tmine/plugin.go:64 +0x2\ncreated by main.run in goroutine 1",
-                Some("mine/plugin.go:64 (main.run.func1)"),
+                Some("plugin.go:64 (main.run.func1)"),
                 Some("panic: strings: negative Repeat count"),
             ),
             ("    at <anonymous> (app.js:3)", Some("app.js:3 (<anonymous>)"), None),

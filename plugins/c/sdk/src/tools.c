@@ -26,8 +26,8 @@ espalier_status espalier_tools_run(const espalier_tool *tools, size_t count, con
     if (tool == NULL) {
         espalier_str all = espalier_text("");
         for (size_t index = 0; index < count; index++)
-            all = espalier_format("%s%s`%s`", all.ptr, index == 0 ? "" : ", ", tools[index].name);
-        *text = espalier_format("there is no tool `%s`; there are: %s", call->name.ptr, all.ptr);
+            all = espalier_format("%s%s%s", all.ptr, index == 0 ? "" : ", ", tools[index].name);
+        *text = espalier_format("unknown tool `%s`; there is: %s", call->name.ptr, all.ptr);
         *is_error = true;
         return ESPALIER_OK;
     }
