@@ -36,7 +36,13 @@ fn of_javascript() -> Result<Program, String> {
         quietly(Command::new("npm").current_dir(&folder).args(npm)).map(drop)
     })?;
     let mut command = Command::new("node");
-    command.current_dir(&folder).args(["--import", "./sdk/testing.mjs", "--test", "--test-reporter=tap", "tests/"]);
+    command.current_dir(&folder).args([
+        "--import",
+        "./sdk/testing.mjs",
+        "--test",
+        "--test-reporter=tap",
+        "tests/",
+    ]);
     Ok(Program { name: "plugins/javascript/sdk".to_owned(), command })
 }
 

@@ -218,7 +218,10 @@ mod tests {
             ("7.10s call tests/test_service.py::test_what_has_passed\n4 passed in 9.00s", [4, 0, 0]),
             ("test a_thing_that_passed ... ok\nrunning 2 tests", [0, 0, 0]),
             ("# tests 37\n# pass 36\n# fail 1\n# cancelled 0\n# skipped 2\n# todo 0", [36, 1, 2]),
-            ("=== RUN   TestA\n--- PASS: TestA (0.00s)\n    --- PASS: TestA/b (0.00s)\n--- FAIL: TestB (0.00s)\nFAIL", [1, 1, 0]),
+            (
+                "=== RUN   TestA\n--- PASS: TestA (0.00s)\n    --- PASS: TestA/b (0.00s)\n--- FAIL: TestB (0.00s)\nFAIL",
+                [1, 1, 0],
+            ),
         ];
         for (printed, [passed, failed, skipped]) in cases {
             let counts = Counts::of(printed);

@@ -11,9 +11,7 @@ use espalier_benches::{Finding, Memory, median};
 use espalier_core::chat::{CompleteOptions, Completion, Finish, Message, Role, Tool, Usage};
 use espalier_core::ending::HarnessEnd;
 use espalier_core::failure::Failure;
-use espalier_core::host::{
-    Branch, Conversation, Environment, Environments, Models, Observation, StepResult,
-};
+use espalier_core::host::{Branch, Conversation, Environment, Environments, Models, Observation, StepResult};
 use espalier_plugin::{CancelToken, Plugin, PluginHost};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -67,11 +65,8 @@ fn project(language: Language, folder: &Path) -> Result<Project, Box<dyn std::er
     // As `make build` lays them out beside the programs.
     let program = std::env::current_exe()?;
     let library = program.ancestors().nth(2).ok_or("the program lies in no folder")?.join("lib/espalier");
-    let sources = Sources {
-        templates: library.join("templates"),
-        sdks: library.join("sdk"),
-        wit: library.join("wit"),
-    };
+    let sources =
+        Sources { templates: library.join("templates"), sdks: library.join("sdk"), wit: library.join("wit") };
     let folder = folder.join(language.as_str());
     if !folder.is_dir() {
         let name = format!("harness-{}", language.as_str());
@@ -92,7 +87,11 @@ async fn instantiate(name: &str, host: &PluginHost, plugin: &Plugin) {
 }
 
 /// One answer of a model that answers at once, and the step in a world that does nothing: all of it the guest's and the host's.
-async fn turns(name: &str, host: &PluginHost, plugin: &Arc<Plugin>) -> Result<(), Box<dyn std::error::Error>> {
+async fn turns(
+    name: &str,
+    host: &PluginHost,
+    plugin: &Arc<Plugin>,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mut per_turn = Vec::new();
     for _ in 0..REPEATS {
         let mut took = [0.0; 2];

@@ -93,7 +93,10 @@ fn a_refreshed_sdk_takes_the_place_of_the_old_one() {
     fs::write(folder.join("gone.go"), "").unwrap();
     refresh_sdk(&sources, Language::Go, &folder).unwrap();
     assert_eq!(below(&folder), [".espalier-sdk", "sdk.go", "wit/deps/base/base.wit", "wit/plugin.wit"]);
-    assert_eq!(fs::read_to_string(folder.join(MARK)).unwrap(), concat!("go ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(
+        fs::read_to_string(folder.join(MARK)).unwrap(),
+        concat!("go ", env!("CARGO_PKG_VERSION"), "\n")
+    );
 
     // Nothing else is replaced: no other SDK, no folder of the author.
     fs::create_dir(root.path().join("sdk/rust")).unwrap();

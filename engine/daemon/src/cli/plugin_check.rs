@@ -98,6 +98,10 @@ async fn load_again(
     target: &Target,
     plugin: &Plugin,
 ) -> Result<Loading, Problem> {
+    let first = components.host();
+    if !first.has_cache() {
+        return Ok(Loading { took: None, start: first.start(plugin).await? });
+    }
     let wasm = components.bytes(reference, plugin).await?;
     let host = host()?;
     let name = match target {
@@ -106,8 +110,7 @@ async fn load_again(
     };
     let began = Instant::now();
     let again = host.load_bytes(name, wasm).await?;
-    let took = host.has_cache().then(|| began.elapsed());
-    Ok(Loading { took, start: host.start(&again).await? })
+    Ok(Loading { took: Some(began.elapsed()), start: host.start(&again).await? })
 }
 
 /// Whether the project's cases do the same twice.

@@ -145,6 +145,11 @@ impl Components {
         &self.finder
     }
 
+    /// What loads them.
+    pub(crate) fn host(&self) -> &PluginHost {
+        &self.host
+    }
+
     /// Loads what was found.
     pub(crate) async fn load(&self, target: &Target) -> Result<Arc<Plugin>, EngineError> {
         match target {
