@@ -22,6 +22,8 @@ use wasmtime::Engine;
 pub const COMPILER_ARGUMENT: &str = "plugin-compiler";
 /// Set for a compiler, so that a program that does not know the argument does not start itself again and again.
 const COMPILING_VARIABLE: &str = "ESPALIER_COMPILING";
+/// What a busy machine is given in place of [`CompilerProcess::time_max`].
+const BUSY: u32 = 3;
 /// Threads of a compiler: more take more memory, and the largest components known are soon done with these.
 const THREADS_MAX: usize = 8;
 /// How often a compiler is looked at, at first and at most.
@@ -45,7 +47,7 @@ pub struct CompilerProcess {
     pub program: PathBuf,
     /// Its memory, bytes. What it is given and what it makes are not counted.
     pub memory_bytes_max: u64,
-    /// How long it may take.
+    /// How long it may take on a machine of its own, by the processor time of its threads; on a busy one three times that.
     pub time_max: Duration,
 }
 
@@ -129,11 +131,11 @@ impl CompilerProcess {
             .stderr(output(&messages)?)
             .spawn()
             .map_err(|error| CompileError::Host(format!("{}: {error}", self.program.display())))?;
-        let ended = wait(&mut child, self.time_max);
+        let ended = wait(&mut child, self.time_max * BUSY);
         // Also where waiting failed: nothing of it stays.
         let _ = child.kill();
         let _ = child.wait();
-        let Some(status) = ended.map_err(failed)? else { return Err(self.too_long()) };
+        let Some(status) = ended.map_err(failed)? else { return Err(too_long(self.time_max * BUSY)) };
         match status.code() {
             Some(process::DONE) => read(code, u64::MAX).map_err(failed),
             Some(process::REFUSED) => Err(CompileError::Refused(said(messages))),
@@ -171,7 +173,7 @@ impl CompilerProcess {
         match status.signal().and_then(Signal::from_named_raw) {
             // What Rust does where no memory is left.
             Some(Signal::ABORT) => self.too_large(),
-            Some(Signal::XCPU) => self.too_long(),
+            Some(Signal::XCPU) => too_long(self.time_max),
             Some(Signal::XFSZ) => CompileError::Limit(format!(
                 "compiles to more than {} MiB of code",
                 process::CODE_BYTES_MAX >> 20
@@ -184,16 +186,16 @@ impl CompilerProcess {
         }
     }
 
-    fn too_long(&self) -> CompileError {
-        CompileError::Limit(format!("takes more than {} s to compile", self.time_max.as_secs_f64()))
-    }
-
     fn too_large(&self) -> CompileError {
         CompileError::Limit(format!(
             "takes more than {} MiB of memory to compile",
             self.memory_bytes_max >> 20
         ))
     }
+}
+
+fn too_long(limit: Duration) -> CompileError {
+    CompileError::Limit(format!("takes more than {} s to compile", limit.as_secs_f64()))
 }
 
 /// What the program may need to start at all.
