@@ -31,7 +31,8 @@ pub enum Part {
 }
 
 /// Every part.
-pub const ALL: [Part; 6] = [Part::Guests, Part::Authoring, Part::Model, Part::Data, Part::Sandboxes, Part::Tests];
+pub const ALL: [Part; 6] =
+    [Part::Guests, Part::Authoring, Part::Model, Part::Data, Part::Sandboxes, Part::Tests];
 
 /// Makes the parts ready. Quick when they are.
 pub fn run(parts: &[Part]) -> Result<(), String> {

@@ -31,7 +31,8 @@ struct Told {
 
 #[test]
 fn every_failure_is_contained_and_named() {
-    let tried: Vec<&Language> = LANGUAGES.iter().filter(|one| one.name != "go" || xtask::setup::has_go()).collect();
+    let tried: Vec<&Language> =
+        LANGUAGES.iter().filter(|one| one.name != "go" || xtask::setup::has_go()).collect();
     let (waiting, table) = (Mutex::new(tried), Mutex::new(Table::default()));
     let next = || waiting.lock().unwrap().pop();
     std::thread::scope(|scope| {

@@ -39,7 +39,7 @@ fn modes(language: &Language) -> Vec<Mode> {
     let wrong_json = match language.name {
         "go" | "c" => (HarnessFailure, Returned, Place::None),
         "rust" => (GuestTrap, Panic, Place::Line(".data(HashMap::from")),
-        "python" => (GuestTrap, Panic, Place::Line("@harness")),
+        "python" => (GuestTrap, Panic, Place::Line("def run(")),
         _ => (GuestTrap, Panic, Place::Line("export default harness(")),
     };
     let handle = match scripted {
@@ -105,8 +105,7 @@ pub(crate) fn rollouts(language: &Language) -> Vec<Told> {
     };
     let tasks: String = modes.iter().map(with_neighbour).collect();
     fs::write(folder.path().join("tasks.jsonl"), tasks).unwrap();
-    let experiment =
-        format!("name = \"{name}\"\n{EXPERIMENT}[harness]\nplugin = \"{name}.wasm\"\n");
+    let experiment = format!("name = \"{name}\"\n{EXPERIMENT}[harness]\nplugin = \"{name}.wasm\"\n");
     fs::write(folder.path().join("experiment.toml"), &experiment).unwrap();
     let mut ran = espalier(folder.path(), &["run", "experiment.toml"]);
     if ran.err.contains("to compile") {

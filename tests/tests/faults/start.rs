@@ -118,7 +118,8 @@ pub(crate) fn error_of(said: &str) -> String {
             all.next();
         }
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let left_out = ["espalier:", "-->", "|", "File \"", "at ", "goroutine ", "main.", "faults-go/", "Traceback ("];
+        let left_out =
+            ["espalier:", "-->", "|", "File \"", "at ", "goroutine ", "main.", "faults-go/", "Traceback ("];
         let is_source = line.split_once(" |").is_some_and(|(number, _)| is_number(number));
         let is_warning = line.contains(" warning: ") || line.ends_with(" generated.");
         if is_source || is_warning || left_out.iter().any(|begin| line.starts_with(begin)) {
@@ -134,7 +135,8 @@ pub(crate) fn error_of(said: &str) -> String {
     lines.join(" ").trim_end_matches("; it can import:").trim().to_owned()
 }
 
-const CASE: &str = "seed = 7\ntask = { id = \"random\", instruction = \"Go.\", data = { mode = \"random\" } }\n";
+const CASE: &str =
+    "seed = 7\ntask = { id = \"random\", instruction = \"Go.\", data = { mode = \"random\" } }\n";
 
 /// What draws random numbers does the same twice: the project's cases are run two times.
 fn twice(language: &Language, folder: &Path, component: &[u8]) -> Told {

@@ -15,14 +15,29 @@ const FAILURES: [(&str, &str, &str, bool); 21] = [
     ("panic", "Panic or exception", "Nobody catches it.", true),
     ("wrong-json", "Wrong JSON", "The data of its report cannot be written as JSON.", false),
     ("unknown-tool", "Unknown tool", "The model calls a tool that was not offered.", false),
-    ("wrong-settings", "Wrong settings", "The experiment sets `lines = \"many\"` and the misspelt `line`.", false),
-    ("missing-export", "Missing export", "The line that makes a plugin of the function was forgotten.", false),
+    (
+        "wrong-settings",
+        "Wrong settings",
+        "The experiment sets `lines = \"many\"` and the misspelt `line`.",
+        false,
+    ),
+    (
+        "missing-export",
+        "Missing export",
+        "The line that makes a plugin of the function was forgotten.",
+        false,
+    ),
     ("wrong-world", "Wrong world", "`plugin.toml` says `kind = \"reward\"`, the source is a harness.", false),
     ("unknown-version", "Unknown version", "It was built for a newer interface than the engine has.", false),
     ("invalid-handle", "Invalid handle", "It uses a handle that it was not given, or has given up.", false),
     ("foreign-blob", "Foreign blob", "It reads a blob that belongs to another rollout.", false),
     ("call-after-end", "Call after the end", "It goes on after its budget of turns is used up.", true),
-    ("random", "Non-determinism", "It draws random numbers by the means of its language, and walks through a hash table.", false),
+    (
+        "random",
+        "Non-determinism",
+        "It draws random numbers by the means of its language, and walks through a hash table.",
+        false,
+    ),
     ("log-flood", "Log flood", "It logs 10,000 lines of 1 KiB where 64 KiB are kept.", false),
     ("slow-start", "Slow start", "What it does before its first call does not end.", true),
     ("constructor", "Trap in a constructor", "What it does before its first call fails.", true),
@@ -33,8 +48,10 @@ const FAILURES: [(&str, &str, &str, bool); 21] = [
 ];
 
 /// Why a language names no line, where one can be expected.
-const UNNAMED: [(&str, &str); 1] =
-    [("go", "Go's compiler writes no line tables for WebAssembly. A panic has its line, for anything else the author's functions are named")];
+const UNNAMED: [(&str, &str); 1] = [(
+    "go",
+    "Go's compiler writes no line tables for WebAssembly. Panics and loops have a line, of anything else the author's functions are named",
+)];
 
 /// What every language said.
 #[derive(Default)]
@@ -85,8 +102,8 @@ impl Table {
         for (key, _, _, named) in FAILURES {
             for ((_, name), told) in self.told.iter().filter(|((failure, _), _)| *failure == key) {
                 let excused = UNNAMED.iter().any(|(language, _)| language == name);
-                let lacks = named && told.place.is_none() && told.end != "does not happen";
-                assert!(!lacks || excused, "{name}: no line is named for {key}: {}", told.text);
+                let unnamed = named && told.place.is_none() && told.end != "does not happen";
+                assert!(!unnamed || excused, "{name}: no line is named for {key}: {}", told.text);
             }
         }
     }
@@ -121,9 +138,12 @@ impl Table {
             let title = LANGUAGES.iter().find(|language| language.name == name).unwrap().title;
             writeln!(page, "- {title} ({}): {why}.", titles.join(", ")).unwrap();
         }
-        page.push_str("- A failure that is returned has no line: it names what is wrong, as its author wrote it.\n");
+        page.push_str(
+            "- A failure that is returned has no line: it names what is wrong, as its author wrote it.\n",
+        );
         for (key, title, what, _) in FAILURES {
-            write!(page, "\n## {title}\n\n{what}\n\n| language | end | what is said |\n|---|---|---|\n").unwrap();
+            write!(page, "\n## {title}\n\n{what}\n\n| language | end | what is said |\n|---|---|---|\n")
+                .unwrap();
             for language in &LANGUAGES {
                 let row = match self.told.get(&(key, language.name)) {
                     Some(told) => format!("| {} | {} | {} |", language.title, told.end, escaped(&told.text)),
