@@ -39,7 +39,7 @@ fn modes(language: &Language) -> Vec<Mode> {
     let wrong_json = match language.name {
         "go" | "c" => (HarnessFailure, Returned, Place::None),
         "rust" => (GuestTrap, Panic, Place::Line(".data(HashMap::from")),
-        "python" => (GuestTrap, Panic, Place::Line("@harness")),
+        "python" => (GuestTrap, Panic, Place::Line("def run(")),
         _ => (GuestTrap, Panic, Place::Line("export default harness(")),
     };
     let handle = match scripted {

@@ -50,7 +50,7 @@ const FAILURES: [(&str, &str, &str, bool); 21] = [
 /// Why a language names no line, where one can be expected.
 const UNNAMED: [(&str, &str); 1] = [(
     "go",
-    "Go's compiler writes no line tables for WebAssembly. A panic has its line, for anything else the author's functions are named",
+    "Go's compiler writes no line tables for WebAssembly. Panics and loops have a line, of anything else the author's functions are named",
 )];
 
 /// What every language said.
