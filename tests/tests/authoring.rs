@@ -6,7 +6,6 @@
 
 use espalier_tests::place::{binary, plugin_cache, repository};
 use serde_json::Value;
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +27,7 @@ fn espalier(folder: &Path, arguments: &[&str]) -> Ran {
     // What a language compiles of others is compiled once for all of its kinds.
     command.env("CARGO_TARGET_DIR", place::target().join("authoring"));
     if !all() {
-        command.env("PATH", path());
+        command.env("PATH", setup::authoring_path());
     }
     let output = command.output().unwrap();
     Ran {
@@ -36,13 +35,6 @@ fn espalier(folder: &Path, arguments: &[&str]) -> Ran {
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
-}
-
-/// PATH with the compilers that the repository's own plugins are made with.
-fn path() -> OsString {
-    let own = setup::componentize_py().parent().map(Path::to_owned);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::join_paths(own.into_iter().chain(std::env::split_paths(&path))).unwrap()
 }
 
 impl Ran {
