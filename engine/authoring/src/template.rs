@@ -19,7 +19,7 @@ const README: &str = "README.md";
 const SUFFIX: &str = ".tmpl";
 /// The file of an SDK's copy that says which one it is: language and version.
 const MARK: &str = ".espalier-sdk";
-/// What tools leave beside an SDK's source; a copy does without.
+/// What tools leave beside the source of templates and SDKs; a copy does without.
 const LEFT_OUT: [&str; 5] = ["node_modules", "__pycache__", "target", ".mypy_cache", ".pytest_cache"];
 /// What an SDK's own folder has that a copy does without, or has from elsewhere.
 const LEFT_OUT_AT_TOP: [&str; 3] = ["tests", "wit", ".gitignore"];
@@ -136,6 +136,9 @@ impl New<'_> {
     ) -> Result<(), NewError> {
         for path in entries(folder)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if LEFT_OUT.contains(&name.as_str()) {
+                continue;
+            }
             let name = self.fill(name.strip_suffix(SUFFIX).unwrap_or(&name));
             if path.is_dir() {
                 self.collect(&path, &below.join(name), files)?;

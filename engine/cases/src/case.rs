@@ -137,7 +137,7 @@ pub struct Step {
     #[serde(default)]
     pub observation: String,
     /// Reward of the step.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "finite")]
     pub reward: Option<f64>,
     /// Whether the episode is over.
     #[serde(default)]
@@ -259,7 +259,7 @@ pub struct TakenStep {
     #[serde(default)]
     pub observation: String,
     /// Reward of the step.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "finite")]
     pub reward: Option<f64>,
     /// Whether the episode was over.
     #[serde(default)]
@@ -397,6 +397,18 @@ impl TryFrom<String> for FailureText {
     }
 }
 
+/// Bytes of a case: what is larger does not belong into one.
+const CASE_BYTES_MAX: u64 = 4 << 20;
+
+/// A reward, which is a number: TOML knows others.
+fn finite<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let reward = f64::deserialize(deserializer)?;
+    if reward.is_finite() {
+        return Ok(Some(reward));
+    }
+    Err(serde::de::Error::custom(format!("invalid reward {reward}: expected a finite number")))
+}
+
 /// The cases of a folder, by name; those that cannot be read among them.
 pub fn cases_in(folder: &Path) -> std::io::Result<Vec<Case>> {
     let mut cases = Vec::new();
@@ -414,7 +426,9 @@ impl Case {
     /// The case of this file.
     pub fn read(path: &Path) -> Case {
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("?").to_owned();
-        let text = std::fs::read_to_string(path).map_err(|error| CaseError(error.to_string()));
+        let bytes = crate::file::read(path, CASE_BYTES_MAX);
+        let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|error| error.to_string()));
+        let text = text.map_err(CaseError);
         let mut file = text.and_then(|text| CaseFile::parse(&text));
         let mut recording = None;
         if let Ok(CaseFile { recorded: Some(recorded), .. }) = &file {

@@ -7,6 +7,7 @@
 
 pub mod case;
 mod compare;
+mod file;
 mod recorded;
 pub mod report;
 mod run;

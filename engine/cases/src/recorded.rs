@@ -13,6 +13,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
 
+/// More than the calls of a rollout that are kept.
+const RECORDING_BYTES_MAX: u64 = 256 << 20;
+
 /// The calls of a rollout, as `espalier show ROLLOUT --calls --full --json` prints them.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Recording {
@@ -26,7 +29,7 @@ pub(crate) struct Recording {
 impl Recording {
     pub(crate) fn read(path: &Path) -> Result<Recording, String> {
         let problem = |text: String| format!("recorded = {:?}: {text}", path.display());
-        let text = std::fs::read(path).map_err(|error| problem(error.to_string()))?;
+        let text = crate::file::read(path, RECORDING_BYTES_MAX).map_err(problem)?;
         let recording: Recording = serde_json::from_slice(&text).map_err(|error| {
             problem(format!("{error}; write it by `espalier show ROLLOUT --calls --full --json`"))
         })?;

@@ -10,15 +10,18 @@ use espalier_core::ending::HarnessEnd;
 use espalier_core::failure::Failure;
 use espalier_core::generator::Request;
 use espalier_core::host::{Capabilities, Environments};
+use espalier_core::judge::Judgement;
 use espalier_core::limits::{DurationText, Limits, LimitsFile};
 use espalier_core::meter::Meter;
 use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
-use espalier_core::trajectory::{HostCall, LogLine};
+use espalier_core::signal::{self, RewardConfig};
+use espalier_core::trajectory::{HostCall, LogLine, Score};
 use espalier_plugin::{
     CancelToken, EnvironmentHost, EnvironmentRun, Job, JobClock, Plugin, PluginHost, ScoreError,
     ScoreOutcome, World,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -326,8 +329,10 @@ async fn reward(host: &PluginHost, file: &CaseFile, job: Job, scripts: &Scripts)
     let task = view::task(file)?;
     let rollout = file.rollout.clone().unwrap_or_default();
     let view = view::rollout(0, &rollout, &task, &scripts.blobs);
+    let turns = view.turns.len() as u32;
     let outcome = host.score(job, view).await;
-    Ok(Left::scored(outcome, |scores| json!({ "scores": view::scores_json(&scores) })))
+    let unusable = |scores: &Vec<Score>| defect(scores, turns);
+    Ok(Left::scored(outcome, unusable, |scores| json!({ "scores": view::scores_json(&scores) })))
 }
 
 async fn group_reward(
@@ -338,9 +343,12 @@ async fn group_reward(
 ) -> Result<Left, CaseError> {
     let task = view::task(file)?;
     let views = file.rollouts.iter().enumerate();
-    let views = views.map(|(place, one)| view::rollout(place, one, &task, &scripts.blobs)).collect();
+    let views: Vec<_> = views.map(|(place, one)| view::rollout(place, one, &task, &scripts.blobs)).collect();
+    let turns: Vec<u32> = views.iter().map(|view| view.turns.len() as u32).collect();
     let outcome = host.score_group(job, views).await;
-    Ok(Left::scored(outcome, |lists| {
+    let unusable =
+        |lists: &Vec<Vec<Score>>| lists.iter().zip(turns).find_map(|(one, turns)| defect(one, turns));
+    Ok(Left::scored(outcome, unusable, |lists| {
         let lists: Value = lists.iter().map(|scores| view::scores_json(scores)).collect();
         json!({ "scores": lists })
     }))
@@ -354,6 +362,7 @@ async fn judge(host: &PluginHost, file: &CaseFile, job: Job, scripts: &Scripts) 
     let outcome = host.judge(job, view, turns).await;
     Ok(Left::scored(
         outcome,
+        |judgement: &Judgement| defect(&judgement.scores, turns),
         |judgement| json!({ "scores": view::scores_json(&judgement.scores), "votes": view::votes_json(&judgement.votes) }),
     ))
 }
@@ -377,9 +386,18 @@ async fn generator(host: &PluginHost, file: &CaseFile, job: Job) -> Result<Left,
 }
 
 impl Left {
-    fn scored<T>(outcome: ScoreOutcome<T>, json: impl FnOnce(T) -> Value) -> Left {
+    /// `unusable` says why a run could not use what was returned.
+    fn scored<T>(
+        outcome: ScoreOutcome<T>,
+        unusable: impl FnOnce(&T) -> Option<String>,
+        json: impl FnOnce(T) -> Value,
+    ) -> Left {
+        let mut problems = Vec::new();
         let (returned, problem) = match outcome.result {
-            Ok(value) => (Some(json(value)), None),
+            Ok(value) => {
+                problems.extend(unusable(&value).map(|text| Problem::new("scores", text)));
+                (Some(json(value)), None)
+            }
             Err(error @ ScoreError::Invalid { .. }) => (None, Some(error.to_string())),
             Err(_) => (None, None),
         };
@@ -387,8 +405,22 @@ impl Left {
         if let (Some(failure), Some(text)) = (&mut failure, problem) {
             (failure.class, failure.message) = (PluginFailureClass::InvalidData, text);
         }
-        Left { returned, failure, calls: outcome.host_calls, logs: outcome.logs, problems: Vec::new() }
+        Left { returned, failure, calls: outcome.host_calls, logs: outcome.logs, problems }
     }
+}
+
+/// Why a run could not use these scores, whatever their weights.
+fn defect(scores: &[Score], turns: u32) -> Option<String> {
+    let unweighted = RewardConfig {
+        plugin: String::new(),
+        weight: 0.0,
+        scores: BTreeMap::new(),
+        settings: serde_json::Map::new(),
+        attempts: 1,
+        sees_changes: false,
+        asks: None,
+    };
+    signal::defect(&unweighted, scores, turns)
 }
 
 /// Holds what the plugin gave, or how it failed, against what the case expects.

@@ -139,7 +139,14 @@ pub(super) fn new(context: &mut Context, args: &PluginNewArgs) -> Result<Exit, P
     }
     let inside =
         if folder == Path::new(".") { String::new() } else { format!("cd {} && ", folder.display()) };
-    context.screen.say(&format!("next: {inside}espalier plugin build && espalier plugin test"));
+    let installed = match project.language {
+        // Its compiler is a package of PyPI.
+        Language::Python | Language::C => {
+            "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt && "
+        }
+        _ => "",
+    };
+    context.screen.say(&format!("next: {inside}{installed}espalier plugin build && espalier plugin test"));
     Ok(Exit::Done)
 }
 

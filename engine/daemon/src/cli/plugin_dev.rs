@@ -136,6 +136,23 @@ fn difference(before: &Files, now: &Files, made: &Files) -> Option<PathBuf> {
     changed.map(|(path, _)| path).or_else(gone).cloned()
 }
 
+/// A source of the project that is newer than its component.
+pub(super) async fn newer_source(project: &Project) -> Result<Option<PathBuf>, Problem> {
+    let (files, output) = (files(project).await?, project.output());
+    let built = off_runtime("a project's files", move || std::fs::metadata(output)?.modified()).await?;
+    let Ok(built) = built else { return Ok(None) };
+    let is_source = |path: &Path| {
+        let below = path.strip_prefix(&project.folder).unwrap_or(path);
+        let ending = below.extension().and_then(std::ffi::OsStr::to_str);
+        !below.starts_with("cases")
+            && !matches!(ending, None | Some("toml" | "json" | "jsonl" | "md" | "txt"))
+    };
+    let newer = |(path, (modified, _)): &(&PathBuf, &(Option<SystemTime>, u64))| {
+        is_source(path) && modified.is_some_and(|modified| modified > built)
+    };
+    Ok(files.iter().find(newer).map(|(path, _)| path.clone()))
+}
+
 async fn files(project: &Project) -> Result<Files, Problem> {
     let folder = project.folder.clone();
     Ok(off_runtime("a project's files", move || {

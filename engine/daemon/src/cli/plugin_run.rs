@@ -2,6 +2,7 @@
 
 use super::authoring::shown;
 use super::list::open_existing;
+use super::plugin_test::warn_if_stale;
 use super::show::show_rollout;
 use super::side_run::{SideRun, carry_out};
 use super::{Context, ShowArgs, plugin_folders};
@@ -37,7 +38,7 @@ pub struct PlayArgs {
     #[arg(long, value_name = "FILE")]
     pub task: Option<PathBuf>,
     /// Id of the task to play; default: the first one.
-    #[arg(long, value_name = "ID", requires = "task")]
+    #[arg(long, value_name = "ID")]
     pub id: Option<String>,
     /// The model that the plugin asks: `scripted`, `embedded`, or KIND=URL with the kind of a model server. Default: as
     /// experiment.toml says.
@@ -101,6 +102,7 @@ pub(super) async fn run(context: &mut Context, args: PluginRunArgs) -> Result<Ex
         let text = format!("{} is not built: there is no {}", project.manifest.name, shown(&output));
         return Err(Problem::new(Exit::Input, text).hint("run `espalier plugin build`"));
     }
+    warn_if_stale(context, &project).await?;
     play(context, &project, &args.play).await
 }
 
@@ -150,7 +152,9 @@ fn experiment(project: &Project, args: &PlayArgs, folder: &TempDir) -> Result<Ex
         }
         default_experiment(project, folder.path())?
     };
-    if let Some(task) = &args.task {
+    let tasks = project.folder.join("tasks.jsonl");
+    let named = args.id.is_some() && kind != Kind::TaskGenerator && tasks.is_file();
+    if let Some(task) = args.task.as_ref().or(named.then_some(&tasks)) {
         if kind == Kind::TaskGenerator {
             let text = "`--task` is not for a task generator, which makes the task that is played";
             return Err(Problem::new(Exit::Input, text).hint("leave it out"));

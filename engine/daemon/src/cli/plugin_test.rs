@@ -1,8 +1,8 @@
 //! `espalier plugin test`: runs the cases of a project against its component.
 
-use super::Context;
 use super::authoring::shown;
 use super::plugins::host;
+use super::{Context, plugin_dev};
 use crate::cli::exit::Exit;
 use crate::engine::off_runtime;
 use crate::output::problem::Problem;
@@ -37,6 +37,7 @@ pub(super) async fn test(context: &mut Context, args: PluginTestArgs) -> Result<
     let cases = cases_of(&project, &args.cases).await?;
     let host = host()?;
     let plugin = component(&host, &project).await?;
+    warn_if_stale(context, &project).await?;
     let report = run_cases(&host, &plugin, &project.manifest.name, &cases).await;
     if context.common.json {
         context.out.json(&report_json(&report))?;
@@ -82,6 +83,17 @@ pub(super) async fn component(host: &PluginHost, project: &Project) -> Result<Ar
         return Err(Problem::new(Exit::Input, text).hint("run `espalier plugin build`"));
     }
     Ok(plugin)
+}
+
+/// Says so where a source of the project is newer than its component.
+pub(super) async fn warn_if_stale(context: &mut Context, project: &Project) -> Result<(), Problem> {
+    if let Some(source) = plugin_dev::newer_source(project).await? {
+        let output = shown(&project.output());
+        context
+            .screen
+            .say(&format!("warning: {} is newer than {output}; run `espalier plugin build`", shown(&source)));
+    }
+    Ok(())
 }
 
 /// A case that cannot be read has to be changed; one that fails is an answer.
