@@ -86,6 +86,32 @@ async fn many_loads_compile_once_and_a_second_host_takes_the_cache() {
     assert_eq!(files[0].metadata().unwrap().modified().unwrap(), written, "taken, not written again");
 }
 
+/// The right line tables are used, also where code without them is cached; those of another build are not, and do no harm.
+#[tokio::test(flavor = "multi_thread")]
+async fn line_tables_beside_a_component_are_used_if_they_are_its_own() {
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("plugin.wasm");
+    let component = guest_path("fault-reward");
+    std::fs::copy(&component, &path).unwrap();
+    let compiled_with_lines = || {
+        let files = std::fs::read_dir(cache.path()).unwrap().flatten();
+        let record = files.map(|file| file.path()).find(|path| path.extension().unwrap() == "json").unwrap();
+        let record: serde_json::Value = serde_json::from_slice(&std::fs::read(record).unwrap()).unwrap();
+        record["has_lines"].as_bool().unwrap()
+    };
+    let others = guest_path("fault-harness").with_extension("lines");
+    for (lines, used) in
+        [(None, false), (Some(others), false), (Some(component.with_extension("lines")), true)]
+    {
+        if let Some(lines) = lines {
+            std::fs::copy(lines, path.with_extension("lines")).unwrap();
+        }
+        let plugin = new_host(cache.path(), 1).load(&path).await.unwrap();
+        assert_eq!(plugin.digest(), digest_of(&std::fs::read(&path).unwrap()));
+        assert_eq!(compiled_with_lines(), used);
+    }
+}
+
 /// As Go's runtime does, it looks at the clock when it starts, and takes 0 for a clock that does not work.
 fn needs_a_clock() -> Vec<u8> {
     support::component::environment(
