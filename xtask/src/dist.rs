@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The largest `espalier` that is given away, bytes.
-const PROGRAM_BYTES_MAX: u64 = 60_000_000;
+const PROGRAM_BYTES_MAX: u64 = 65_000_000;
 /// The cargo profile of what is given away.
 const PROFILE: &str = "dist";
 /// Programs of an installation.
