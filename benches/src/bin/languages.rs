@@ -21,7 +21,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Instances that wait for a model at the same time.
-const PARKED: u32 = 100;
+const PARKED: u32 = 16;
+/// Places for instances: one in an interpreted language takes many.
+const PLACES: u32 = 1_024;
+/// The longest until all of them wait.
+const PARKING_MAX: Duration = Duration::from_secs(60);
 /// Turns of a short and of a long rollout: the difference is what turns cost.
 const TURNS: [u32; 2] = [10, 210];
 
@@ -52,7 +56,7 @@ async fn measure() -> Result<(), Box<dyn std::error::Error>> {
         }
         let at_most_ms = if language == Language::Rust { 1.0 } else { 10.0 };
         load_twice(name, &project.output(), cache.path(), Some(at_most_ms)).await?;
-        let host = host(cache.path(), PARKED)?;
+        let host = host(cache.path(), PLACES)?;
         let plugin = host.load(&project.output()).await?;
         instantiate(name, &host, &plugin).await;
         turns(name, &host, &plugin).await?;
@@ -131,6 +135,10 @@ async fn parked(name: &str, host: &PluginHost, plugin: &Arc<Plugin>) {
     while asked.load(Ordering::SeqCst) < PARKED {
         if let Some(ended) = tasks.try_join_next() {
             eprintln!("an instance ended instead of waiting: {ended:?}");
+            return;
+        }
+        if started.elapsed() > PARKING_MAX {
+            eprintln!("{} of {PARKED} instances in {name} wait for a model", asked.load(Ordering::SeqCst));
             return;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
