@@ -116,6 +116,12 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
     std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path)).map_err(in_file(path))
 }
 
+/// A folder for what one build makes on the way, since two may run at once; it is removed with its value.
+fn scratch(project: &Project) -> Result<tempfile::TempDir, BuildError> {
+    let folder = project.build_folder();
+    tempfile::Builder::new().prefix(".build-").tempdir_in(&folder).map_err(in_file(&folder))
+}
+
 fn in_file(path: &Path) -> impl Fn(std::io::Error) -> BuildError {
     let path = path.to_owned();
     move |source| BuildError::File { path: path.clone(), source }

@@ -90,7 +90,8 @@ impl New<'_> {
         check_new_name(self.name).map_err(NewError::Name)?;
         let files = self.files(sources)?;
         let sdk = sdk_folder(sources, self.language)?;
-        let new = !folder.exists();
+        // Also a link that leads nowhere is there.
+        let new = std::fs::symlink_metadata(folder).is_err();
         let occupied = || NewError::Occupied { folder: folder.to_owned() };
         if !new && std::fs::read_dir(folder).map_err(|_| occupied())?.next().is_some() {
             return Err(occupied());

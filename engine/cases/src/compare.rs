@@ -3,9 +3,12 @@
 use crate::report::{Change, DiffLine, Problem};
 use serde_json::{Map, Value};
 use similar::{ChangeTag, TextDiff};
+use std::time::Duration;
 
 /// Numbers that differ by less, in relation to their size, are the same.
 const CLOSE: f64 = 1e-9;
+/// After so long a difference is shown as it is known by then.
+const DIFF_TIME: Duration = Duration::from_millis(500);
 /// Lines shown around those that differ.
 const AROUND: usize = 5;
 
@@ -58,7 +61,7 @@ fn pretty(value: &Value) -> String {
 
 /// Two texts line by line, what is the same far from any difference left out.
 pub(crate) fn lines(expected: &str, found: &str) -> Vec<DiffLine> {
-    let diff = TextDiff::from_lines(expected, found);
+    let diff = TextDiff::configure().timeout(DIFF_TIME).diff_lines(expected, found);
     let line = |change: similar::Change<&str>| DiffLine {
         change: match change.tag() {
             ChangeTag::Equal => Change::Same,

@@ -230,7 +230,9 @@ impl JudgeConfig {
         if gives(TURN_VOTES) {
             weights.insert(TURN_VOTES.to_owned(), self.votes);
         }
-        let default = if gives(REWARD) { 1.0 } else { 0.0 };
+        // One that gives nothing that counts has not judged, which is not 0.
+        let counts = gives(TURN_VOTES) || !self.scores.is_empty();
+        let default = if gives(REWARD) || !counts { 1.0 } else { 0.0 };
         let config = RewardConfig {
             plugin: self.plugin.clone(),
             weight: self.weight.unwrap_or(default),
@@ -357,6 +359,24 @@ mod tests {
         assert_eq!(signal.reward, Some(1.0));
         assert_eq!(signal.turn_rewards, Some(vec![Some(-0.5), Some(0.25), None]));
         assert!(signal.errors.is_empty(), "{:?}", signal.errors);
+    }
+
+    #[test]
+    fn a_judge_that_gives_nothing_that_counts_has_not_judged() {
+        let outcome = Judgement { scores: Vec::new(), votes: vec![vote(None, Some(1.0))] };
+        let nothing = Judgement { scores: Vec::new(), votes: Vec::new() };
+        let turns = Judgement { scores: Vec::new(), votes: vec![vote(Some(0), Some(1.0))] };
+        for (judgement, weights, errors) in [
+            (&nothing, json!({}), 1),
+            (&outcome, json!({}), 1),
+            (&outcome, json!({ "scores": { "outcome-votes": 1 } }), 0),
+            (&outcome, json!({ "weight": 0 }), 0),
+            (&turns, json!({}), 0),
+        ] {
+            let (reward, scores) = config(&weights).as_reward(judgement);
+            let scored = crate::signal::Scored { config: &reward, alias: "judge", result: Ok(&scores) };
+            assert_eq!(crate::signal::combine(&[scored], 1).errors.len(), errors, "{weights}");
+        }
     }
 
     #[test]

@@ -348,7 +348,14 @@ impl Experiment {
             let answers = model.file.clone().map(|path| ("file", path));
             for (key, path) in template.into_iter().chain(tokenizer).chain(answers) {
                 let path = self.resolve(&path);
-                if let Err(error) = std::fs::File::open(&path).and_then(|mut file| file.read(&mut [0])) {
+                // A named pipe would be waited for.
+                let regular = std::fs::metadata(&path).map(|known| known.is_file());
+                let read = match regular {
+                    Ok(false) => Err(std::io::Error::other("it is not a regular file")),
+                    Ok(true) => std::fs::File::open(&path).and_then(|mut file| file.read(&mut [0])),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = read {
                     let problem = format!("{key} {} cannot be read: {error}", path.display());
                     let hint = "a path is relative to this file";
                     return Err(self.refuse(&format!("models.{name}.{key}"), problem, hint));

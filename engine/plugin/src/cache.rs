@@ -18,8 +18,8 @@ mod record;
 
 use crate::{PluginError, World};
 use folder::FolderError;
-pub(crate) use record::Identity;
 use record::{CodeRecord, FileRecord};
+pub(crate) use record::{Identity, Lines};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -96,13 +96,13 @@ impl CodeCache {
     }
 
     /// The compiled component, where a sound entry is there. Its schema was described to a host that provides `packages`. Where
-    /// `with_lines` is said, code without line tables does not do.
+    /// a file of line tables is there, code without them does, if that file was refused for it.
     pub(crate) fn find(
         &self,
         engine: &Engine,
         digest: &blake3::Hash,
         packages: &str,
-        with_lines: bool,
+        lines: Option<&Identity>,
     ) -> Option<Found> {
         let folder = self.folder.as_ref()?;
         let names = self.names(digest);
@@ -111,13 +111,15 @@ impl CodeCache {
             None => Ok(None),
         });
         let (component, record) = match found {
-            Ok(found) => found.filter(|(_, record)| record.has_lines || !with_lines)?,
+            Ok(found) => found.filter(|(_, record)| {
+                record.has_lines || lines.is_none() || record.refused_lines.as_ref() == lines
+            })?,
             Err(reason) => {
                 folder.discard(&[&names.code, &names.record], &reason);
                 return None;
             }
         };
-        let schema = record.described.filter(|described| described.packages == packages);
+        let schema = record.described.filter(|one| one.packages == packages && one.is_whole());
         Some(Found { component, schema: schema.map(|described| described.schema) })
     }
 
@@ -150,13 +152,13 @@ impl CodeCache {
         Ok((component, record))
     }
 
-    /// Keeps what was compiled, with line tables or without. An entry that cannot be written costs the next start time, nothing else.
-    pub(crate) fn keep(&self, digest: &blake3::Hash, code: &[u8], has_lines: bool) {
+    /// Keeps what was compiled. An entry that cannot be written costs the next start time, nothing else.
+    pub(crate) fn keep(&self, digest: &blake3::Hash, code: &[u8], lines: Lines) {
         let Some(folder) = &self.folder else { return };
         let names = self.names(digest);
         match folder.write(&names.code, code) {
             Ok(()) => {
-                let record = CodeRecord::of(self.engine_hash, digest, code, has_lines);
+                let record = CodeRecord::of(self.engine_hash, digest, code, lines);
                 folder.keep_record(&names.record, &record);
             }
             Err(error) => {
@@ -350,10 +352,10 @@ mod tests {
     fn is_found(cache: &CodeCache, engine: &Engine) -> bool {
         let wasm = wat::parse_str(COMPONENT).unwrap();
         let digest = blake3::hash(&wasm);
-        if cache.find(engine, &digest, PACKAGES, false).is_some() {
+        if cache.find(engine, &digest, PACKAGES, None).is_some() {
             return true;
         }
-        cache.keep(&digest, &engine.precompile_component(&wasm).unwrap(), false);
+        cache.keep(&digest, &engine.precompile_component(&wasm).unwrap(), Lines::None);
         false
     }
 
@@ -444,25 +446,38 @@ mod tests {
     #[test]
     fn a_schema_is_kept_for_hosts_that_provide_the_same() {
         let engine = crate::engine::build(1).unwrap();
-        let (_folder, cache, _) = filled(&engine);
+        let (_folder, cache, path) = filled(&engine);
         let digest = blake3::hash(&wat::parse_str(COMPONENT).unwrap());
-        let schema = |packages: &str| cache.find(&engine, &digest, packages, false).unwrap().schema;
+        let schema = |packages: &str| cache.find(&engine, &digest, packages, None).unwrap().schema;
         assert_eq!(schema(PACKAGES), None);
         cache.keep_schema(&digest, PACKAGES, "{}");
         assert_eq!(schema(PACKAGES), Some("{}".to_owned()));
         assert_eq!(schema("espalier:base@0.2.0"), None);
+        let record = path.with_extension("json");
+        let damaged = std::fs::read_to_string(&record).unwrap().replace("\"{}\"", "\"[]\"");
+        std::fs::write(&record, damaged).unwrap();
+        assert_eq!(schema(PACKAGES), None, "a damaged one is asked for again");
     }
 
     #[test]
     fn code_without_line_tables_gives_way_to_code_with_them() {
         let engine = crate::engine::build(1).unwrap();
-        let (_folder, cache, _) = filled(&engine);
+        let (folder, cache, _) = filled(&engine);
         let wasm = wat::parse_str(COMPONENT).unwrap();
         let digest = blake3::hash(&wasm);
-        let is_found = |with_lines| cache.find(&engine, &digest, PACKAGES, with_lines).is_some();
-        assert_eq!((is_found(false), is_found(true)), (true, false));
-        cache.keep(&digest, &engine.precompile_component(&wasm).unwrap(), true);
-        assert_eq!((is_found(false), is_found(true)), (true, true));
+        let lines = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            Identity::of_path(&path).unwrap()
+        };
+        let (one, other) = (lines("one"), lines("another"));
+        let is_found = |lines| cache.find(&engine, &digest, PACKAGES, lines).is_some();
+        assert_eq!((is_found(None), is_found(Some(&one))), (true, false));
+        let code = engine.precompile_component(&wasm).unwrap();
+        cache.keep(&digest, &code, Lines::Refused(one.clone()));
+        assert_eq!((is_found(Some(&one)), is_found(Some(&other))), (true, false), "refused once is enough");
+        cache.keep(&digest, &code, Lines::Used);
+        assert_eq!((is_found(None), is_found(Some(&one))), (true, true));
     }
 
     #[test]

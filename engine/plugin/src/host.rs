@@ -7,7 +7,7 @@ use crate::bindings::judge::{JudgePluginIndices, JudgePluginPre};
 use crate::bindings::reward::{RewardPluginIndices, RewardPluginPre};
 use crate::bindings::task_generator::{TaskGeneratorPluginIndices, TaskGeneratorPluginPre};
 use crate::bounds::{self, Refusal};
-use crate::cache::{self, CodeCache, Found, Identity, KnownFile};
+use crate::cache::{self, CodeCache, Found, Identity, KnownFile, Lines};
 use crate::compiler::CompileError;
 use crate::cpu::Metered;
 use crate::engine::Ticker;
@@ -340,8 +340,8 @@ impl Inner {
     ) -> Result<Option<Found>, PluginError> {
         let (inner, path) = (Arc::clone(self), path.to_owned());
         let find = move || {
-            let with_lines = lines::beside(&path).is_some();
-            inner.cache.find(&inner.engine, &digest, &inner.packages.provided(), with_lines)
+            let lines = lines::beside(&path).and_then(|file| Identity::of_path(&file).ok());
+            inner.cache.find(&inner.engine, &digest, &inner.packages.provided(), lines.as_ref())
         };
         blocking("looking for a compiled", find).await
     }
@@ -371,14 +371,21 @@ impl Inner {
             });
         }
         let started = Instant::now();
-        let with_lines = lines::beside(&path).and_then(|file| lines::read(&file, wasm));
+        let beside = lines::beside(&path);
+        let identity = beside.as_deref().and_then(|file| Identity::of_path(file).ok());
+        let with_lines = beside.and_then(|file| lines::read(&file, wasm));
         let source = with_lines.as_deref().unwrap_or(wasm);
         let code = match self.compiler.compile(&self.engine, self.cache.engine_hash(), source) {
             Ok(code) => code,
             Err(error) => return Err(error.of(path)),
         };
         tracing::debug!(digest = %digest.to_hex(), ms = started.elapsed().as_millis() as u64, "component compiled");
-        self.cache.keep(digest, &code, with_lines.is_some());
+        let lines = match (&with_lines, identity) {
+            (Some(_), _) => Lines::Used,
+            (None, Some(refused)) => Lines::Refused(refused),
+            (None, None) => Lines::None,
+        };
+        self.cache.keep(digest, &code, lines);
         let component = cache::component(&self.engine, &code);
         component
             .map(|component| Found { component, schema: None })

@@ -8,7 +8,7 @@ use crate::harness::check_json;
 use crate::host::Inner;
 use crate::job::{Export, Job, Returned};
 use crate::plugin::Pre;
-use crate::reward::{check_scores, run};
+use crate::reward::{SCORES_MAX, check_scores, run};
 use crate::{ScoreError, ScoreOutcome, World};
 use espalier_core::judge::{Judgement, Vote};
 use espalier_core::trajectory::RolloutView;
@@ -51,6 +51,9 @@ fn checked(title: &str, judgement: wit::Judgement, turns: u32) -> Result<Judgeme
         reason: format!("invalid data: {reason}"),
     };
     let scores = check_scores(title, judgement.scores, turns as usize)?;
+    if judgement.votes.len() > SCORES_MAX {
+        return Err(invalid(format!("{} votes are over {SCORES_MAX}", judgement.votes.len())));
+    }
     let mut votes = Vec::with_capacity(judgement.votes.len());
     for (place, vote) in judgement.votes.into_iter().enumerate() {
         if let Some(value) = vote.value.filter(|value| !value.is_finite()) {

@@ -237,12 +237,18 @@ impl<T> ScoreOutcome<T> {
     }
 }
 
+/// Scores of one rollout, and votes: one for each turn and more.
+pub(crate) const SCORES_MAX: usize = 100_000;
+
 pub(crate) fn check_scores(
     plugin: &str,
     list: Vec<scores::Score>,
     turns: usize,
 ) -> Result<Vec<Score>, ScoreError> {
     let invalid = |reason| ScoreError::Invalid { plugin: plugin.to_owned(), reason };
+    if list.len() > SCORES_MAX {
+        return Err(invalid(format!("invalid data: {} scores are over {SCORES_MAX}", list.len())));
+    }
     for score in &list {
         if score.name.is_empty() {
             return Err(invalid("invalid data: a score without a name".to_owned()));

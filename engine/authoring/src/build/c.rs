@@ -31,7 +31,8 @@ const SYSROOTS: [&str; 3] = ["/usr", "/usr/wasm32-wasi", "/opt/wasi-sdk/share/wa
 /// Compiles the project.
 pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, BuildError> {
     let sources = sources(project)?;
-    let output = project.build_folder().join("module.wasm");
+    let folder = super::scratch(project)?;
+    let output = folder.path().join("module.wasm");
     let mut command = compiler(&project.folder, tools).ok_or_else(|| BuildError::Missing {
         what: "a C compiler for WebAssembly (PyPI ziglang, or clang with WASI_SYSROOT)".to_owned(),
         line: INSTALL.to_owned(),
@@ -45,7 +46,6 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
         tools.say(printed.trim_end());
     }
     let mut module = std::fs::read(&output).map_err(in_file(&output))?;
-    std::fs::remove_file(&output).map_err(in_file(&output))?;
     component::embed(&mut module, &project.wit(), &project.manifest.kind.world())?;
     Ok(Made::Module { module, wasi: true })
 }

@@ -27,7 +27,8 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
         return Err(missing(format!("Go {}.{} (this is {})", VERSION.0, VERSION.1, version.trim())));
     }
     // Copies of the author's files, with a call in each loop that tells the engine where the plugin is.
-    let loops = project.build_folder().join("loops");
+    let folder = super::scratch(project)?;
+    let loops = folder.path().join("loops");
     tools.run(
         Command::new("go")
             .args(["run", "espalier/sdk/cmd/loops"])
@@ -35,7 +36,7 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
             .env_remove("GOOS")
             .env_remove("GOARCH"),
     )?;
-    let output = project.build_folder().join("module.wasm");
+    let output = folder.path().join("module.wasm");
     let mut command = Command::new("go");
     command
         .args(["build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-ldflags=-checklinkname=0"])
@@ -48,7 +49,6 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
         .env("GOARCH", "wasm");
     tools.run(&mut command)?;
     let mut module = data::join(&std::fs::read(&output).map_err(in_file(&output))?);
-    std::fs::remove_file(&output).map_err(in_file(&output))?;
     component::embed(&mut module, &project.folder.join("sdk/wit"), &project.manifest.kind.world())?;
     Ok(Made::Module { module, wasi: true })
 }

@@ -16,7 +16,8 @@ const ENTRY: &str = "espalier_sdk.entry";
 /// Compiles the project.
 pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, BuildError> {
     let compiler = compiler(project, tools)?;
-    let output = project.build_folder().join("componentize-py.wasm");
+    let folder = super::scratch(project)?;
+    let output = folder.path().join("componentize-py.wasm");
     let world = format!("espalier:plugin/{}", project.manifest.kind.world());
     let mut command = Command::new(compiler);
     command.args(["--quiet", "--wit-path"]).arg(project.wit()).args(["--world", &world]);
@@ -27,9 +28,7 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
         command.env("VIRTUAL_ENV", environment);
     }
     tools.run(&mut command).map_err(plainly)?;
-    let component = std::fs::read(&output).map_err(in_file(&output))?;
-    std::fs::remove_file(&output).map_err(in_file(&output))?;
-    Ok(Made::Component(component))
+    Ok(Made::Component(std::fs::read(&output).map_err(in_file(&output))?))
 }
 
 /// The project's virtual environments that are there.

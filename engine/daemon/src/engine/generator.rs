@@ -26,6 +26,8 @@ use tokio::task::JoinHandle;
 const DELAY: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(1);
 
+/// Variants of one task that count.
+const ADAPTED_MAX: usize = 64;
 /// Tells seeds of adapted tasks apart from those of batches, which are counted from 0.
 const ADAPTED: u64 = u64::MAX;
 
@@ -239,7 +241,7 @@ impl Maker {
             let seed = batch_seed(batch_seed(self.seed, ADAPTED), group);
             let outcome = self.asker.adapt(&self.loaded, of.text, statistics, seed).await;
             state.adapted.insert(group);
-            self.accept(state, Some(group), outcome).await.map_err(|error| lost(&error))?;
+            self.accept(state, Some(group), ADAPTED_MAX, outcome).await.map_err(|error| lost(&error))?;
         }
     }
 
@@ -251,21 +253,28 @@ impl Maker {
         let seed = batch_seed(self.seed, batch);
         let outcome = self.asker.generate(&self.loaded, Request { count, seed, batch, accepted }).await;
         state.batches += 1;
-        let taken = self.accept(state, None, outcome).await.map_err(|error| lost(&error))?;
+        let taken = self.accept(state, None, count as usize, outcome).await.map_err(|error| lost(&error))?;
         state.empty = if taken == 0 { state.empty + 1 } else { 0 };
         Ok(())
     }
 
-    /// Takes what is a task and new into the run's record. Returns how many.
+    /// Takes what is a task and new into the run's record, of the first `most` that it made. Returns how many.
     async fn accept(
         &self,
         state: &mut State,
         of_group: Option<u64>,
+        most: usize,
         outcome: (GeneratorOutcome, serde_json::Value),
     ) -> Result<u64, StoreError> {
         let (outcome, asked) = outcome;
         let (lines, failed) = match outcome.result {
-            Ok(lines) => (lines, None),
+            Ok(mut lines) => {
+                if lines.len() > most {
+                    tracing::warn!("a task generator made {} tasks where at most {most} count", lines.len());
+                    lines.truncate(most);
+                }
+                (lines, None)
+            }
             Err(why) => (Vec::new(), Some(why)),
         };
         let (mut rejected, mut accepted, mut kept) = (Vec::new(), Vec::new(), Vec::new());

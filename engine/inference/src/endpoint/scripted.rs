@@ -24,6 +24,9 @@ pub struct Scripted {
     places: Mutex<Places>,
 }
 
+/// Bytes of a file with answers.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
 /// How far each rollout has come.
 #[derive(Default)]
 struct Places {
@@ -43,6 +46,14 @@ impl Scripted {
                 hint: "a line is a JSON string, or an object like {\"text\": \"Yes.\", \"when\": \"Is it?\"}"
                     .to_owned(),
             };
+            let known = tokio::fs::metadata(path).await.map_err(|error| problem(error.to_string()))?;
+            if !known.is_file() || known.len() > FILE_BYTES_MAX {
+                return Err(problem(format!(
+                    "expected a regular file of at most {} MiB",
+                    FILE_BYTES_MAX >> 20
+                ))
+                .into());
+            }
             let text = tokio::fs::read_to_string(path).await.map_err(|error| problem(error.to_string()))?;
             for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
                 let answer: ScriptedAnswer = serde_json::from_str(line)

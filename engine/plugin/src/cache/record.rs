@@ -65,6 +65,9 @@ pub(super) struct CodeRecord {
     checksum: String,
     /// Whether it was compiled with line tables.
     pub(super) has_lines: bool,
+    /// A file of line tables that was there and belongs to another build.
+    #[serde(default)]
+    pub(super) refused_lines: Option<Identity>,
     /// The file that was hashed last, and had settled before.
     pub(super) hashed: Option<Identity>,
     #[serde(default)]
@@ -77,10 +80,34 @@ pub(super) struct Described {
     /// What the host provided, which checked the types of its exports.
     pub(super) packages: String,
     pub(super) schema: String,
+    /// blake3 of the schema, hex.
+    #[serde(default)]
+    checksum: String,
+}
+
+impl Described {
+    pub(super) fn is_whole(&self) -> bool {
+        self.checksum == blake3::hash(self.schema.as_bytes()).to_hex().as_str()
+    }
+}
+
+/// What became of the line tables beside a component when it was compiled.
+pub(crate) enum Lines {
+    /// There were none.
+    None,
+    /// They are in the code.
+    Used,
+    /// This file belongs to another build.
+    Refused(Identity),
 }
 
 impl CodeRecord {
-    pub(super) fn of(engine_hash: u64, digest: &blake3::Hash, code: &[u8], has_lines: bool) -> CodeRecord {
+    pub(super) fn of(engine_hash: u64, digest: &blake3::Hash, code: &[u8], lines: Lines) -> CodeRecord {
+        let (has_lines, refused_lines) = match lines {
+            Lines::None => (false, None),
+            Lines::Used => (true, None),
+            Lines::Refused(file) => (false, Some(file)),
+        };
         CodeRecord {
             layout: LAYOUT,
             engine: format!("{engine_hash:016x}"),
@@ -88,6 +115,7 @@ impl CodeRecord {
             bytes: code.len() as u64,
             checksum: blake3::hash(code).to_hex().to_string(),
             has_lines,
+            refused_lines,
             hashed: None,
             described: None,
         }
@@ -104,7 +132,8 @@ impl CodeRecord {
     }
 
     pub(super) fn describing(self, packages: &str, schema: &str) -> CodeRecord {
-        let described = Described { packages: packages.to_owned(), schema: schema.to_owned() };
+        let checksum = blake3::hash(schema.as_bytes()).to_hex().to_string();
+        let described = Described { packages: packages.to_owned(), schema: schema.to_owned(), checksum };
         CodeRecord { described: Some(described), ..self }
     }
 }

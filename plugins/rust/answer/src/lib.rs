@@ -4,7 +4,7 @@
 use espalier_sdk::schemars::JsonSchema;
 use espalier_sdk::serde::Deserialize;
 use espalier_sdk::serde_json::{self, Value, json};
-use espalier_sdk::{Conversation, Failure, Report, TaskView, fill};
+use espalier_sdk::{Conversation, Failure, Report, TaskView, fenced, fill};
 
 /// How it asks.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -63,9 +63,8 @@ pub fn run(task: TaskView, settings: Settings) -> Result<Report, Failure> {
 
 /// The JSON of a text: in its last fenced block, or all of it.
 fn json_in(text: &str) -> Value {
-    let fenced = text.rsplit_once("```").and_then(|(before, _)| before.rsplit_once("```"));
-    let fenced = fenced.map(|(_, block)| block.strip_prefix("json").unwrap_or(block));
-    let found = fenced.into_iter().chain([text]).find_map(|text| serde_json::from_str(text.trim()).ok());
+    let found =
+        fenced(text).into_iter().chain([text]).find_map(|text| serde_json::from_str(text.trim()).ok());
     found.unwrap_or(Value::Null)
 }
 

@@ -5,7 +5,7 @@ mod validate;
 use espalier_sdk::schemars::JsonSchema;
 use espalier_sdk::serde::Deserialize;
 use espalier_sdk::serde_json::{self, Value};
-use espalier_sdk::{Failure, RolloutView, Score, invalid};
+use espalier_sdk::{Failure, RolloutView, Score, fenced, invalid, other};
 pub use validate::{Unsupported, check, violations};
 
 /// What the answer has to satisfy.
@@ -28,11 +28,10 @@ pub fn json_in(answer: &str, lenient: bool) -> Result<Value, String> {
         Err(error) if !lenient => return Err(format!("no JSON: {error}")),
         Err(_) => {}
     }
-    let fenced = answer.rsplit_once("```").and_then(|(before, _)| before.rsplit_once("```"));
-    let fenced = fenced.map(|(_, block)| block.strip_prefix("json").unwrap_or(block));
     let braced = answer.find(['{', '[']).zip(answer.rfind(['}', ']'])).filter(|(open, close)| open < close);
     let braced = braced.map(|(open, close)| &answer[open..=close]);
-    let found = fenced.into_iter().chain(braced).find_map(|text| serde_json::from_str(text.trim()).ok());
+    let found =
+        fenced(answer).into_iter().chain(braced).find_map(|text| serde_json::from_str(text.trim()).ok());
     found.ok_or_else(|| "no JSON in the answer".to_owned())
 }
 
@@ -46,7 +45,9 @@ pub fn score(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Fai
     let (value, share, reason) = match json_in(answer, settings.lenient) {
         Err(why) => (0.0, 0.0, why),
         Ok(json) => {
-            let (checked, found) = violations(&schema, &json);
+            let (checked, found) = violations(&schema, &json).ok_or_else(|| {
+                other("too-deep", "schema and answer together are nested too deep to be checked")
+            })?;
             let share = 1.0 - found.len() as f64 / f64::from(checked.max(1));
             match found.first() {
                 None => (1.0, 1.0, "satisfies the schema".to_owned()),

@@ -2,78 +2,145 @@
 //! that is half read would pass what it should not.
 
 use espalier_sdk::serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// Keywords that say nothing about what is valid.
 const NOTES: [&str; 9] =
     ["$schema", "$id", "$comment", "$defs", "title", "description", "default", "examples", "deprecated"];
 
-/// A keyword of the schema that is not checked here.
+/// A part of the schema that cannot be checked here.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unsupported {
     at: String,
-    keyword: String,
+    what: String,
 }
 
 impl std::fmt::Display for Unsupported {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "schema{}: the keyword `{}` is not supported; known are type, enum, const, properties, required, \
-             additionalProperties, items, prefixItems, minItems, maxItems, uniqueItems, minimum, maximum, exclusiveMinimum, \
-             exclusiveMaximum, multipleOf, minLength, maxLength, minProperties, maxProperties, anyOf, oneOf, allOf, not, $ref to \
-             #/$defs",
-            self.at, self.keyword
-        )
+        write!(f, "schema{}: {}", self.at, self.what)
     }
 }
 
-/// Whether every keyword of the schema is known.
+const KNOWN: &str = "known are type, enum, const, properties, required, additionalProperties, items, prefixItems, minItems, maxItems, \
+    uniqueItems, minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf, minLength, maxLength, minProperties, \
+    maxProperties, anyOf, oneOf, allOf, not, $ref to #/$defs";
+
+/// Names of `type`.
+const TYPES: [&str; 7] = ["null", "boolean", "number", "integer", "string", "array", "object"];
+
+/// Whether every keyword of the schema is known and has a value of its form, and no `$ref` leads to itself.
 pub fn check(schema: &Value) -> Result<(), Unsupported> {
-    check_at(schema, "")
+    check_at(schema, "")?;
+    let mut seen = Vec::new();
+    check_loops(schema, schema, &mut seen)?;
+    let defs = schema.get("$defs").and_then(Value::as_object);
+    for schema_of_name in defs.into_iter().flat_map(Map::values) {
+        check_loops(schema, schema_of_name, &mut seen)?;
+    }
+    Ok(())
 }
 
 fn check_at(schema: &Value, at: &str) -> Result<(), Unsupported> {
-    let Value::Object(keywords) = schema else { return Ok(()) };
+    let refuse = |at: String, what: String| Err(Unsupported { at, what });
+    let keywords = match schema {
+        Value::Object(keywords) => keywords,
+        Value::Bool(_) => return Ok(()),
+        other => {
+            return refuse(
+                at.to_owned(),
+                format!("is {}, expected a schema: an object or a boolean", kind_of(other)),
+            );
+        }
+    };
     for (keyword, value) in keywords {
         let below = |name: &str| format!("{at}/{keyword}{name}");
+        let expected = |what: &str| refuse(below(""), format!("is {value}, expected {what}"));
         match keyword.as_str() {
             "properties" | "$defs" => {
-                for (name, schema) in value.as_object().into_iter().flatten() {
+                let Some(schemas) = value.as_object() else { return expected("an object of schemas") };
+                for (name, schema) in schemas {
                     check_at(schema, &below(&format!("/{name}")))?;
                 }
             }
             "items" | "additionalProperties" | "not" => check_at(value, &below(""))?,
             "anyOf" | "oneOf" | "allOf" | "prefixItems" => {
-                for (place, schema) in value.as_array().into_iter().flatten().enumerate() {
+                let Some(schemas) = value.as_array().filter(|list| !list.is_empty()) else {
+                    return expected("a list of schemas");
+                };
+                for (place, schema) in schemas.iter().enumerate() {
                     check_at(schema, &below(&format!("/{place}")))?;
                 }
             }
             "$ref" if value.as_str().is_some_and(|to| to.starts_with("#/$defs/")) => {}
-            "type" | "enum" | "const" | "required" | "minItems" | "maxItems" | "uniqueItems" | "minimum"
-            | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" | "minLength"
-            | "maxLength" | "minProperties" | "maxProperties" => {}
+            "type" => {
+                let one = std::slice::from_ref(value);
+                let names = value.as_array().map_or(one, Vec::as_slice);
+                let known = |name: &Value| name.as_str().is_some_and(|name| TYPES.contains(&name));
+                if names.is_empty() || !names.iter().all(known) {
+                    return expected(&format!("one or a list of {}", TYPES.join(", ")));
+                }
+            }
+            "enum" if value.is_array() => {}
+            "enum" => return expected("a list of values"),
+            "required" if value.as_array().is_some_and(|names| names.iter().all(Value::is_string)) => {}
+            "required" => return expected("a list of names"),
+            "uniqueItems" if value.is_boolean() => {}
+            "uniqueItems" => return expected("a boolean"),
+            "minItems" | "maxItems" | "minLength" | "maxLength" | "minProperties" | "maxProperties" => {
+                if !value.as_f64().is_some_and(|size| size >= 0.0 && size.fract() == 0.0) {
+                    return expected("a number of 0 or more without a fraction");
+                }
+            }
+            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" if value.is_number() => {}
+            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => return expected("a number"),
+            "multipleOf" if value.as_f64().is_some_and(|step| step > 0.0) => {}
+            "multipleOf" => return expected("a number above 0"),
+            "const" => {}
             keyword if NOTES.contains(&keyword) => {}
-            keyword => return Err(Unsupported { at: at.to_owned(), keyword: keyword.to_owned() }),
+            keyword => {
+                return refuse(at.to_owned(), format!("the keyword `{keyword}` is not supported; {KNOWN}"));
+            }
         }
     }
     Ok(())
 }
 
-/// How many places of the value were checked, and what is wrong in them.
-pub fn violations(schema: &Value, value: &Value) -> (u32, Vec<String>) {
-    let mut validator = Validator { root: schema, checked: 0, found: Vec::new(), depth: 0 };
-    validator.value(schema, value, "");
-    (validator.checked, validator.found)
+/// Refuses schemas that are applied to a value again and again without going into it. `path`: those that are being applied.
+fn check_loops<'a>(root: &'a Value, schema: &'a Value, path: &mut Vec<&'a str>) -> Result<(), Unsupported> {
+    let Value::Object(keywords) = schema else { return Ok(()) };
+    if let Some(to) = keywords.get("$ref").and_then(Value::as_str) {
+        let refuse = |what: &str| Err(Unsupported { at: String::new(), what: format!("`$ref` {to} {what}") });
+        if path.contains(&to) {
+            return refuse("leads to itself");
+        }
+        let Some(next) = root.pointer(&to[1..]) else { return refuse("is not there") };
+        path.push(to);
+        check_loops(root, next, path)?;
+        path.pop();
+    }
+    let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|name| keywords.get(name)?.as_array());
+    for schema in lists.flatten().chain(keywords.get("not")) {
+        check_loops(root, schema, path)?;
+    }
+    Ok(())
 }
 
-/// Deepest nesting of schema and value: a `$ref` may lead to itself.
-const DEPTH_MAX: u32 = 200;
+/// How many places of the value were checked, and what is wrong in them. `None`: they are nested too deep to tell.
+pub fn violations(schema: &Value, value: &Value) -> Option<(u32, Vec<String>)> {
+    let mut validator = Validator { root: schema, checked: 0, found: Vec::new(), depth: 0, too_deep: false };
+    validator.value(schema, value, "");
+    (!validator.too_deep).then_some((validator.checked, validator.found))
+}
+
+/// Deepest nesting of schema and value together. JSON that is nested deeper than 128 is none.
+const DEPTH_MAX: u32 = 1_000;
 
 struct Validator<'a> {
     root: &'a Value,
     checked: u32,
     found: Vec<String>,
     depth: u32,
+    too_deep: bool,
 }
 
 impl<'a> Validator<'a> {
@@ -82,9 +149,11 @@ impl<'a> Validator<'a> {
         self.found.push(format!("{place} {what}"));
     }
 
-    fn accepts(&self, schema: &'a Value, value: &Value) -> bool {
-        let mut inner = Validator { root: self.root, checked: 0, found: Vec::new(), depth: self.depth };
+    fn accepts(&mut self, schema: &'a Value, value: &Value) -> bool {
+        let (root, depth) = (self.root, self.depth);
+        let mut inner = Validator { root, checked: 0, found: Vec::new(), depth, too_deep: false };
         inner.value(schema, value, "");
+        self.too_deep |= inner.too_deep;
         inner.found.is_empty()
     }
 
@@ -92,7 +161,7 @@ impl<'a> Validator<'a> {
         self.checked += 1;
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            self.wrong(at, "is nested too deep");
+            self.too_deep = true;
         } else {
             match schema {
                 Value::Bool(true) => {}
@@ -197,8 +266,8 @@ impl<'a> Validator<'a> {
             }
         }
         let unique = keywords.get("uniqueItems").and_then(Value::as_bool).unwrap_or(false);
-        let twice = |(place, one): (usize, &Value)| array[..place].iter().any(|other| equal(one, other));
-        if unique && array.iter().enumerate().any(twice) {
+        let mut seen = BTreeSet::new();
+        if unique && !array.iter().all(|one| seen.insert(canonical(one))) {
             self.wrong(at, "has an item twice");
         }
     }
@@ -249,11 +318,34 @@ fn is_of(name: &str, value: &Value) -> bool {
     }
 }
 
-/// Numbers by value: 1 and 1.0 are the same.
+/// By value: 1 and 1.0 are the same, and the order of an object's names says nothing.
 fn equal(one: &Value, other: &Value) -> bool {
-    match (one.as_f64(), other.as_f64()) {
-        (Some(one), Some(other)) => one == other,
-        _ => one == other,
+    canonical(one) == canonical(other)
+}
+
+/// The same text for the same value.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(float)
+                if !number.is_i64() && !number.is_u64() && float.fract() == 0.0 && float.abs() < 1e15 =>
+            {
+                format!("{float:.0}")
+            }
+            _ => number.to_string(),
+        },
+        Value::Array(array) => {
+            format!("[{}]", array.iter().map(canonical).collect::<Vec<_>>().join(","))
+        }
+        Value::Object(object) => {
+            let mut fields: Vec<String> = object
+                .iter()
+                .map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), canonical(value)))
+                .collect();
+            fields.sort();
+            format!("{{{}}}", fields.join(","))
+        }
+        other => other.to_string(),
     }
 }
 
@@ -299,21 +391,67 @@ mod tests {
             ),
         ] {
             assert_eq!(check(&schema), Ok(()), "{schema}");
-            assert_eq!(violations(&schema, &good).1, Vec::<String>::new(), "{schema}");
-            assert!(!violations(&schema, &bad).1.is_empty(), "{schema} {bad}");
+            assert_eq!(violations(&schema, &good).unwrap().1, Vec::<String>::new(), "{schema}");
+            assert!(!violations(&schema, &bad).unwrap().1.is_empty(), "{schema} {bad}");
         }
     }
 
     #[test]
     fn what_is_wrong_names_its_place_and_an_unknown_keyword_is_refused() {
         let schema = json!({ "properties": { "items": { "items": { "required": ["id"] } } } });
-        let (_, found) = violations(&schema, &json!({ "items": [{ "id": 1 }, {}] }));
+        let (_, found) = violations(&schema, &json!({ "items": [{ "id": 1 }, {}] })).unwrap();
         assert_eq!(found, ["/items/1/id is missing"]);
         let refused = check(&json!({ "properties": { "a": { "pattern": "^x" } } })).unwrap_err();
         assert!(
             refused.to_string().starts_with("schema/properties/a: the keyword `pattern` is not supported")
         );
         let endless = json!({ "$defs": { "a": { "$ref": "#/$defs/a" } }, "$ref": "#/$defs/a" });
-        assert_eq!(violations(&endless, &json!(1)).1, ["the answer is nested too deep"]);
+        assert_eq!(check(&endless).unwrap_err().to_string(), "schema: `$ref` #/$defs/a leads to itself");
+    }
+
+    #[test]
+    fn values_that_keywords_cannot_have_are_refused() {
+        for (schema, told) in [
+            (json!({ "required": "name" }), "schema/required: is \"name\", expected a list of names"),
+            (
+                json!({ "minimum": 0, "exclusiveMinimum": true }),
+                "schema/exclusiveMinimum: is true, expected a number",
+            ),
+            (json!({ "enum": "a" }), "schema/enum: is \"a\", expected a list of values"),
+            (
+                json!({ "minLength": "5" }),
+                "schema/minLength: is \"5\", expected a number of 0 or more without a fraction",
+            ),
+            (
+                json!({ "items": [{}, {}] }),
+                "schema/items: is array, expected a schema: an object or a boolean",
+            ),
+            (json!({ "$ref": "#/$defs/b" }), "schema: `$ref` #/$defs/b is not there"),
+            (
+                json!({ "type": "text" }),
+                "schema/type: is \"text\", expected one or a list of null, boolean, number, integer, string, array, object",
+            ),
+        ] {
+            assert_eq!(check(&schema).unwrap_err().to_string(), told);
+        }
+    }
+
+    #[test]
+    fn recursion_through_values_is_as_deep_as_json_can_be() {
+        let list = json!({
+            "$defs": { "list": { "allOf": [{ "type": ["array", "integer"] }], "items": { "$ref": "#/$defs/list" } } },
+            "$ref": "#/$defs/list",
+        });
+        assert_eq!(check(&list), Ok(()));
+        let nested = |inner: Value| (0..120).fold(inner, |value, _| json!([value]));
+        assert_eq!(violations(&list, &nested(json!(1))).unwrap().1, Vec::<String>::new());
+        assert!(!violations(&list, &nested(json!("x"))).unwrap().1.is_empty());
+        let without = json!({ "not": list["$defs"]["list"].clone(), "$defs": list["$defs"].clone() });
+        assert!(!violations(&without, &nested(json!(1))).unwrap().1.is_empty());
+        let unique = json!({ "uniqueItems": true });
+        let items: Vec<u32> = (0..60_000).collect();
+        assert_eq!(violations(&unique, &json!(items)).unwrap().1, Vec::<String>::new());
+        assert!(equal(&json!([1]), &json!([1.0])));
+        assert!(!equal(&json!(9_007_199_254_740_993_u64), &json!(9_007_199_254_740_992_u64)));
     }
 }

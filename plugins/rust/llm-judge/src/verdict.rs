@@ -29,23 +29,30 @@ pub fn parse(text: &str, settings: &Settings) -> Result<Verdict, String> {
 fn boxed(text: &str) -> Result<Verdict, String> {
     const OPEN: &str = "\\boxed{";
     let start = text.rfind(OPEN).ok_or("no \\boxed{}")? + OPEN.len();
-    let content = text[start..].split('}').next().unwrap_or_default().trim();
+    let (content, _) = text[start..].split_once('}').ok_or("the last \\boxed{} is not closed")?;
+    let content = content.trim();
     let value = content.parse().map_err(|_| format!("\\boxed{{{content}}} is not a number"))?;
     Ok(Verdict { value, reason: None })
 }
 
-/// The last object of the text that has a `score`.
+/// The last object of the text that has a `score`; objects within objects are not looked at.
 fn json(text: &str) -> Result<Verdict, String> {
-    let starts: Vec<usize> = text.match_indices('{').map(|(at, _)| at).collect();
-    for start in starts.into_iter().rev() {
+    let (mut found, mut at) = (None, 0);
+    while let Some(start) = text[at..].find('{').map(|open| at + open) {
         let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
-        let Some(Ok(object)) = values.next() else { continue };
-        let Some(score) = object.get("score") else { continue };
-        let value = score.as_f64().ok_or_else(|| format!("score is {score}, expected a number"))?;
-        let reason = object.get("reason").and_then(Value::as_str).map(str::to_owned);
-        return Ok(Verdict { value, reason });
+        match values.next() {
+            Some(Ok(object)) => {
+                at = start + values.byte_offset();
+                found = object.get("score").is_some().then_some(object).or(found);
+            }
+            _ => at = start + 1,
+        }
     }
-    Err("no object with a `score`".to_owned())
+    let object = found.ok_or("no object with a `score`")?;
+    let score = &object["score"];
+    let value = score.as_f64().ok_or_else(|| format!("score is {score}, expected a number"))?;
+    let reason = object.get("reason").and_then(Value::as_str).map(str::to_owned);
+    Ok(Verdict { value, reason })
 }
 
 fn line(text: &str, settings: &Settings) -> Result<Verdict, String> {
@@ -107,7 +114,10 @@ mod tests {
     fn the_last_verdict_of_an_answer_counts() {
         for (form, text, value) in [
             (Form::Boxed, r"first \boxed{0}, no: \boxed{ 1 }.", Some(1.0)),
-            (Form::Boxed, r"\boxed{0.5", Some(0.5)),
+            (Form::Boxed, r"\boxed{0.5", None),
+            (Form::Json, r#"{"score": 1, "criteria": {"style": {"score": 0}}}"#, Some(1.0)),
+            (Form::Json, r#"{"score": 0, "examples": [{"quoted": "x", "score": 1}]} {"note": 1}"#, Some(0.0)),
+            (Form::Json, r#"{not JSON {"score": 1}"#, Some(1.0)),
             (Form::Boxed, r"\boxed{yes}", None),
             (Form::Boxed, r"\boxed{2}", None),
             (Form::Boxed, "1", None),

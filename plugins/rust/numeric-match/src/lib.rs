@@ -12,7 +12,7 @@ use espalier_sdk::{Failure, RolloutView, Score, invalid};
 pub struct Settings {
     /// The field of the task's private part that has the expected number: a number, or text with one.
     pub field: String,
-    /// Which number of the answer counts: the last one, the only one, or the one in the last `\boxed{...}`.
+    /// Which number of the answer counts: the last one, the only one, or what the last `\boxed{...}` is.
     pub take: Take,
     /// Largest distance from the expected number.
     #[schemars(range(min = 0.0))]
@@ -31,7 +31,7 @@ pub enum Take {
     Last,
     /// The only one; an answer with several has none.
     Only,
-    /// The one in the last `\boxed{...}`.
+    /// What the last `\boxed{...}` is: a number, `\frac{1}{2}`, `2 \times 10^5`, with units in `\text{}`. Any other expression is none.
     Boxed,
 }
 
@@ -44,14 +44,15 @@ impl Default for Settings {
 impl Settings {
     /// The number of an answer that counts.
     pub fn number(&self, text: &str) -> Option<f64> {
-        match self.take {
+        let number = match self.take {
             Take::Last => numbers(text).last().copied(),
             Take::Only => match numbers(text)[..] {
                 [one] => Some(one),
                 _ => None,
             },
-            Take::Boxed => numbers(boxed(text)?).last().copied(),
-        }
+            Take::Boxed => whole(boxed(text)?),
+        };
+        number.filter(|number| number.is_finite())
     }
 
     /// Whether a number is close enough.
@@ -74,6 +75,61 @@ pub fn boxed(text: &str) -> Option<&str> {
         (depth == 0).then_some(at)
     })?;
     Some(&rest[..end])
+}
+
+/// The number that an expression of LaTeX is, behind its last `=`: a number, a fraction, a power of ten, with units as text.
+/// `None`: it is anything else, such as a product or several numbers.
+pub fn whole(expression: &str) -> Option<f64> {
+    let behind = expression.rsplit('=').next().unwrap_or_default();
+    let mut text = without_units(behind);
+    for (from, to) in
+        [("{,}", ","), ("\\%", "%"), ("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\cdot", "\\times")]
+    {
+        text = text.replace(from, to);
+    }
+    for spaces in ["\\,", "\\!", "\\;", "\\ ", "\\$", "$", " "] {
+        text = text.replace(spaces, "");
+    }
+    let (sign, text) = match text.strip_prefix(['-', '\u{2212}']) {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text.as_str()),
+    };
+    if let Some(fraction) = text.strip_prefix("\\frac{") {
+        let (over, under) = fraction.strip_suffix('}')?.split_once("}{")?;
+        return Some(sign * plain(over)? / plain(under)?);
+    }
+    if let Some((factor, power)) = text.split_once("\\times10^") {
+        let power = power.strip_prefix('{').map_or(Some(power), |power| power.strip_suffix('}'))?;
+        return Some(sign * plain(factor)? * 10f64.powi(power.parse().ok()?));
+    }
+    plain(text).map(|number| sign * number)
+}
+
+/// A text that is one number from its beginning to its end.
+fn plain(text: &str) -> Option<f64> {
+    let chars: Vec<char> = text.chars().collect();
+    let (first, end) = chars.first().and_then(|_| number_at(&chars, 0))?;
+    match chars.get(end..)? {
+        [] => Some(first),
+        ['%'] => Some(first / 100.0),
+        ['/', rest @ ..] => {
+            let (second, end) = rest.first().and_then(|_| number_at(rest, 0))?;
+            (end == rest.len() && second != 0.0).then(|| first / second)
+        }
+        _ => None,
+    }
+}
+
+/// Without `\text{...}` and `\mathrm{...}`.
+fn without_units(text: &str) -> String {
+    let mut text = text.to_owned();
+    for command in ["\\text{", "\\mathrm{"] {
+        while let Some(start) = text.find(command) {
+            let end = text[start..].find('}').map_or(text.len(), |end| start + end + 1);
+            text.replace_range(start..end, "");
+        }
+    }
+    text
 }
 
 /// The numbers of a text: `-3`, `1,234.5`, `.5`, `2e-3`, `12%` (0.12), `3/4` (0.75).
@@ -144,12 +200,13 @@ fn number_at(chars: &[char], start: usize) -> Option<(f64, usize)> {
     if matches!(chars.get(at), Some('e' | 'E')) && digit(at + 1 + sign) {
         text.push('e');
         at += 1;
-        while digit(at) || matches!(chars[at], '-' | '+') {
+        if sign == 1 {
             text.push(chars[at]);
             at += 1;
-            if at >= chars.len() {
-                break;
-            }
+        }
+        while digit(at) {
+            text.push(chars[at]);
+            at += 1;
         }
     }
     Some((text.parse().ok()?, at))
@@ -163,6 +220,7 @@ pub fn score(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Fai
         Some(Value::String(text)) => numbers(&text).last().copied(),
         _ => None,
     };
+    let expected = expected.filter(|number| number.is_finite());
     let expected =
         expected.ok_or_else(|| invalid(format_args!("the task has no number in private.{field}")))?;
     let answer = rollout.answer().unwrap_or_default();
@@ -195,6 +253,7 @@ mod tests {
             ("10 / 0", vec![10.0, 0.0]),
             ("\u{2212}7", vec![-7.0]),
             ("1e", vec![1.0]),
+            ("1e5-", vec![100_000.0]),
             ("", vec![]),
         ] {
             assert_eq!(numbers(text), expect, "{text}");
@@ -208,6 +267,25 @@ mod tests {
         assert_eq!(with(Take::Only).number("2 + 3 = 5"), None);
         assert_eq!(with(Take::Boxed).number(r"so \boxed{\frac{1}{2} = 0.5}, not 3"), Some(0.5));
         assert_eq!(with(Take::Boxed).number("5"), None);
+        assert_eq!(with(Take::Last).number("1e400"), None);
+        for (boxed, expect) in [
+            (r"\frac{1}{2}", Some(0.5)),
+            (r"-\dfrac{3}{4}", Some(-0.75)),
+            (r"3\sqrt{2}", None),
+            ("1, 2", None),
+            ("1{,}000", Some(1000.0)),
+            (r"1\,000", Some(1000.0)),
+            (r"2 \times 10^5", Some(200_000.0)),
+            (r"2 \cdot 10^{-3}", Some(0.002)),
+            (r"12\%", Some(0.12)),
+            (r"\$18", Some(18.0)),
+            (r"5 \text{ cm}", Some(5.0)),
+            ("x = 7", Some(7.0)),
+            ("3/4", Some(0.75)),
+            ("", None),
+        ] {
+            assert_eq!(whole(boxed), expect, "{boxed}");
+        }
         let close = Settings { tolerance: 0.0, relative_tolerance: 0.01, ..Settings::default() };
         assert!(close.fits(200.0, 198.0));
         assert!(!close.fits(200.0, 197.9));

@@ -53,7 +53,7 @@ fn compare(
     second: &str,
     settings: &Settings,
 ) -> Result<Option<f64>, Failure> {
-    let mut said = Vec::new();
+    let mut orders = Vec::new();
     for swapped in [false, true] {
         if swapped && !settings.swap {
             break;
@@ -76,16 +76,25 @@ fn compare(
         chat.user(fill(settings::QUESTION, &values));
         chat.options.max_tokens = settings.max_tokens;
         chat.options.temperature = settings.temperature;
-        for (_, answer) in chat.complete_many(settings.votes)? {
-            said.extend(verdict::parse(&answer.text).map(|one| if swapped { one.swapped() } else { one }));
+        let said = chat.complete_many(settings.votes)?.into_iter().filter_map(|(_, answer)| {
+            verdict::parse(&answer.text).map(|one| if swapped { one.swapped() } else { one })
+        });
+        let shares: Vec<f64> = said.map(share).collect();
+        // With the verdicts of one order alone, the place of an answer would tell.
+        if shares.is_empty() {
+            return Ok(None);
         }
+        orders.push(shares.iter().sum::<f64>() / shares.len() as f64);
     }
-    let share = |one: &Verdict| match one {
+    Ok(Some(orders.iter().sum::<f64>() / orders.len() as f64))
+}
+
+fn share(verdict: Verdict) -> f64 {
+    match verdict {
         Verdict::First => 1.0,
         Verdict::Second => 0.0,
         Verdict::Tie => 0.5,
-    };
-    Ok((!said.is_empty()).then(|| said.iter().map(share).sum::<f64>() / said.len() as f64))
+    }
 }
 
 /// What is compared of a rollout; `None`: it has no answer.

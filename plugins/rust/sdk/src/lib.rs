@@ -118,6 +118,22 @@ pub fn schema_of<T: JsonSchema>() -> String {
         .to_string()
 }
 
+/// The last fenced block of a text, without its fences; a fence begins a line. `None`: there is none, or it is not closed.
+pub fn fenced(text: &str) -> Option<&str> {
+    let (mut found, mut open, mut at) = (None, None, 0);
+    for line in text.split_inclusive('\n') {
+        let end = at + line.len();
+        if line.trim_start().starts_with("```") {
+            match open.take() {
+                None => open = Some(end),
+                Some(start) => found = Some(&text[start..at]),
+            }
+        }
+        at = end;
+    }
+    found
+}
+
 /// Puts values in the place of `{name}`; a value is never searched again, and an unknown name stays.
 pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut out = String::with_capacity(template.len());
@@ -147,6 +163,20 @@ pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_block_counts_and_fences_begin_lines() {
+        for (text, expect) in [
+            ("print(1)", None),
+            ("```python\nprint(1)\n```", Some("print(1)\n")),
+            ("first\n```\na\n```\nthen\n  ```py\nb\n  ```\ndone", Some("b\n")),
+            ("```python\nprint(1)", None),
+            ("Use ```f``` as asked.\n```\na\n```", Some("a\n")),
+            ("```\na\n```\n```\nb", Some("a\n")),
+        ] {
+            assert_eq!(fenced(text), expect, "{text}");
+        }
+    }
 
     #[derive(Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]

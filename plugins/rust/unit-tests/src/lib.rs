@@ -1,4 +1,4 @@
-//! The group reward `unit-tests`: each solution of a group is run against each test, in a fresh sandbox of its own; a rollout is worth
+//! The group reward `unit-tests`: each solution of a group is run against each test, each time in a fresh sandbox; a rollout is worth
 //! the share of tests that it passes.
 //!
 //! The tests are those of the task and those that the rollouts wrote themselves. What a written test is worth is RLAnything's

@@ -1,10 +1,10 @@
-//! Running solutions: one fresh sandbox for each, one after another.
+//! Running solutions: a fresh sandbox for each test of each solution, one after another.
 
 use crate::matrix::{Matrix, Worth};
 use crate::settings::{Settings, Solution};
 use crate::tests::{Origin, Test, code, given, written};
 use espalier_sdk::serde_json::json;
-use espalier_sdk::wit::espalier::sandbox::sandboxes::{Command, Ending};
+use espalier_sdk::wit::espalier::sandbox::sandboxes::Command;
 use espalier_sdk::{Failure, RolloutView, Sandbox, Score, invalid, shell};
 
 /// Scores the rollouts of a group. Errors: `invalid` where there is no test to count, and those of sandboxes.
@@ -62,17 +62,8 @@ fn row(rollout: &RolloutView, tests: &[Origin], settings: &Settings) -> Result<V
         Solution::Changes => changes.map(Work::Changes),
     };
     let Some(solution) = solution else { return Ok(vec![false; tests.len()]) };
-    let mut sandbox = solution.place(settings)?;
-    let mut row = Vec::with_capacity(tests.len());
-    for origin in tests {
-        let (passed, ending) = passes(&sandbox, &origin.test, settings)?;
-        row.push(passed);
-        if matches!(ending, Ending::OutOfMemory) {
-            // It may have taken more of the sandbox along than itself.
-            sandbox = solution.place(settings)?;
-        }
-    }
-    Ok(row)
+    // What a solution or a written test has done to a sandbox must not tell in the next one.
+    tests.iter().map(|origin| passes(&solution.place(settings)?, &origin.test, settings)).collect()
 }
 
 /// The work of a rollout.
@@ -95,8 +86,8 @@ impl Work<'_> {
     }
 }
 
-/// Whether a test passes, and how the command ended.
-fn passes(sandbox: &Sandbox, test: &Test, settings: &Settings) -> Result<(bool, Ending), Failure> {
+/// Whether a test passes.
+fn passes(sandbox: &Sandbox, test: &Test, settings: &Settings) -> Result<bool, Failure> {
     let command = match test {
         Test::Stdio { input, .. } => {
             Command { stdin: Some(input.clone().into_bytes()), ..shell(&settings.run) }
@@ -106,6 +97,5 @@ fn passes(sandbox: &Sandbox, test: &Test, settings: &Settings) -> Result<(bool, 
     let timeout_ms = Some(u64::from(settings.time_limit_s) * 1000);
     let outcome = sandbox.0.exec(&Command { timeout_ms, output_max: Some(1 << 20), ..command })?;
     let whole = outcome.stdout.left_out == 0;
-    let passed = outcome.succeeded() && whole && test.accepts(&outcome.stdout.head);
-    Ok((passed, outcome.ending))
+    Ok(outcome.succeeded() && whole && test.accepts(&outcome.stdout.head))
 }

@@ -70,16 +70,7 @@ pub fn written(rollout: usize, data: Option<&str>, settings: &Settings) -> Vec<O
 
 /// The last fenced block of an answer, or all of it.
 pub fn code(answer: &str) -> &str {
-    let mut found = None;
-    let mut rest = answer;
-    while let Some((_, behind)) = rest.split_once("```") {
-        // The rest of the line names the language.
-        let Some((_, body)) = behind.split_once('\n') else { break };
-        let Some((block, after)) = body.split_once("```") else { break };
-        found = Some(block);
-        rest = after;
-    }
-    found.unwrap_or(answer)
+    espalier_sdk::fenced(answer).unwrap_or(answer)
 }
 
 #[cfg(test)]
