@@ -28,6 +28,8 @@ const DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// Variants of one task that count.
 const ADAPTED_MAX: usize = 64;
+/// After as many of one call that are not tasks, the rest of it is left.
+const REJECTED_MAX: usize = 1000;
 /// Tells seeds of adapted tasks apart from those of batches, which are counted from 0.
 const ADAPTED: u64 = u64::MAX;
 
@@ -258,7 +260,7 @@ impl Maker {
         Ok(())
     }
 
-    /// Takes what is a task and new into the run's record, of the first `most` that it made. Returns how many.
+    /// Takes what is a task and new into the run's record, at most `most` of them. Returns how many.
     async fn accept(
         &self,
         state: &mut State,
@@ -268,18 +270,19 @@ impl Maker {
     ) -> Result<u64, StoreError> {
         let (outcome, asked) = outcome;
         let (lines, failed) = match outcome.result {
-            Ok(mut lines) => {
-                if lines.len() > most {
-                    tracing::warn!("a task generator made {} tasks where at most {most} count", lines.len());
-                    lines.truncate(most);
-                }
-                (lines, None)
-            }
+            Ok(lines) => (lines, None),
             Err(why) => (Vec::new(), Some(why)),
         };
         let (mut rejected, mut accepted, mut kept) = (Vec::new(), Vec::new(), Vec::new());
         let first = state.tasks.keys().next_back().map_or(0, |last| last + 1);
-        for text in lines {
+        let made = lines.len();
+        for (at, text) in lines.into_iter().enumerate() {
+            if accepted.len() == most || rejected.len() == REJECTED_MAX {
+                tracing::warn!(
+                    "of the {made} tasks that a generator made at once, the first {at} were looked at"
+                );
+                break;
+            }
             let number = self.generator.tally.number();
             match self.check(state, &text) {
                 Ok(task) => {
