@@ -222,7 +222,7 @@ impl<T> ScoreOutcome<T> {
     }
 
     /// With the value checked; one that stands leaves no failure.
-    pub(crate) fn checked<U>(self, check: impl FnOnce(T) -> Result<U, ScoreError>) -> ScoreOutcome<U> {
+    pub fn checked<U>(self, check: impl FnOnce(T) -> Result<U, ScoreError>) -> ScoreOutcome<U> {
         let ScoreOutcome { result, mut failure, host_calls, logs, log_bytes_dropped } = self;
         let result = result.and_then(check);
         match (&result, &mut failure) {

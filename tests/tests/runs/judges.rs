@@ -251,3 +251,40 @@ async fn what_only_a_judge_has_failed_is_judged_again_when_it_changed_and_every_
     let files = export::files(&setting.store_folder(), "test", folder.path()).await;
     assert_eq!(export::groups(&files[0]).len(), 1, "no call stands twice");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_are_shown_to_a_judge_that_sees_them() {
+    let policy = Scripted::start(Options::new(by_text(|_| "well".to_owned()))).await.unwrap();
+    for (sees, shown) in [("sees = [\"turns\", \"images\"]", 1), ("sees = [\"turns\"]", 0)] {
+        let server = Scripted::start(Options::new(by_text(|_| "\\boxed{1}".to_owned()))).await.unwrap();
+        let world = format!(
+            "[models.judge]\nkind = \"openai-chat\"\nurl = \"{}\"\nmodel = \"any\"\n\
+             [[judges]]\nplugin = \"llm-judge\"\nsettings = {{ images = 2, votes = 1 }}\n{sees}",
+            server.url()
+        );
+        let harness = "plugin = \"fault-harness\"\nsettings = { fault = \"image\" }";
+        let parts = Parts {
+            url: policy.url(),
+            harness,
+            world: &world,
+            groups: GROUPS,
+            limits: "",
+            model: "model = \"any\"",
+        };
+        let setting = Setting::new(&plain_tasks(1), &parts);
+        let text = std::fs::read_to_string(setting.file()).unwrap();
+        std::fs::write(setting.file(), text.replacen("llama-cpp", "openai-chat", 1)).unwrap();
+        assert_eq!(setting.run().await.state, RunEnd::Finished);
+        let left = setting.left().await;
+        assert_eq!(
+            left.finals().map(|(_, record)| record.trajectory.reward).collect::<Vec<_>>(),
+            [Some(1.0); 2]
+        );
+        let asked = server.recorded();
+        assert_eq!(asked.len(), 2);
+        for one in asked {
+            let body = one.request.to_string();
+            assert_eq!(body.matches("data:image/png;base64,iVBORw0KGgo=").count(), shown, "{body}");
+        }
+    }
+}

@@ -8,13 +8,13 @@ use super::{GroupContext, Loaded, Names, Runner};
 use crate::scheduler::AttemptStart;
 use espalier_core::attempt::Draft;
 use espalier_core::host::{Blobs, Capabilities, Models};
-use espalier_core::judge::{JudgeConfig, JudgeGrant, JudgeRecord, JudgeSamples, Judgement};
+use espalier_core::judge::{JudgeConfig, JudgeGrant, JudgeRecord, JudgeSamples, Judgement, Vote};
 use espalier_core::ledger::Trainability;
 use espalier_core::plugin_failure;
 use espalier_core::seed::Purpose;
 use espalier_core::signal::{RewardConfig, Unscored, defect};
 use espalier_core::trajectory::{RolloutView, Score};
-use espalier_plugin::{JUDGE_EXPORT, Job, ScoreOutcome};
+use espalier_plugin::{JUDGE_EXPORT, Job, ScoreError, ScoreOutcome};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -84,9 +84,12 @@ impl Runner {
                 let view = config.narrow(view.clone());
                 let asked = &asked;
                 Box::pin(async move {
+                    let title = format!("judge {}", job.alias);
                     let outcome = self.host.judge(job, view, turns).await;
-                    asked.note(models.output(Trainability::Trainable));
-                    outcome
+                    let output = models.output(Trainability::Trainable);
+                    let answers = output.transcript.turns.len();
+                    asked.note(output);
+                    outcome.checked(|judgement| own_calls(&title, judgement, answers))
                 })
             };
             let policy = self.reward_policy(config);
@@ -137,6 +140,21 @@ impl Runner {
     }
 }
 
+/// A vote is read from an answer that this try of the judge was given, if it names one.
+fn own_calls(title: &str, judgement: Judgement, answers: usize) -> Result<Judgement, ScoreError> {
+    let foreign = |vote: &&Vote| vote.call.is_some_and(|call| call as usize >= answers);
+    match judgement.votes.iter().enumerate().find(|(_, vote)| foreign(vote)) {
+        None => Ok(judgement),
+        Some((place, vote)) => Err(ScoreError::Invalid {
+            plugin: title.to_owned(),
+            reason: format!(
+                "invalid data: vote {place} names call {} of the judge, which made {answers}; expected `call` of a completion",
+                vote.call.unwrap_or_default()
+            ),
+        }),
+    }
+}
+
 /// What the judges gave, for the rewards behind them: `judges` of [`RolloutView::extra`].
 pub(super) fn shown(judged: &[Judged<'_>], records: &[JudgeRecord]) -> Value {
     let one = |judged: &Judged<'_>| {
@@ -163,4 +181,23 @@ pub(super) fn shown(judged: &[Judged<'_>], records: &[JudgeRecord]) -> Value {
 
 fn parsed(json: Option<&str>) -> Value {
     json.and_then(|json| serde_json::from_str(json).ok()).unwrap_or(Value::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vote_names_no_answer_but_those_of_its_try() {
+        let vote = |call| Vote { turn: None, value: Some(1.0), text: String::new(), call, extra: None };
+        let of = |call| Judgement { scores: Vec::new(), votes: vec![vote(None), vote(call)] };
+        for (call, answers, fits) in
+            [(None, 0, true), (Some(0), 1, true), (Some(1), 1, false), (Some(0), 0, false)]
+        {
+            let checked = own_calls("judge j", of(call), answers);
+            assert_eq!(checked.is_ok(), fits, "{call:?} of {answers}");
+        }
+        let error = own_calls("judge j", of(Some(7)), 2).unwrap_err().to_string();
+        assert!(error.contains("vote 1 names call 7 of the judge, which made 2"), "{error}");
+    }
 }

@@ -10,7 +10,7 @@ use espalier_sdk::{Failure, RolloutView, Score, invalid};
 #[serde(crate = "espalier_sdk::serde", default, deny_unknown_fields)]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub struct Settings {
-    /// The field of the task's private part that has the expected answer: a string, a number, or a list of which any will do.
+    /// The field of the task's private part that has the expected answer: a string, a number as it stands in the task, or a list of which any will do.
     pub field: String,
     /// Whether upper and lower case are the same.
     pub ignore_case: bool,
@@ -30,12 +30,20 @@ impl Settings {
         if self.ignore_case { text.to_lowercase() } else { text.to_owned() }
     }
 
-    /// The score of an answer, `None` where there is none, and why.
-    pub fn compare(&self, expected: &Value, answer: Option<&str>) -> (f64, String) {
-        let any = match expected {
+    /// The texts of which any will do. Errors: `invalid` where it is something else.
+    pub fn expected(&self, value: &Value) -> Result<Vec<String>, Failure> {
+        let any = match value {
             Value::Array(any) => any.iter().map(text_of).collect(),
-            one => vec![text_of(one)],
+            one => text_of(one).map(|one| vec![one]),
         };
+        any.filter(|any| !any.is_empty()).ok_or_else(|| {
+            let field = &self.field;
+            invalid(format_args!("task.private.{field} is {value}, expected a string, a number, true, false, or a list of these"))
+        })
+    }
+
+    /// The score of an answer, `None` where there is none, and why.
+    pub fn compare(&self, any: &[String], answer: Option<&str>) -> (f64, String) {
         let answered = answer.unwrap_or_default();
         let is_one = answer.is_some() && any.iter().any(|one| self.plain(one) == self.plain(answered));
         let reason = format!("expected `{}`, answered `{answered}`", any.join("` or `"));
@@ -43,9 +51,13 @@ impl Settings {
     }
 }
 
-/// A string as it is, anything else as JSON.
-fn text_of(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+/// A string as it is, a number, true or false as in JSON.
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        _ => None,
+    }
 }
 
 /// Scores a rollout. Errors: `invalid` where the task does not say what is expected.
@@ -53,7 +65,7 @@ pub fn score(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Fai
     let expected = rollout.task.private_field(&settings.field);
     let expected =
         expected.ok_or_else(|| invalid(format_args!("the task has no private.{}", settings.field)))?;
-    let (value, reason) = settings.compare(&expected, rollout.answer());
+    let (value, reason) = settings.compare(&settings.expected(&expected)?, rollout.answer());
     Ok(vec![Score::reward(value).because(reason)])
 }
 
@@ -79,9 +91,13 @@ mod tests {
             (&plain, json!(["a", "b"]), Some("c"), 0.0),
             (&plain, json!(""), None, 0.0),
         ] {
-            assert_eq!(settings.compare(&expected, answer).0, score, "{expected} {answer:?}");
+            let any = settings.expected(&expected).unwrap();
+            assert_eq!(settings.compare(&any, answer).0, score, "{expected} {answer:?}");
         }
-        let (_, reason) = plain.compare(&json!(["a", "b"]), Some("c"));
+        for none in [json!(null), json!([]), json!({ "a": 1 }), json!(["a", null])] {
+            assert!(plain.expected(&none).is_err(), "{none}");
+        }
+        let (_, reason) = plain.compare(&["a".to_owned(), "b".to_owned()], Some("c"));
         assert_eq!(reason, "expected `a` or `b`, answered `c`");
     }
 }

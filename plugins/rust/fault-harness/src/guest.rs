@@ -127,6 +127,15 @@ impl Guest for Plugin {
                 report(Outcome::GaveUp, "null")
             }
             "blob" => report(Outcome::Submitted, &blob()?),
+            "image" => {
+                let kept = bindings::espalier::base::blobs::put(PIXEL, "image/png")?;
+                let image = Message { role: Role::User, parts: vec![Part::Image(kept)], extra: None };
+                let conversation = open_conversation()?;
+                conversation.complete(&options())?;
+                conversation.append(&[image])?;
+                conversation.complete(&options())?;
+                report(Outcome::Submitted, "null")
+            }
             "handles" => {
                 let conversation = open_conversation()?;
                 let mut forks: Vec<Conversation> = Vec::new();
@@ -140,6 +149,9 @@ impl Guest for Plugin {
         }
     }
 }
+
+/// The beginning of a PNG, which nobody here decodes.
+const PIXEL: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 fn say(text: &str) -> Message {
     Message { role: Role::User, parts: vec![Part::Text(text.to_owned())], extra: None }

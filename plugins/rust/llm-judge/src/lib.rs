@@ -11,8 +11,9 @@ use espalier_sdk::{Conversation, Failure, Judgement, RolloutView, Score, Vote, o
 use settings::{About, Settings};
 use verdict::{Verdict, aggregate};
 
-/// Judges a rollout. Errors: `other("unparsed")` where no vote could be parsed, and those of the model.
+/// Judges a rollout. Errors: `invalid` where `lowest` is not below `highest`, `other("unparsed")` where no vote could be parsed, and those of the model.
 pub fn judge(rollout: RolloutView, settings: Settings) -> Result<Judgement, Failure> {
+    settings.check()?;
     let mut judge = Judge { settings: &settings, votes: Vec::new(), asked: 0 };
     let mut scores = Vec::new();
     if settings.about != About::Turns {

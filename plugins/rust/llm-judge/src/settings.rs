@@ -2,6 +2,7 @@
 
 use espalier_sdk::schemars::JsonSchema;
 use espalier_sdk::serde::Deserialize;
+use espalier_sdk::{Failure, invalid};
 
 /// How it judges.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -115,6 +116,20 @@ impl Default for Settings {
             show_private: true,
             max_tokens: None,
             temperature: None,
+        }
+    }
+}
+
+impl Settings {
+    /// What the schema cannot say.
+    pub fn check(&self) -> Result<(), Failure> {
+        let Settings { lowest, highest, .. } = self;
+        if lowest < highest {
+            Ok(())
+        } else {
+            Err(invalid(format_args!(
+                "settings.lowest is {lowest}, expected less than settings.highest, which is {highest}"
+            )))
         }
     }
 }
