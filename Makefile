@@ -11,13 +11,13 @@ XTASK := cargo build --quiet --workspace --bin xtask && "$(CARGO_TARGET_DIR)/deb
 
 .PHONY: demo demo-swe check test bench lint build dist test-live test-graders test-templates guides setup clean
 
-demo demo-swe check test bench lint build dist test-live test-graders test-templates guides setup clean: toolchain
+demo demo-swe check test lint build dist test-live test-graders test-templates guides setup clean: toolchain
 	@$(XTASK) $@
 
-# NAMES="idle textcraft": these plugins alone. ARGUMENTS="textcraft --help": a set of tasks of your own.
+# NAMES="idle textcraft": these plugins, or benches, alone. ARGUMENTS="textcraft --help": a set of tasks of your own.
 .PHONY: plugins tasks
-plugins: toolchain
-	@$(XTASK) plugins $(NAMES)
+plugins bench: toolchain
+	@$(XTASK) $@ $(NAMES)
 tasks: toolchain
 	@$(XTASK) tasks $(ARGUMENTS)
 

@@ -291,11 +291,13 @@ pub fn bench(names: &[String]) -> Result<(), String> {
     let peers = setup::venv("peers-env", "mini-swe-agent, the peer", &["mini-swe-agent==2.4.6"])?;
     let servers = ["swe-rex==1.4.0", "rl-rock[rocklet]==1.11.0"];
     let sandbox_peers = setup::venv("sandbox-peers-env", "SWE-ReX and rocklet, the peers", &servers)?;
+    setup::run(&[setup::Part::Authoring])?;
     say("building the benches");
     openly(cargo().args(["build", "--release", "--workspace", "--bins"]))?;
     let mut command = Command::new(place::target().join("release/bench"));
     command.current_dir(root()).env("ESPALIER_PEERS_PYTHON", peers.join("bin/python"));
     command.env("ESPALIER_SANDBOX_PEERS_PYTHON", sandbox_peers.join("bin/python"));
+    command.env("PATH", setup::authoring_path());
     openly(command.args(names))
 }
 
