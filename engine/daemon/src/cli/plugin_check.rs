@@ -8,7 +8,7 @@ use crate::cli::exit::Exit;
 use crate::engine::EngineError;
 use crate::engine::components::{Components, Finder, Target};
 use crate::output::problem::Problem;
-use crate::output::styles;
+use crate::output::{settings_view, styles};
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::{bytes, counted, duration};
 use espalier_authoring::Project;
@@ -228,7 +228,7 @@ fn print_json(
 
 fn print(context: &mut Context, checked: &Checked, determinism: &Determinism) -> Result<(), Problem> {
     let plugin = &checked.plugin;
-    let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
+    let mut table = Table::new(&[("", Align::Whole), ("", Align::Wrap)]);
     let mut row =
         |name: &str, value: String| table.row(vec![Cell::styled(name, styles::FAINT), value.into()]);
     match &checked.target {
@@ -269,7 +269,6 @@ fn print(context: &mut Context, checked: &Checked, determinism: &Determinism) ->
     row("memory", format!("{} after the start", bytes(start.memory_bytes)));
     row("determinism", determinism.text());
     let schema = plugin.settings_schema();
-    let settings = settings_table(schema);
     let properties = schema["properties"].as_object().map_or(0, serde_json::Map::len);
     let unknown = if schema["additionalProperties"] == json!(false) { "refused" } else { "accepted" };
     row("settings", format!("{}; unknown ones are {unknown}", counted(properties as u64, "setting")));
@@ -277,11 +276,12 @@ fn print(context: &mut Context, checked: &Checked, determinism: &Determinism) ->
     for line in table.lines(&out.look) {
         out.line(&line)?;
     }
+    let settings = settings_view::lines(schema, &out.look);
     if !settings.is_empty() {
         out.line("")?;
-        for line in settings.lines(&out.look) {
-            out.line(&line)?;
-        }
+    }
+    for line in settings {
+        out.line(&line)?;
     }
     for warning in schema_warnings(schema) {
         context.screen.say(&format!("warning: {warning}"));
@@ -295,34 +295,6 @@ fn milliseconds(time: Duration) -> String {
         format!("{:.1} ms", time.as_secs_f64() * 1e3)
     } else {
         duration(time)
-    }
-}
-
-/// The first level of a settings schema.
-fn settings_table(schema: &Value) -> Table {
-    let mut table = Table::new(&[
-        ("setting", Align::Left),
-        ("type", Align::Left),
-        ("default", Align::Left),
-        ("", Align::Left),
-    ]);
-    let properties = schema.get("properties").and_then(Value::as_object);
-    for (name, property) in properties.into_iter().flatten() {
-        let word = |key: &str| property.get(key).map_or(String::new(), plain);
-        table.row(vec![
-            Cell::styled(name.as_str(), styles::STRONG),
-            word("type").into(),
-            word("default").replace('\n', "\\n").into(),
-            word("description").into(),
-        ]);
-    }
-    table
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }
 

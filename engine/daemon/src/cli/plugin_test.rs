@@ -5,8 +5,9 @@ use super::plugins::host;
 use super::{Context, plugin_dev};
 use crate::cli::exit::Exit;
 use crate::engine::off_runtime;
+use crate::experiment::source;
 use crate::output::problem::Problem;
-use crate::output::text::{harmless, wrap};
+use crate::output::text::{harmless, one_line, wrap};
 use crate::output::{Look, styles};
 use clap::Args;
 use espalier_authoring::Project;
@@ -117,16 +118,21 @@ pub(super) fn lines(report: &Report, look: &Look) -> Vec<String> {
 fn case_lines(case: &CaseReport, look: &Look) -> Vec<String> {
     let took = look.paint(styles::FAINT, &format!("{} ms", case.took.as_millis()));
     if case.passed() {
-        return vec![format!("{}    {} {took}", look.paint(styles::GOOD, "ok"), case.name)];
+        return vec![format!("{}    {} {took}", look.paint(styles::GOOD, "ok"), one_line(&case.name))];
     }
-    let file = shown(&case.path);
+    let file = one_line(&shown(&case.path));
     let mut lines =
         vec![format!("{}  {} {took}", look.paint(styles::BAD, "FAIL"), look.paint(styles::STRONG, &file))];
-    if let Some(refused) = &case.refused {
-        lines.extend(refused.lines().map(|line| format!("      {}", harmless(line))));
+    if let Some(refused) = case.refused.as_deref() {
+        let columns = look.width.saturating_sub(6);
+        let wrapped = refused.lines().flat_map(|line| wrap(&harmless(line), columns));
+        lines.extend(wrapped.map(|line| format!("      {line}").trim_end().to_owned()));
+        if let Some(hint) = refusal_hint(refused) {
+            lines.push(format!("      {} {hint}", look.paint(styles::HINT, "hint:")));
+        }
     }
     for problem in &case.problems {
-        let text = format!("{}: {}", look.paint(styles::STRONG, &problem.key), harmless(&problem.text));
+        let text = format!("{}: {}", look.paint(styles::STRONG, &one_line(&problem.key)), harmless(&problem.text));
         lines.extend(wrap(&text, look.width.saturating_sub(6)).iter().map(|line| format!("      {line}")));
         for line in problem.diff.iter().take(DIFF_SHOWN) {
             let (sign, style) = match line.change {
@@ -148,6 +154,11 @@ fn case_lines(case: &CaseReport, look: &Look) -> Vec<String> {
     lines
 }
 
+/// The key that was meant.
+fn refusal_hint(refused: &str) -> Option<String> {
+    Some(format!("did you mean `{}`?", one_line(&source::meant(refused)?)))
+}
+
 fn report_json(report: &Report) -> Value {
     let case = |case: &CaseReport| {
         let problem = |problem: &espalier_cases::Problem| {
@@ -165,6 +176,7 @@ fn report_json(report: &Report) -> Value {
             "file": shown(&case.path),
             "passed": case.passed(),
             "refused": case.refused,
+            "hint": case.refused.as_deref().and_then(refusal_hint),
             "problems": case.problems.iter().map(problem).collect::<Vec<_>>(),
             "logs": case.logs,
             "result": case.result,

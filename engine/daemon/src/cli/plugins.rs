@@ -6,7 +6,7 @@ use crate::engine::components::{Components, Finder};
 use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
-use crate::output::text::bytes;
+use crate::output::text::{bytes, one_line};
 use espalier_core::cause::with_causes;
 use espalier_plugin::{
     Compiler, Names, Plugin, PluginError, PluginHost, PluginHostConfig, Registry, names_of,
@@ -71,7 +71,7 @@ pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
         }
         for (alias, digest) in aliases {
             let target = digest.get(..DIGEST_SHOWN).unwrap_or(&digest);
-            context.out.line(&format!("alias {alias} -> {target}"))?;
+            context.out.line(&format!("alias {} -> {target}", one_line(&alias)))?;
         }
         if refused {
             context.screen.say("`espalier plugin check NAME` shows why a plugin is refused");

@@ -2,7 +2,7 @@
 
 use super::calls_view;
 use super::table::{Align, Cell, Table};
-use super::text::{bytes, count, counted, duration, harmless, score, wrap};
+use super::text::{bytes, count, counted, duration, harmless, one_line, score, wrap};
 use super::tokens_view::{self, SegmentText};
 use super::{Look, styles};
 use anstyle::Style;
@@ -52,11 +52,7 @@ impl RolloutView<'_> {
             return lines;
         }
         if parts.calls {
-            let calls = &self.record.host_calls;
-            let shown =
-                if parts.full { calls_view::full(calls, look) } else { calls_view::table(calls, look) };
-            lines.extend(shown);
-            lines.extend(calls_view::edges(self.record, look).filter(|_| parts.full));
+            lines.extend(calls_view::lines(self.record, parts.full, look));
             return lines;
         }
         lines.extend(self.turns(look));
@@ -68,7 +64,7 @@ impl RolloutView<'_> {
 
     fn head(&self, look: &Look) -> Vec<String> {
         let trajectory = &self.record.trajectory;
-        let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
+        let mut table = Table::new(&[("", Align::Whole), ("", Align::Wrap)]);
         let mut row = |name: &str, text: Cell| table.row(vec![Cell::styled(name, styles::FAINT), text]);
         row("rollout", Cell::styled(trajectory.traj_id.as_str(), styles::STRONG));
         row("task", self.group.opened.task_id.as_str().into());
@@ -248,7 +244,7 @@ impl RolloutView<'_> {
             ("value", Align::Right),
             ("turn", Align::Right),
             ("by", Align::Left),
-            ("", Align::Left),
+            ("", Align::Wrap),
         ]);
         for given in &self.record.scores {
             table.row(vec![
@@ -256,7 +252,7 @@ impl RolloutView<'_> {
                 score(Some(given.score.value)).into(),
                 given.score.turn.map_or(String::new(), |turn| turn.to_string()).into(),
                 given.plugin.as_str().into(),
-                harmless(&given.score.reason).replace('\n', " ").into(),
+                given.score.reason.replace('\n', " ").into(),
             ]);
         }
         let mut lines = table.lines(look);
@@ -269,8 +265,9 @@ fn counted_cores(cores: f64) -> String {
     if cores == 1.0 { "1 core".to_owned() } else { format!("{cores} cores") }
 }
 
-fn heading(name: &str, facts: &str, look: &Look) -> String {
-    format!("{} {}", look.paint(styles::STRONG, name), look.paint(styles::FAINT, facts)).trim_end().to_owned()
+pub(super) fn heading(name: &str, facts: &str, look: &Look) -> String {
+    let (name, facts) = (one_line(name), one_line(facts));
+    format!("{} {}", look.paint(styles::STRONG, &name), look.paint(styles::FAINT, &facts)).trim_end().to_owned()
 }
 
 /// Text under a label, indented, broken at the width of the terminal.
