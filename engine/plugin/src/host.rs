@@ -149,6 +149,21 @@ impl PluginHost {
         self.inner.cache.keeps()
     }
 
+    /// Whether the code of this file is in the cache, so that loading it compiles nothing. Of a file that cannot be read: no.
+    pub async fn is_compiled(&self, path: &Path) -> bool {
+        let (inner, path) = (Arc::clone(&self.inner), path.to_owned());
+        let find = async move {
+            let (known, of) = (Arc::clone(&inner), path.clone());
+            let digest = move || match known.cache.known_file(&of, &known.packages.provided()) {
+                Some(known) => Some(known.digest),
+                None => std::fs::read(&of).ok().map(|wasm| blake3::hash(&wasm)),
+            };
+            let digest = blocking("looking for a known", digest).await.ok()??;
+            inner.compiled(digest, &path).await.ok()?
+        };
+        self.inner.guests.handle().spawn(find).await.is_ok_and(|found| found.is_some())
+    }
+
     /// Reads, recognises, compiles (or takes from the cache), links, and asks for the settings' schema. The same
     /// component is compiled once, however many ask for it at a time.
     pub async fn load(&self, path: &Path) -> Result<Arc<Plugin>, PluginError> {

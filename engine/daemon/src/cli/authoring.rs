@@ -1,12 +1,13 @@
 //! `espalier plugin new`, `plugin build`, `plugin sdk` and `espalier wit`: projects of plugins, outside of the repository.
 
 use super::Context;
+use super::step::Step;
 use crate::cli::exit::Exit;
 use crate::installed;
 use crate::output::problem::Problem;
-use crate::output::text::{bytes, duration};
+use crate::output::text::{bytes, duration, harmless};
 use clap::{Args, ValueEnum};
-use espalier_authoring::project::MANIFEST;
+use espalier_authoring::project::{MANIFEST, Manifest};
 use espalier_authoring::{
     BuildError, Kind, Language, New, NewError, Project, ProjectError, Sources, template,
 };
@@ -178,19 +179,62 @@ pub(super) async fn build(context: &mut Context, args: PluginBuildArgs) -> Resul
 
 /// Builds a project; what a compiler prints when it refuses stands on standard error.
 pub(super) async fn build_project(context: &Context, project: &Project) -> Result<PathBuf, Problem> {
+    let Manifest { name, language, .. } = &project.manifest;
+    let step = Step::begin(context, &format!("building {name} ({})", language.as_str()));
     let (screen, of) = (context.screen.clone(), project.clone());
     let built = tokio::task::spawn_blocking(move || {
-        espalier_authoring::build::build(&of, &mut |text| screen.say(text))
+        espalier_authoring::build::build(&of, &mut |text| screen.say(&harmless(text)))
     });
     let built = built.await.map_err(|error| Problem::of(Exit::Internal, &error))?;
+    drop(step);
     match built {
         Ok(built) => Ok(built.component),
         Err(BuildError::Failed { program, output }) if !context.common.json => {
-            context.screen.say(&output);
+            context.screen.say(&harmless(&output));
             Err(Problem::new(Exit::Negative, format!("{program} failed; nothing was built")))
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The component that a project has built.
+pub(super) fn built(project: &Project) -> Result<PathBuf, Problem> {
+    let output = project.output();
+    if output.is_file() {
+        return Ok(output);
+    }
+    let text = if output.is_dir() {
+        format!("{} is a folder, not a component", shown(&output))
+    } else {
+        format!("{} is not built: there is no {}", project.manifest.name, shown(&output))
+    };
+    let hint = if output.is_dir() {
+        format!("remove it, then {}", build_line(project))
+    } else {
+        build_line(project)
+    };
+    Err(Problem::new(Exit::Input, text).hint(hint))
+}
+
+/// What builds a project, as it is typed in the current folder.
+pub(super) fn build_line(project: &Project) -> String {
+    let here = std::env::current_dir().and_then(|here| here.canonicalize());
+    if here.is_ok_and(|here| here.starts_with(&project.folder)) {
+        return "run `espalier plugin build`".to_owned();
+    }
+    format!("run `espalier plugin build {}`", shown(&project.folder))
+}
+
+/// What to do where a file is named that is the component of a project, and is not there.
+pub(super) fn missing_component(file: &Path) -> Option<String> {
+    let file = std::path::absolute(file).ok()?;
+    let around = file.ancestors().skip(1).find(|folder| folder.is_dir())?;
+    let project = Project::find(around).ok()?;
+    let output = project.output();
+    if output.file_name() == file.file_name() {
+        return Some(build_line(&project));
+    }
+    Some(format!("the project around it builds {}", shown(&output)))
 }
 
 /// Refuses a component of another kind than the manifest says.

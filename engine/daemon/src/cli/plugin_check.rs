@@ -1,8 +1,8 @@
 //! `espalier plugin check`: what a component is, whether this engine can load it, and what it costs.
 
-use super::authoring::shown;
+use super::authoring::{built, shown};
 use super::plugin::PluginCheckArgs;
-use super::plugins::{components, described, existing, host, names};
+use super::plugins::{Compiling, components, described, existing, host, names};
 use super::{Context, plugin_folders, plugin_test};
 use crate::cli::exit::Exit;
 use crate::engine::EngineError;
@@ -42,6 +42,10 @@ pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Resul
     let components = components(Finder::new(plugin_folders(None), store))?;
     let target = components.finder().find(&reference, Path::new(".")).await?;
     let project = project.or_else(|| project_of(&target));
+    let compiling = match &target {
+        Target::File(file) => Some(Compiling::begin(context, components.host(), file).await),
+        Target::Kept { .. } => None,
+    };
     let plugin = match components.load(&target).await {
         Ok(plugin) => plugin,
         // It was found and read: what is wrong with it is the answer.
@@ -56,6 +60,7 @@ pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Resul
         }
         Err(error) => return Err(error.into()),
     };
+    compiling.into_iter().for_each(Compiling::end);
     let loading = load_again(&components, &reference, &target, &plugin).await?;
     let checked = Checked { target, project, plugin, loading };
     let determinism = determinism(&checked).await?;
@@ -76,11 +81,7 @@ fn of_project(reference: &str) -> Result<(String, Option<Project>), Problem> {
         return Ok((reference.to_owned(), None));
     }
     let project = Project::find(folder)?;
-    let output = project.output();
-    if !output.is_file() {
-        let text = format!("{} is not built: there is no {}", project.manifest.name, shown(&output));
-        return Err(Problem::new(Exit::Input, text).hint("run `espalier plugin build`"));
-    }
+    let output = built(&project)?;
     Ok((output.display().to_string(), Some(project)))
 }
 

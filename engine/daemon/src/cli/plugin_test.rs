@@ -1,7 +1,7 @@
 //! `espalier plugin test`: runs the cases of a project against its component.
 
-use super::authoring::shown;
-use super::plugins::host;
+use super::authoring::{build_line, built, shown};
+use super::plugins::{host, load};
 use super::{Context, plugin_dev};
 use crate::cli::exit::Exit;
 use crate::engine::off_runtime;
@@ -37,7 +37,7 @@ pub(super) async fn test(context: &mut Context, args: PluginTestArgs) -> Result<
     let project = Project::find(&args.dir)?;
     let cases = cases_of(&project, &args.cases).await?;
     let host = host()?;
-    let plugin = component(&host, &project).await?;
+    let plugin = component(context, &host, &project).await?;
     warn_if_stale(context, &project).await?;
     let report = run_cases(&host, &plugin, &project.manifest.name, &cases).await;
     if context.common.json {
@@ -70,18 +70,18 @@ pub(super) async fn cases_of(project: &Project, names: &[String]) -> Result<Vec<
     Ok(cases)
 }
 
-/// What a project has built.
-pub(super) async fn component(host: &PluginHost, project: &Project) -> Result<Arc<Plugin>, Problem> {
-    let output = project.output();
-    if !output.is_file() {
-        let text = format!("{} is not built: there is no {}", project.manifest.name, shown(&output));
-        return Err(Problem::new(Exit::Input, text).hint("run `espalier plugin build`"));
-    }
-    let plugin = host.load(&output).await?;
+/// What a project has built, loaded.
+pub(super) async fn component(
+    context: &Context,
+    host: &PluginHost,
+    project: &Project,
+) -> Result<Arc<Plugin>, Problem> {
+    let output = built(project)?;
+    let plugin = load(context, host, &output).await?;
     if plugin.world().as_str() != project.manifest.kind.world() {
         let kind = project.manifest.kind.as_str();
         let text = format!("{} is a {}; plugin.toml says kind = \"{kind}\"", shown(&output), plugin.world());
-        return Err(Problem::new(Exit::Input, text).hint("run `espalier plugin build`"));
+        return Err(Problem::new(Exit::Input, text).hint(build_line(project)));
     }
     Ok(plugin)
 }
@@ -92,7 +92,7 @@ pub(super) async fn warn_if_stale(context: &mut Context, project: &Project) -> R
         let output = shown(&project.output());
         context
             .screen
-            .say(&format!("warning: {} is newer than {output}; run `espalier plugin build`", shown(&source)));
+            .say(&format!("warning: {} is newer than {output}; {}", shown(&source), build_line(project)));
     }
     Ok(())
 }
