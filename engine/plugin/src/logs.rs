@@ -231,7 +231,8 @@ mod tests {
     #[test]
     fn of_a_python_exception_the_traceback_stays_and_the_panic_of_the_runtime_goes() {
         let panic = "\nthread '<unnamed>' (1) panicked at runtime/src/lib.rs:1293:29:\nPython function threw\nnote: run with";
-        let traceback = "Traceback (most recent call last):\n  File \"app.py\", line 1, in run\nValueError: no";
+        let traceback =
+            "Traceback (most recent call last):\n  File \"app.py\", line 1, in run\nValueError: no";
         let logs = Logs::new("p", 1 << 20);
         logs.line(LogSource::Info, "before".to_owned(), None);
         logs.bytes(LogSource::Stderr, format!("{traceback}\n{panic}").as_bytes());

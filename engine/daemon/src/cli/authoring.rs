@@ -5,7 +5,8 @@ use super::step::Step;
 use crate::cli::exit::Exit;
 use crate::installed;
 use crate::output::problem::Problem;
-use crate::output::text::{bytes, duration, harmless};
+use crate::output::text::{bytes, duration, harmless, one_line};
+use crate::project::{build_line, shown};
 use clap::{Args, ValueEnum};
 use espalier_authoring::project::{MANIFEST, Manifest};
 use espalier_authoring::{
@@ -153,6 +154,7 @@ pub(super) fn new(context: &mut Context, args: &PluginNewArgs) -> Result<Exit, P
 
 pub(super) async fn build(context: &mut Context, args: PluginBuildArgs) -> Result<Exit, Problem> {
     let project = Project::find(&args.dir)?;
+    note_old_sdk(context, &project);
     let began = Instant::now();
     let component = build_project(context, &project).await?;
     let took = began.elapsed();
@@ -197,6 +199,22 @@ pub(super) async fn build_project(context: &Context, project: &Project) -> Resul
     }
 }
 
+/// Says so where the project's copy of the SDK is older than this program.
+pub(super) fn note_old_sdk(context: &Context, project: &Project) {
+    let sdk = project.folder.join("sdk");
+    let version = template::version_of(&sdk).filter(|version| template::is_older(version));
+    if let Some(version) = version.filter(|_| !context.common.json) {
+        context.screen.say(&format!(
+            "note: {} is the SDK of espalier {}, and this is {}; renew it: espalier plugin sdk --lang {} --out {}",
+            shown(&sdk),
+            one_line(&version),
+            template::VERSION,
+            project.manifest.language.as_str(),
+            shown(&sdk),
+        ));
+    }
+}
+
 /// The component that a project has built.
 pub(super) fn built(project: &Project) -> Result<PathBuf, Problem> {
     let output = project.output();
@@ -214,27 +232,6 @@ pub(super) fn built(project: &Project) -> Result<PathBuf, Problem> {
         build_line(project)
     };
     Err(Problem::new(Exit::Input, text).hint(hint))
-}
-
-/// What builds a project, as it is typed in the current folder.
-pub(super) fn build_line(project: &Project) -> String {
-    let here = std::env::current_dir().and_then(|here| here.canonicalize());
-    if here.is_ok_and(|here| here.starts_with(&project.folder)) {
-        return "run `espalier plugin build`".to_owned();
-    }
-    format!("run `espalier plugin build {}`", shown(&project.folder))
-}
-
-/// What to do where a file is named that is the component of a project, and is not there.
-pub(super) fn missing_component(file: &Path) -> Option<String> {
-    let file = std::path::absolute(file).ok()?;
-    let around = file.ancestors().skip(1).find(|folder| folder.is_dir())?;
-    let project = Project::find(around).ok()?;
-    let output = project.output();
-    if output.file_name() == file.file_name() {
-        return Some(build_line(&project));
-    }
-    Some(format!("the project around it builds {}", shown(&output)))
 }
 
 /// Refuses a component of another kind than the manifest says.
@@ -291,13 +288,6 @@ fn missing(argument: &str, values: &[&str]) -> Problem {
         .hint(format!("give one of: {argument} {}", values.join(", ")))
 }
 
-/// A path as it is read from the current folder.
-pub(super) fn shown(path: &Path) -> String {
-    let here = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok());
-    let inside = here.as_deref().and_then(|here| path.strip_prefix(here).ok());
-    inside.unwrap_or(path).display().to_string()
-}
-
 impl From<NewError> for Problem {
     fn from(error: NewError) -> Problem {
         let problem = |exit| Problem::of(exit, &error);
@@ -306,6 +296,9 @@ impl From<NewError> for Problem {
             NewError::Occupied { .. } => problem(Exit::Input).hint("name another folder: --dir DIR"),
             NewError::NotAnSdk { .. } => {
                 problem(Exit::Input).hint("name the folder `sdk` of a project in that language, or a new one")
+            }
+            NewError::NotOfTheSdk { .. } => {
+                problem(Exit::Input).hint("move them, or write the SDK to another folder")
             }
             NewError::Incomplete { .. } => problem(Exit::Unavailable).hint(FROM_SOURCE),
             NewError::File { .. } => problem(Exit::Unavailable),
@@ -339,7 +332,7 @@ impl From<BuildError> for Problem {
                 ..Problem::new(Exit::Negative, format!("{program} failed; nothing was built"))
             },
             BuildError::Slow { .. } | BuildError::File { .. } => Problem::of(Exit::Unavailable, &error),
-            BuildError::Component { .. } => Problem::of(Exit::Negative, &error),
+            BuildError::Source { .. } | BuildError::Component { .. } => Problem::of(Exit::Negative, &error),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `espalier plugin check`: what a component is, whether this engine can load it, and what it costs.
 
-use super::authoring::{built, shown};
+use super::authoring::{built, note_old_sdk};
 use super::plugin::PluginCheckArgs;
 use super::plugins::{Compiling, components, described, existing, host, names};
 use super::{Context, plugin_folders, plugin_test};
@@ -8,9 +8,10 @@ use crate::cli::exit::Exit;
 use crate::engine::EngineError;
 use crate::engine::components::{Components, Finder, Target};
 use crate::output::problem::Problem;
-use crate::output::{settings_view, styles};
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::{bytes, counted, duration};
+use crate::output::{settings_view, styles};
+use crate::project::shown;
 use espalier_authoring::Project;
 use espalier_authoring::project::MANIFEST;
 use espalier_cases::{CaseReport, run_cases};
@@ -42,6 +43,9 @@ pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Resul
     let components = components(Finder::new(plugin_folders(None), store))?;
     let target = components.finder().find(&reference, Path::new(".")).await?;
     let project = project.or_else(|| project_of(&target));
+    if let Some(project) = &project {
+        note_old_sdk(context, project);
+    }
     let compiling = match &target {
         Target::File(file) => Some(Compiling::begin(context, components.host(), file).await),
         Target::Kept { .. } => None,

@@ -4,7 +4,7 @@
 //! Changes are found by looking at the files' times, which works on every file system, network and container ones too.
 
 use super::Context;
-use super::authoring::{build_project, shown};
+use super::authoring::{build_project, note_old_sdk};
 use super::plugin_run::{PlayArgs, play};
 use super::plugin_test::{cases_of, component, exit, lines};
 use super::plugins::host;
@@ -13,6 +13,7 @@ use crate::engine::off_runtime;
 use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::text::{duration, one_line};
+use crate::project::shown;
 use clap::Args;
 use espalier_authoring::Project;
 use espalier_cases::run_cases;
@@ -52,6 +53,7 @@ type Files = BTreeMap<PathBuf, (Option<SystemTime>, u64)>;
 
 pub(super) async fn dev(context: &mut Context, args: PluginDevArgs) -> Result<Exit, Problem> {
     let mut project = Project::find(&args.dir)?;
+    note_old_sdk(context, &project);
     let host = host()?;
     let mut is_built = false;
     loop {
@@ -144,7 +146,9 @@ async fn next_changes(project: &Project, mut before: Files) -> Result<Vec<PathBu
         tokio::time::sleep(PERIOD).await;
         let changed = differences(&before, &files(project).await?, known);
         if !changed.is_empty() {
-            let below = |path: PathBuf| path.strip_prefix(&project.folder).map_or_else(|_| path.clone(), Path::to_owned);
+            let below = |path: PathBuf| {
+                path.strip_prefix(&project.folder).map_or_else(|_| path.clone(), Path::to_owned)
+            };
             return Ok(changed.into_iter().map(below).collect());
         }
     }
@@ -166,7 +170,8 @@ fn is_only_played(below: &Path) -> bool {
         return true;
     }
     let name = below.to_string_lossy();
-    !name.contains('/') && (name.ends_with(".jsonl") || name.starts_with("experiment") && name.ends_with(".toml"))
+    !name.contains('/')
+        && (name.ends_with(".jsonl") || name.starts_with("experiment") && name.ends_with(".toml"))
 }
 
 /// A source of the project that is newer than its component.
@@ -240,8 +245,11 @@ mod tests {
     #[test]
     fn only_what_a_build_reads_is_built_again() {
         let played = |name: &str| is_only_played(Path::new(name));
-        assert!(["cases/right.toml", "cases/run.json", "experiment.toml", "tasks.jsonl"].map(played) == [true; 4]);
-        let read = ["plugin.py", "plugin.toml", "Cargo.toml", "src/experiment.toml", "src/words.jsonl", "prompt.md"];
+        assert!(
+            ["cases/right.toml", "cases/run.json", "experiment.toml", "tasks.jsonl"].map(played) == [true; 4]
+        );
+        let read =
+            ["plugin.py", "plugin.toml", "Cargo.toml", "src/experiment.toml", "src/words.jsonl", "prompt.md"];
         assert!(read.map(played) == [false; 6]);
     }
 }

@@ -1,6 +1,6 @@
 //! `espalier plugin run`: plays one rollout of a project's plugin, in a store that is gone afterwards, and shows it.
 
-use super::authoring::{built, shown};
+use super::authoring::built;
 use super::list::open_existing;
 use super::plugin_test::{component, warn_if_stale};
 use super::plugins::host;
@@ -12,6 +12,7 @@ use crate::engine;
 use crate::experiment::{Experiment, POLICY};
 use crate::installed;
 use crate::output::problem::Problem;
+use crate::project::shown;
 use clap::Args;
 use espalier_authoring::{Kind, Project};
 use espalier_core::judge;

@@ -1,6 +1,6 @@
 //! `espalier plugin test`: runs the cases of a project against its component.
 
-use super::authoring::{build_line, built, shown};
+use super::authoring::built;
 use super::plugins::{host, load};
 use super::{Context, plugin_dev};
 use crate::cli::exit::Exit;
@@ -9,6 +9,7 @@ use crate::experiment::source;
 use crate::output::problem::Problem;
 use crate::output::text::{harmless, one_line, wrap};
 use crate::output::{Look, styles};
+use crate::project::{build_line, shown};
 use clap::Args;
 use espalier_authoring::Project;
 use espalier_cases::{Case, CaseReport, Change, Report, cases_in, run_cases};
@@ -90,9 +91,11 @@ pub(super) async fn component(
 pub(super) async fn warn_if_stale(context: &mut Context, project: &Project) -> Result<(), Problem> {
     if let Some(source) = plugin_dev::newer_source(project).await? {
         let output = shown(&project.output());
-        context
-            .screen
-            .say(&format!("warning: {} is newer than {output}; {}", shown(&source), build_line(project)));
+        context.screen.say(&format!(
+            "warning: {} is newer than {output}; {}",
+            shown(&source),
+            build_line(project)
+        ));
     }
     Ok(())
 }
@@ -132,7 +135,8 @@ fn case_lines(case: &CaseReport, look: &Look) -> Vec<String> {
         }
     }
     for problem in &case.problems {
-        let text = format!("{}: {}", look.paint(styles::STRONG, &one_line(&problem.key)), harmless(&problem.text));
+        let text =
+            format!("{}: {}", look.paint(styles::STRONG, &one_line(&problem.key)), harmless(&problem.text));
         lines.extend(wrap(&text, look.width.saturating_sub(6)).iter().map(|line| format!("      {line}")));
         for line in problem.diff.iter().take(DIFF_SHOWN) {
             let (sign, style) = match line.change {

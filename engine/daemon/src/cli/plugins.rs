@@ -1,6 +1,5 @@
 //! `espalier plugin list`, and what commands load components with.
 
-use super::authoring::missing_component;
 use super::step::Step;
 use super::{Context, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
@@ -9,6 +8,7 @@ use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::{bytes, one_line};
+use crate::project::missing_component;
 use espalier_core::cause::with_causes;
 use espalier_plugin::{
     Compiler, Names, Plugin, PluginError, PluginHost, PluginHostConfig, Registry, names_of,

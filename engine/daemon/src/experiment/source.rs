@@ -363,7 +363,8 @@ pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> O
 
 /// The name that was meant, where serde's message, alone on a line of `text`, refuses one that it does not know.
 pub fn meant(text: &str) -> Option<String> {
-    let refused = |line| unknown_name(line, "unknown field").or_else(|| unknown_name(line, "unknown variant"));
+    let refused =
+        |line| unknown_name(line, "unknown field").or_else(|| unknown_name(line, "unknown variant"));
     let (unknown, known) = text.lines().find_map(refused)?;
     nearest(&unknown, known.iter().map(String::as_str)).map(str::to_owned)
 }

@@ -267,7 +267,9 @@ fn counted_cores(cores: f64) -> String {
 
 pub(super) fn heading(name: &str, facts: &str, look: &Look) -> String {
     let (name, facts) = (one_line(name), one_line(facts));
-    format!("{} {}", look.paint(styles::STRONG, &name), look.paint(styles::FAINT, &facts)).trim_end().to_owned()
+    format!("{} {}", look.paint(styles::STRONG, &name), look.paint(styles::FAINT, &facts))
+        .trim_end()
+        .to_owned()
 }
 
 /// Text under a label, indented, broken at the width of the terminal.

@@ -183,7 +183,12 @@ mod tests {
         let look = Look { colour: false, width: 24, terminal: true };
         assert_eq!(
             table.lines(&look),
-            ["name                   n", "one   what it is in    1", "      many words", "two   short           22"]
+            [
+                "name                   n",
+                "one   what it is in    1",
+                "      many words",
+                "two   short           22"
+            ]
         );
     }
 

@@ -17,7 +17,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let mut said = Said::default();
         event.record(&mut said);
         let (word, style) = match *event.metadata().level() {
@@ -86,12 +91,16 @@ mod tests {
     fn an_event_is_one_line_with_its_fields_behind_it() {
         let (kept, look) = (Kept::default(), Look { colour: false, width: 80, terminal: false });
         let writer = kept.clone();
-        let layer = tracing_subscriber::fmt::layer().event_format(Plain(look)).with_writer(move || writer.clone());
+        let layer =
+            tracing_subscriber::fmt::layer().event_format(Plain(look)).with_writer(move || writer.clone());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             tracing::warn!(path = %"a\u{1b}b", reason = "it is old", "line tables are not used");
             tracing::error!("lost");
         });
         let text = String::from_utf8(kept.0.lock().clone()).unwrap();
-        assert_eq!(text, "warning: line tables are not used (path a\\u{1b}b, reason it is old)\nerror: lost\n");
+        assert_eq!(
+            text,
+            "warning: line tables are not used (path a\\u{1b}b, reason it is old)\nerror: lost\n"
+        );
     }
 }

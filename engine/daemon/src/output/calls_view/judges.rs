@@ -75,7 +75,13 @@ fn table(calls: &[Asked<'_>], look: &Look) -> Vec<String> {
     ]);
     for call in calls {
         let (prompt, sampled) = call.tokens();
-        table.row(vec![call.call_id.into(), call.model.into(), prompt.into(), sampled.into(), call.finish.into()]);
+        table.row(vec![
+            call.call_id.into(),
+            call.model.into(),
+            prompt.into(),
+            sampled.into(),
+            call.finish.into(),
+        ]);
     }
     if calls.is_empty() { Vec::new() } else { table.lines(look) }
 }
