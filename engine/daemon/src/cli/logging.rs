@@ -50,10 +50,11 @@ impl Screen {
     pub(super) fn show(&self, line: &str) {
         match &self.bar {
             Some(bar) => {
+                bar.set_message(line.to_owned());
+                // One that was taken away is not drawn until then.
                 if bar.is_finished() {
                     bar.reset();
                 }
-                bar.set_message(line.to_owned());
             }
             // A log that nobody can read any more is not a reason to stop a run.
             None => drop(writeln!(io::stderr(), "{line}")),

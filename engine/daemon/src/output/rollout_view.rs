@@ -9,6 +9,7 @@ use anstyle::Style;
 use espalier_core::chat::{Message, Part, Role};
 use espalier_core::ending::Assembly;
 use espalier_core::limits::SizeText;
+use espalier_core::samples::ErrorNote;
 use espalier_core::trajectory::{AttemptRecord, LogLine, Step, Turn};
 use espalier_store::{AttemptRow, GroupRow};
 use std::time::Duration;
@@ -58,7 +59,8 @@ impl RolloutView<'_> {
         lines.extend(self.turns(look));
         lines.extend(self.judges(look));
         lines.extend(self.scores(look));
-        lines.extend(logs(&self.record.logs, self.record.log_bytes_dropped, parts.logs, look));
+        let AttemptRecord { logs, log_bytes_dropped, trajectory, .. } = self.record;
+        lines.extend(self::logs(logs, &trajectory.errors, *log_bytes_dropped, parts.logs, look));
         lines
     }
 
@@ -339,18 +341,28 @@ fn moment(line: &LogLine) -> String {
     }
 }
 
-fn logs(logs: &[LogLine], dropped: u64, all: bool, look: &Look) -> Vec<String> {
+/// The last lines of the log without those that an error of the rollout repeats, or all of them.
+fn logs(logs: &[LogLine], errors: &[ErrorNote], dropped: u64, all: bool, look: &Look) -> Vec<String> {
     if logs.is_empty() {
         return Vec::new();
     }
     let mut lines = vec![heading("log", &counted(logs.len() as u64, "line"), look)];
-    let hidden = if all { 0 } else { logs.len().saturating_sub(LOGS_SHOWN) };
+    let is_told = |line: &LogLine| errors.iter().any(|error| error.text.contains(line.text.trim_end()));
+    let shown: Vec<&LogLine> = logs.iter().filter(|line| all || !is_told(line)).collect();
+    let hidden = if all { 0 } else { shown.len().saturating_sub(LOGS_SHOWN) };
+    let told = logs.len() - shown.len();
+    let mut elsewhere = Vec::new();
     if hidden > 0 {
-        lines.push(
-            look.paint(styles::FAINT, &format!("  {} before: --logs shows them", count(hidden as u64))),
-        );
+        elsewhere.push(format!("{} before", count(hidden as u64)));
     }
-    for line in &logs[hidden..] {
+    if told > 0 {
+        elsewhere.push(format!("{} in the errors above", count(told as u64)));
+    }
+    if !elsewhere.is_empty() {
+        let text = format!("  {}: --logs shows them", elsewhere.join(", "));
+        lines.push(look.paint(styles::FAINT, &text));
+    }
+    for line in &shown[hidden..] {
         let fields = line.fields.as_deref().map_or(String::new(), |fields| format!(" {fields}"));
         let source = format!("{:?}", line.source).to_lowercase();
         let label = format!("{}{} {source}: ", moment(line), line.plugin);
@@ -385,11 +397,18 @@ mod tests {
             line("behind it", Some(0), Some(4)),
         ];
         let look = Look { colour: false, width: 80, terminal: false };
-        insta::assert_snapshot!(logs(&lines, 0, true, &look).join("\n"), @r"
+        insta::assert_snapshot!(logs(&lines, &[], 0, true, &look).join("\n"), @r"
         log 3 lines
           p info: at the start
           call 0  p info: before the first answer
           turn 0, call 4  p info: behind it
+        ");
+        let error = ErrorNote { code: "guest-trap".to_owned(), text: "p trapped: behind it".to_owned() };
+        insta::assert_snapshot!(logs(&lines, &[error], 0, false, &look).join("\n"), @r"
+        log 3 lines
+          1 in the errors above: --logs shows them
+          p info: at the start
+          call 0  p info: before the first answer
         ");
     }
 }

@@ -115,7 +115,19 @@ mod tests {
             } },
         });
         let look = Look { colour: false, width: 80, terminal: true };
-        insta::assert_snapshot!(lines(&schema, &look).join("\n"), @r#""#);
+        insta::assert_snapshot!(lines(&schema, &look).join("\n"), @r#"
+        form  "boxed" | "json" | "line", default "boxed"
+            How a verdict is written.
+        take  "last" | "only", default "last"
+            Which number is the answer.
+        limit  integer | null, default null
+            Most of them. None: all.
+        of  "last" | "only" | null
+        stop  array of string, default []
+            Texts that end an answer, none of which is a part of it. The first one that
+            occurs counts, wherever it stands.
+        any
+        "#);
     }
 
     #[test]

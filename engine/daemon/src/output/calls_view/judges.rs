@@ -17,9 +17,9 @@ pub(super) fn lines(record: &AttemptRecord, full: bool, look: &Look) -> Vec<Stri
     for judge in &record.judges {
         let calls: Vec<Asked<'_>> =
             judge.transcript.turns.iter().map(|turn| Asked::of(turn, judge, record)).collect();
-        let facts = format!("model {}, {}", judge.model, counted(calls.len() as u64, "call"));
+        let facts = format!("model {}, {}", judge.model, counted(calls.len() as u64, "answer"));
         lines.push(String::new());
-        lines.push(heading(&format!("{} asked a model", judge.judge), &facts, look));
+        lines.push(heading(&format!("asked by {}", judge.judge), &facts, look));
         lines.extend(if full { in_full(judge, &calls, look) } else { table(&calls, look) });
     }
     let told = record.transcript.turns.iter().chain(record.judges.iter().flat_map(|j| &j.transcript.turns));
@@ -94,9 +94,15 @@ fn in_full(judge: &JudgeRecord, calls: &[Asked<'_>], look: &Look) -> Vec<String>
         let (prompt, sampled) = call.tokens();
         let facts = format!("{prompt} + {sampled} tokens, {}", call.finish);
         lines.push(heading(&format!("call {}", call.call_id), &facts, look));
-        let conversation = judge.transcript.conversations.get(turn.conversation as usize);
-        let opening = conversation.filter(|_| opened.insert(turn.conversation));
-        for message in opening.iter().flat_map(|conversation| &conversation.opening) {
+        // With what it was forked from, outermost first.
+        let mut openings = Vec::new();
+        let mut of = Some(turn.conversation);
+        while let Some(index) = of.filter(|index| opened.insert(*index)) {
+            let conversation = judge.transcript.conversations.get(index as usize);
+            openings.extend(conversation.map(|conversation| &conversation.opening));
+            of = conversation.and_then(|conversation| conversation.forked_from);
+        }
+        for message in openings.into_iter().rev().flatten() {
             let label = format!("{}: ", message.role.as_str());
             lines.extend(block(&label, &beginning(message.joined_text()), Style::new(), look));
         }
