@@ -154,11 +154,7 @@ impl PluginHost {
         let (inner, path) = (Arc::clone(&self.inner), path.to_owned());
         let find = async move {
             let (known, of) = (Arc::clone(&inner), path.clone());
-            let digest = move || match known.cache.known_file(&of, &known.packages.provided()) {
-                Some(known) => Some(known.digest),
-                None => std::fs::read(&of).ok().map(|wasm| blake3::hash(&wasm)),
-            };
-            let digest = blocking("looking for a known", digest).await.ok()??;
+            let digest = blocking("looking for a known", move || known.digest_of(&of)).await.ok()??;
             inner.compiled(digest, &path).await.ok()?
         };
         self.inner.guests.handle().spawn(find).await.is_ok_and(|found| found.is_some())
@@ -307,6 +303,11 @@ impl Inner {
         let loaded = self.prepared(&path, known, found).await?;
         *slot = Arc::downgrade(&loaded);
         Ok(Some(Arc::new(Plugin { path, loaded })))
+    }
+
+    fn digest_of(&self, path: &Path) -> Option<blake3::Hash> {
+        let known = self.cache.known_file(path, &self.packages.provided()).map(|known| known.digest);
+        known.or_else(|| std::fs::read(path).ok().map(|wasm| blake3::hash(&wasm)))
     }
 
     fn slot(&self, digest: &blake3::Hash) -> Slot {

@@ -56,7 +56,7 @@ pub fn version_of(folder: &Path) -> Option<String> {
     Some(Mark::read(folder)?.version).filter(|version| !version.is_empty())
 }
 
-/// Whether a version is older than [`VERSION`]. What is no version is not.
+/// Whether a version is older than [`VERSION`]. Anything else than a version is not.
 pub fn is_older(version: &str) -> bool {
     let numbers = |version: &str| -> Option<Vec<u32>> {
         let release = version.split(['-', '+']).next()?;

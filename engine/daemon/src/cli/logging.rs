@@ -80,7 +80,7 @@ impl Screen {
 /// How lines of the log look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogStyle {
-    /// Of a service: with level, and time where it is no terminal.
+    /// Of a service: with level, and time in a pipe.
     Service,
     /// Of a long run: the same, in a pipe alone.
     Run,
