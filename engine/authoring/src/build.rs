@@ -12,6 +12,7 @@ mod tools;
 pub use tools::Tools;
 
 use crate::component;
+use crate::files::check_sources;
 use crate::project::{Language, Project};
 use espalier_core::line_tables::without_line_tables;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,14 @@ pub enum BuildError {
         what: String,
         /// The line that installs it.
         line: String,
+    },
+    /// A file of the project cannot be built from, or to.
+    #[error("{}: {reason}", path.display())]
+    Source {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// A compiler refused the source.
     #[error("{program} failed:\n{output}")]
@@ -82,6 +91,11 @@ pub enum BuildError {
 
 /// Builds a project. What is installed on the way is told to `say`.
 pub fn build(project: &Project, say: &mut dyn FnMut(&str)) -> Result<Built, BuildError> {
+    check_sources(&project.folder)?;
+    let output = project.output();
+    if output.is_dir() {
+        return Err(BuildError::Source { path: output, reason: "it is a folder; remove it".to_owned() });
+    }
     let folder = project.build_folder();
     std::fs::create_dir_all(&folder).map_err(in_file(&folder))?;
     let mut tools = Tools::new(&project.folder, say);
@@ -96,7 +110,6 @@ pub fn build(project: &Project, say: &mut dyn FnMut(&str)) -> Result<Built, Buil
         Made::Component(bytes) => bytes,
         Made::Module { module, wasi } => component::encode(&module, wasi, project.manifest.kind)?,
     };
-    let output = project.output();
     let lines = output.with_extension("lines");
     let without_lines = without_line_tables(&component)
         .ok_or_else(|| BuildError::Component { reason: "the compiler's component is damaged".to_owned() })?;

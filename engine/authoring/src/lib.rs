@@ -3,6 +3,7 @@
 
 pub mod build;
 pub mod component;
+mod files;
 pub mod project;
 pub mod template;
 

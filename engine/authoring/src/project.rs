@@ -1,7 +1,8 @@
 //! `plugin.toml`: what a project's plugin is called, which kind it is, and the language it is written in.
 
+use crate::files;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The manifest's file in a project's folder.
 pub const MANIFEST: &str = "plugin.toml";
@@ -181,22 +182,24 @@ impl Project {
         let missing = || ProjectError::Missing { folder: folder.to_owned() };
         let folder = folder.canonicalize().map_err(|_| missing())?;
         let file = folder.join(MANIFEST);
-        if !file.is_file() {
-            return Err(missing());
+        let data = std::fs::metadata(&file).map_err(|_| missing())?;
+        let invalid = |reason: String| ProjectError::Invalid { file: file.clone(), reason };
+        if let Some(reason) = files::refusal(&data, files::TEXT_BYTES_MAX) {
+            return Err(invalid(reason));
         }
         let text = std::fs::read_to_string(&file)
             .map_err(|source| ProjectError::Read { file: file.clone(), source })?;
-        let invalid = |reason: String| ProjectError::Invalid { file: file.clone(), reason };
         let manifest: Manifest =
             toml::from_str(&text).map_err(|error| invalid(error.to_string().trim_end().to_owned()))?;
         check_name(&manifest.name).map_err(invalid)?;
+        manifest.entry.as_deref().map_or(Ok(()), check_entry).map_err(invalid)?;
         Ok(Project { folder, manifest })
     }
 
     /// The project that a folder belongs to: its own, or that of the nearest folder around it.
     pub fn find(folder: &Path) -> Result<Project, ProjectError> {
         let inside = folder.canonicalize().unwrap_or_default();
-        match inside.ancestors().find(|around| around.join(MANIFEST).is_file()) {
+        match inside.ancestors().find(|around| around.join(MANIFEST).exists()) {
             Some(around) => Project::read(around),
             None => Err(ProjectError::Missing { folder: folder.to_owned() }),
         }
@@ -221,6 +224,15 @@ impl Project {
     pub fn output(&self) -> PathBuf {
         self.build_folder().join(format!("{}.wasm", self.manifest.name))
     }
+}
+
+/// A path that stays in the project.
+fn check_entry(entry: &Path) -> Result<(), String> {
+    let is_inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if entry.file_name().is_some() && entry.components().all(is_inside) {
+        return Ok(());
+    }
+    Err(format!("invalid entry {entry:?}: expected a file of the project, relative to its folder"))
 }
 
 /// Longest name of a plugin, bytes.

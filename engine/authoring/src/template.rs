@@ -10,6 +10,10 @@
 //! In names and texts `{{name}}`, `{{snake}}`, `{{pascal}}`, `{{kind}}`, `{{language}}`, `{{language_name}}` and `{{entry}}` are replaced. A file
 //! `Cargo.toml.tmpl` becomes `Cargo.toml`, so that no tool takes a template for a project.
 
+mod sdk;
+
+pub use sdk::{VERSION, is_older, refresh_sdk, version_of, write_wit};
+
 use crate::project::{Kind, Language, MANIFEST, Manifest, check_name};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,12 +21,8 @@ use std::path::{Path, PathBuf};
 const README: &str = "README.md";
 /// What a template's file may end in, which the project's does not.
 const SUFFIX: &str = ".tmpl";
-/// The file of an SDK's copy that says which one it is: language and version.
-const MARK: &str = ".espalier-sdk";
 /// What tools leave beside the source of templates and SDKs; a copy does without.
 const LEFT_OUT: [&str; 5] = ["node_modules", "__pycache__", "target", ".mypy_cache", ".pytest_cache"];
-/// What an SDK's own folder has that a copy does without, or has from elsewhere.
-const LEFT_OUT_AT_TOP: [&str; 3] = ["tests", "wit", ".gitignore"];
 
 /// What projects are made of: folders of the installation.
 #[derive(Clone, Debug)]
@@ -55,6 +55,14 @@ pub enum NewError {
         /// Of the SDK.
         language: &'static str,
     },
+    /// An SDK would replace files of the author.
+    #[error("{} has files where the SDK has others: {}; nothing was written", folder.display(), listed(files))]
+    NotOfTheSdk {
+        /// The folder.
+        folder: PathBuf,
+        /// Relative to it.
+        files: Vec<PathBuf>,
+    },
     /// The installation lacks a folder.
     #[error("{} is missing", path.display())]
     Incomplete {
@@ -70,6 +78,10 @@ pub enum NewError {
         #[source]
         source: io::Error,
     },
+}
+
+fn listed(files: &[PathBuf]) -> String {
+    files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// A new project.
@@ -89,7 +101,7 @@ impl New<'_> {
     pub fn write(&self, sources: &Sources, folder: &Path) -> Result<Vec<PathBuf>, NewError> {
         check_new_name(self.name).map_err(NewError::Name)?;
         let files = self.files(sources)?;
-        let sdk = sdk_folder(sources, self.language)?;
+        sdk::files(sources, self.language)?;
         // Also a link that leads nowhere is there.
         let new = std::fs::symlink_metadata(folder).is_err();
         let occupied = || NewError::Occupied { folder: folder.to_owned() };
@@ -97,7 +109,7 @@ impl New<'_> {
             return Err(occupied());
         }
         let written = write_files(folder, &files)
-            .and_then(|()| copy_sdk(self.language, &sdk, &sources.wit, &folder.join("sdk")));
+            .and_then(|()| sdk::write_sdk(sources, self.language, &folder.join("sdk")));
         if let Err(error) = written {
             remove_content(folder, new);
             return Err(error);
@@ -184,71 +196,6 @@ fn check_new_name(name: &str) -> Result<(), String> {
 fn capitalised(word: &str) -> String {
     let mut letters = word.chars();
     letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
-}
-
-/// Where the installation has the SDK of a language.
-fn sdk_folder(sources: &Sources, language: Language) -> Result<PathBuf, NewError> {
-    let sdk = sources.sdks.join(language.sdk());
-    let wit = sources.wit.join("plugin.wit");
-    for (path, there) in [(&sdk, sdk.is_dir()), (&wit, wit.is_file())] {
-        if !there {
-            return Err(NewError::Incomplete { path: path.clone() });
-        }
-    }
-    Ok(sdk)
-}
-
-/// Writes an SDK with the interfaces in `wit` into a folder, in the place of one that is there. A folder of anything else is kept.
-pub fn refresh_sdk(sources: &Sources, language: Language, folder: &Path) -> Result<(), NewError> {
-    let sdk = sdk_folder(sources, language)?;
-    let is_empty = std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
-    if !is_empty {
-        let mark = std::fs::read_to_string(folder.join(MARK)).unwrap_or_default();
-        if mark.split_whitespace().next() != Some(language.sdk()) {
-            let language = language.title();
-            return Err(NewError::NotAnSdk { folder: folder.to_owned(), language });
-        }
-        remove_content(folder, false);
-    }
-    copy_sdk(language, &sdk, &sources.wit, folder)
-}
-
-/// Writes `plugin.wit` and `deps` into a folder.
-pub fn write_wit(wit: &Path, folder: &Path) -> Result<(), NewError> {
-    let file = wit.join("plugin.wit");
-    if !file.is_file() {
-        return Err(NewError::Incomplete { path: file });
-    }
-    create(folder)?;
-    copy_file(&file, &folder.join("plugin.wit"))?;
-    copy_tree(&wit.join("deps"), &folder.join("deps"), &[])
-}
-
-fn copy_sdk(language: Language, sdk: &Path, wit: &Path, folder: &Path) -> Result<(), NewError> {
-    copy_tree(sdk, folder, &LEFT_OUT_AT_TOP)?;
-    let mark = folder.join(MARK);
-    std::fs::write(&mark, format!("{} {}\n", language.sdk(), env!("CARGO_PKG_VERSION")))
-        .map_err(in_file(&mark))?;
-    write_wit(wit, &folder.join("wit"))
-}
-
-/// Copies what is below a folder; `left_out` names what directly in it is not copied.
-fn copy_tree(from: &Path, to: &Path, left_out: &[&str]) -> Result<(), NewError> {
-    create(to)?;
-    for path in entries(from)? {
-        let name = path.file_name().unwrap_or_default();
-        let lost = name.to_string_lossy();
-        let is_left_out = left_out.iter().chain(&LEFT_OUT).any(|out| lost == *out);
-        if is_left_out || lost.ends_with(".egg-info") {
-            continue;
-        }
-        if path.is_dir() {
-            copy_tree(&path, &to.join(name), &[])?;
-        } else {
-            copy_file(&path, &to.join(name))?;
-        }
-    }
-    Ok(())
 }
 
 fn copy_file(from: &Path, to: &Path) -> Result<(), NewError> {

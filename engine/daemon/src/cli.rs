@@ -24,6 +24,7 @@ mod serve;
 mod show;
 mod side_run;
 mod signals;
+mod step;
 mod store;
 mod task;
 mod task_check;
@@ -38,7 +39,7 @@ use crate::output::{Look, Out};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use espalier_authoring::Project;
 use exit::Exit;
-use logging::Screen;
+use logging::{LogStyle, Screen};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -288,10 +289,13 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     // Who serves wants to see who comes.
-    let serves = matches!(cli.command, Command::Serve(_));
+    let (level, style) = match cli.command {
+        Command::Serve(_) => ("info,espalier_api::spans=off", LogStyle::Service),
+        Command::Run(_) => ("warn", LogStyle::Run),
+        _ => ("warn", LogStyle::Command),
+    };
     // The last spans are sent when all else has ended.
-    let (screen, _traces) =
-        logging::start(if serves { "info,espalier_api::spans=off" } else { "warn" }, serves);
+    let (screen, _traces) = logging::start(level, style, style == LogStyle::Service);
     let (json, verbose) = (cli.common.json, cli.common.verbose);
     let mut context =
         Context { common: cli.common, out: Out::stdout(), screen, listeners: signals::Listeners::default() };

@@ -249,6 +249,7 @@ struct Session {
 impl Session {
     async fn play(&self, lease: &lease::Lease, mut commands: Commands) -> Result<RunSummary, EngineError> {
         let Earlier { mut resume, mut opened, groups: earlier, mut versions, taken } = self.resume().await?;
+        self.tasks.count_earlier(&self.run, taken.len() as u64).await?;
         let no_bound = |groups: Option<u64>| groups.unwrap_or(u64::MAX);
         let (planned, wanted) =
             (no_bound(self.tasks.planned()), no_bound(wanted(&self.tasks, &self.options)));

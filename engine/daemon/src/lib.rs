@@ -14,6 +14,7 @@ pub mod experiment;
 mod installed;
 pub mod output;
 pub mod progress;
+mod project;
 pub mod runner;
 pub mod sandboxes;
 pub mod scheduler;

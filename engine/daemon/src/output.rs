@@ -11,6 +11,7 @@ pub mod problem;
 pub mod progress_line;
 pub mod rollout_view;
 pub mod run_view;
+pub mod settings_view;
 pub mod summary;
 pub mod table;
 pub mod text;

@@ -158,6 +158,14 @@ fn a_case_that_cannot_be_run_is_refused_by_its_place() {
 }
 
 #[test]
+fn an_exception_of_python_is_told_without_the_panic_of_its_runtime() {
+    let fixture = Fixture::new("harness", "fault-py");
+    let task = "[task]\nid = \"a\"\ninstruction = \"Go.\"\n";
+    fixture.write("cases/panic.toml", &format!("settings = {{ fault = \"panic\" }}\n{task}"));
+    assert_test!(fixture);
+}
+
+#[test]
 fn a_trap_is_told_with_its_line_and_the_log_before_it() {
     let fixture = Fixture::new("harness", "fault-harness");
     let task = "[task]\nid = \"a\"\ninstruction = \"Go.\"\n";

@@ -132,6 +132,8 @@ pub struct SettingProblem {
 pub struct UnknownPlugin {
     /// As written.
     pub reference: String,
+    /// The file that it names; `None`: it is the name of a plugin.
+    pub path: Option<PathBuf>,
     /// Where was looked.
     pub looked: String,
     /// `; did you mean ...?`, or what there is, or how to build some.

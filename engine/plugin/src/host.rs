@@ -149,6 +149,17 @@ impl PluginHost {
         self.inner.cache.keeps()
     }
 
+    /// Whether the code of this file is in the cache, so that loading it compiles nothing. Of a file that cannot be read: no.
+    pub async fn is_compiled(&self, path: &Path) -> bool {
+        let (inner, path) = (Arc::clone(&self.inner), path.to_owned());
+        let find = async move {
+            let (known, of) = (Arc::clone(&inner), path.clone());
+            let digest = blocking("looking for a known", move || known.digest_of(&of)).await.ok()??;
+            inner.compiled(digest, &path).await.ok()?
+        };
+        self.inner.guests.handle().spawn(find).await.is_ok_and(|found| found.is_some())
+    }
+
     /// Reads, recognises, compiles (or takes from the cache), links, and asks for the settings' schema. The same
     /// component is compiled once, however many ask for it at a time.
     pub async fn load(&self, path: &Path) -> Result<Arc<Plugin>, PluginError> {
@@ -292,6 +303,11 @@ impl Inner {
         let loaded = self.prepared(&path, known, found).await?;
         *slot = Arc::downgrade(&loaded);
         Ok(Some(Arc::new(Plugin { path, loaded })))
+    }
+
+    fn digest_of(&self, path: &Path) -> Option<blake3::Hash> {
+        let known = self.cache.known_file(path, &self.packages.provided()).map(|known| known.digest);
+        known.or_else(|| std::fs::read(path).ok().map(|wasm| blake3::hash(&wasm)))
     }
 
     fn slot(&self, digest: &blake3::Hash) -> Slot {

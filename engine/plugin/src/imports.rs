@@ -78,6 +78,8 @@ const FILE_BYTES_MAX: usize = 1 << 10;
 impl diagnostics::Host for Guest {
     fn at(&mut self, file: String, line: u32) -> wasmtime::Result<()> {
         let file = &file[..file.floor_char_boundary(FILE_BYTES_MAX)];
+        // It stands in the middle of a line, in messages and records.
+        let file = file.replace(char::is_control, "?");
         self.position = Some((format!("{file}:{line}"), self.gate.total()));
         Ok(())
     }

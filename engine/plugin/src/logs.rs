@@ -93,6 +93,14 @@ impl Logs {
         })
     }
 
+    /// Forgets what the runtime of Python says of its own end behind the traceback of the exception that ended it.
+    pub(crate) fn forget_runtime_panic(&self) {
+        self.with(|inner| {
+            inner.end_partial_lines();
+            inner.forget_runtime_panic();
+        });
+    }
+
     /// Ends lines that have no end yet.
     pub(crate) fn end_lines(&self) {
         self.with(Inner::end_partial_lines);
@@ -167,6 +175,27 @@ impl Inner {
         self.line(source, text, None);
     }
 
+    fn forget_runtime_panic(&mut self) {
+        let words = &self.last_words;
+        let traceback = words.iter().position(|line| line.contains("Traceback (most recent call last)"));
+        let panic =
+            words.iter().position(|line| line.starts_with("thread '") && line.contains("panicked at "));
+        let (Some(traceback), Some(panic)) = (traceback, panic) else { return };
+        if traceback > panic {
+            return;
+        }
+        let mut first = panic;
+        while first > 0 && words[first - 1].is_empty() {
+            first -= 1;
+        }
+        for forgotten in self.last_words.split_off(first).iter().rev() {
+            let is_same = |line: &LogLine| line.source == LogSource::Stderr && line.text == *forgotten;
+            if let Some(place) = self.lines.iter().rposition(is_same) {
+                self.lines.remove(place);
+            }
+        }
+    }
+
     fn end_partial_lines(&mut self) {
         for source in [LogSource::Stdout, LogSource::Stderr] {
             let partial = if source == LogSource::Stderr { &mut self.stderr } else { &mut self.stdout };
@@ -197,6 +226,23 @@ mod tests {
         assert_eq!(lines[1].text, "ValueError: x");
         assert!(lines.len() < 20, "{}", lines.len());
         assert!(dropped >= 90 * 100, "{dropped}");
+    }
+
+    #[test]
+    fn of_a_python_exception_the_traceback_stays_and_the_panic_of_the_runtime_goes() {
+        let panic = "\nthread '<unnamed>' (1) panicked at runtime/src/lib.rs:1293:29:\nPython function threw\nnote: run with";
+        let traceback =
+            "Traceback (most recent call last):\n  File \"app.py\", line 1, in run\nValueError: no";
+        let logs = Logs::new("p", 1 << 20);
+        logs.line(LogSource::Info, "before".to_owned(), None);
+        logs.bytes(LogSource::Stderr, format!("{traceback}\n{panic}").as_bytes());
+        logs.forget_runtime_panic();
+        assert_eq!(logs.last_words(), traceback);
+        assert_eq!(logs.lines().len(), 4);
+        let rust = Logs::new("p", 1 << 20);
+        rust.bytes(LogSource::Stderr, panic.as_bytes());
+        rust.forget_runtime_panic();
+        assert_eq!(rust.last_words(), panic);
     }
 
     #[test]

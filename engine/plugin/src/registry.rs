@@ -27,11 +27,12 @@ impl Registry {
             if path.is_file() {
                 return Ok(path);
             }
-            return Err(UnknownPlugin {
-                reference: reference.to_owned(),
-                looked: format!("no file {}", path.display()),
-                near: String::new(),
-            });
+            let looked = match path.is_dir() {
+                true => format!("{} is a folder", path.display()),
+                false => format!("no file {}", path.display()),
+            };
+            let (reference, near) = (reference.to_owned(), String::new());
+            return Err(UnknownPlugin { reference, path: Some(path), looked, near });
         }
         for folder in &self.folders {
             let path = folder.join(format!("{reference}.wasm"));
@@ -99,7 +100,7 @@ impl Registry {
             let names: Vec<&str> = known.iter().map(|entry| entry.name.as_str()).collect();
             format!("; there are {}", names.join(", "))
         };
-        UnknownPlugin { reference: reference.to_owned(), looked, near }
+        UnknownPlugin { reference: reference.to_owned(), path: None, looked, near }
     }
 }
 

@@ -85,6 +85,7 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
         guest.gate.place(),
         class.as_str()
     );
+    guest.gate.logs().forget_runtime_panic();
     let words = guest.gate.logs().last_words();
     if !words.is_empty() {
         text.push_str(": ");

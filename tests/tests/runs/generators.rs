@@ -57,6 +57,8 @@ async fn a_run_that_was_stopped_goes_on_with_the_same_tasks() {
     assert_eq!(some[..], expect[..some.len()]);
     assert_eq!(parts.run().await.state, RunEnd::Finished);
     assert_eq!(tasks(&parts).await.0, expect);
+    // Nothing is left to do, and the table still tells of all of them.
+    assert_eq!(parts.run().await.tasks, 6);
     let left = parts.left().await;
     assert_eq!(left.groups, [Some(GroupStatus::Ready); 6]);
 }

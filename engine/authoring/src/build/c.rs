@@ -73,7 +73,7 @@ fn c_files(folder: &Path, project: &Path) -> Result<Vec<PathBuf>, BuildError> {
     for entry in std::fs::read_dir(folder).map_err(in_file(folder))? {
         let path = entry.map_err(in_file(folder))?.path();
         if path.extension().is_some_and(|extension| extension == "c") {
-            files.push(path.strip_prefix(project).map_or_else(|_| path.clone(), Path::to_owned));
+            files.push(Tools::argument(path.strip_prefix(project).unwrap_or(&path)));
         }
     }
     files.sort();
@@ -144,6 +144,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         for file in [
             "src/plugin.c",
+            "-wl.c",
             "src/cards.c",
             "src/cards.h",
             "sdk/src/json.c",
@@ -166,6 +167,9 @@ mod tests {
             files,
             ["sdk/src/json.c", "sdk/kinds/reward.c", "src/cards.c", "src/plugin.c"].map(PathBuf::from)
         );
+        project.manifest.entry = None;
+        let files = sources(&project).expect("sources");
+        assert_eq!(files.last().map(PathBuf::as_path), Some(Path::new("./-wl.c")));
         project.manifest.kind = Kind::Harness;
         let error = sources(&project).expect_err("no exports of that kind").to_string();
         assert_eq!(error, "the SDK, sdk/kinds/harness.c, is missing");

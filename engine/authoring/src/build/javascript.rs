@@ -31,7 +31,10 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     let made = tempfile::tempdir_in(&folder).map_err(in_file(&folder))?;
     let output = made.path().join("component.wasm");
     let mut command = Command::new("node");
-    command.arg(script).args(["--kind", project.manifest.kind.as_str(), "--entry"]).arg(project.entry());
+    command
+        .arg(script)
+        .args(["--kind", project.manifest.kind.as_str(), "--entry"])
+        .arg(Tools::argument(&project.entry()));
     command.arg("--out").arg(&output).arg("--wit").arg(project.wit());
     tools.run(&mut command)?;
     Ok(Made::Component(std::fs::read(&output).map_err(in_file(&output))?))

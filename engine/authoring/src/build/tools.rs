@@ -31,6 +31,14 @@ impl<'a> Tools<'a> {
         std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
     }
 
+    /// A path of the project as an argument that no program takes for an option.
+    pub fn argument(path: &Path) -> PathBuf {
+        if path.as_os_str().as_encoded_bytes().starts_with(b"-") {
+            return Path::new(".").join(path);
+        }
+        path.to_owned()
+    }
+
     /// Runs a program in the project's folder and gives back its standard output. Errors: `Failed` with all that it printed, `Slow`.
     #[expect(
         clippy::disallowed_methods,

@@ -90,13 +90,27 @@ fn a_refreshed_sdk_takes_the_place_of_the_old_one() {
     let folder = root.path().join("sdk-copy");
     fs::create_dir(&folder).unwrap();
     refresh_sdk(&sources, Language::Go, &folder).unwrap();
-    fs::write(folder.join("gone.go"), "").unwrap();
+    let mark = folder.join(".espalier-sdk");
+    let written = fs::read_to_string(&mark).unwrap();
+    assert_eq!(written, format!("go {VERSION}\nsdk.go\nwit/deps/base/base.wit\nwit/plugin.wit\n"));
+    // A file of an older SDK goes, with its folder; the author's own stays.
+    fs::create_dir(folder.join("old")).unwrap();
+    fs::write(folder.join("old/gone.go"), "").unwrap();
+    fs::write(folder.join("mine.go"), "").unwrap();
+    fs::write(&mark, written.replace("wit/plugin.wit", "old/gone.go\nwit/plugin.wit")).unwrap();
     refresh_sdk(&sources, Language::Go, &folder).unwrap();
-    assert_eq!(below(&folder), [".espalier-sdk", "sdk.go", "wit/deps/base/base.wit", "wit/plugin.wit"]);
     assert_eq!(
-        fs::read_to_string(folder.join(MARK)).unwrap(),
-        concat!("go ", env!("CARGO_PKG_VERSION"), "\n")
+        below(&folder),
+        [".espalier-sdk", "mine.go", "sdk.go", "wit/deps/base/base.wit", "wit/plugin.wit"]
     );
+    assert!(!folder.join("old").exists());
+    assert_eq!(fs::read_to_string(&mark).unwrap(), written);
+    // One that stands where the SDK has another is named.
+    fs::write(sources.sdks.join("go/mine.go"), "of the SDK").unwrap();
+    let error = refresh_sdk(&sources, Language::Go, &folder).unwrap_err().to_string();
+    assert!(error.ends_with("has files where the SDK has others: mine.go; nothing was written"), "{error}");
+    assert_eq!(fs::read_to_string(folder.join("mine.go")).unwrap(), "");
+    fs::remove_file(sources.sdks.join("go/mine.go")).unwrap();
 
     // Nothing else is replaced: no other SDK, no folder of the author.
     fs::create_dir(root.path().join("sdk/rust")).unwrap();

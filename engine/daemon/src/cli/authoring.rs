@@ -1,12 +1,14 @@
 //! `espalier plugin new`, `plugin build`, `plugin sdk` and `espalier wit`: projects of plugins, outside of the repository.
 
 use super::Context;
+use super::step::Step;
 use crate::cli::exit::Exit;
 use crate::installed;
 use crate::output::problem::Problem;
-use crate::output::text::{bytes, duration};
+use crate::output::text::{bytes, duration, harmless, one_line};
+use crate::project::{build_line, shown};
 use clap::{Args, ValueEnum};
-use espalier_authoring::project::MANIFEST;
+use espalier_authoring::project::{MANIFEST, Manifest};
 use espalier_authoring::{
     BuildError, Kind, Language, New, NewError, Project, ProjectError, Sources, template,
 };
@@ -152,6 +154,7 @@ pub(super) fn new(context: &mut Context, args: &PluginNewArgs) -> Result<Exit, P
 
 pub(super) async fn build(context: &mut Context, args: PluginBuildArgs) -> Result<Exit, Problem> {
     let project = Project::find(&args.dir)?;
+    note_old_sdk(context, &project);
     let began = Instant::now();
     let component = build_project(context, &project).await?;
     let took = began.elapsed();
@@ -178,19 +181,57 @@ pub(super) async fn build(context: &mut Context, args: PluginBuildArgs) -> Resul
 
 /// Builds a project; what a compiler prints when it refuses stands on standard error.
 pub(super) async fn build_project(context: &Context, project: &Project) -> Result<PathBuf, Problem> {
+    let Manifest { name, language, .. } = &project.manifest;
+    let step = Step::begin(context, &format!("building {name} ({})", language.as_str()));
     let (screen, of) = (context.screen.clone(), project.clone());
     let built = tokio::task::spawn_blocking(move || {
-        espalier_authoring::build::build(&of, &mut |text| screen.say(text))
+        espalier_authoring::build::build(&of, &mut |text| screen.say(&harmless(text)))
     });
     let built = built.await.map_err(|error| Problem::of(Exit::Internal, &error))?;
+    drop(step);
     match built {
         Ok(built) => Ok(built.component),
         Err(BuildError::Failed { program, output }) if !context.common.json => {
-            context.screen.say(&output);
+            context.screen.say(&harmless(&output));
             Err(Problem::new(Exit::Negative, format!("{program} failed; nothing was built")))
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Says so where the project's copy of the SDK is older than this program.
+pub(super) fn note_old_sdk(context: &Context, project: &Project) {
+    let sdk = project.folder.join("sdk");
+    let version = template::version_of(&sdk).filter(|version| template::is_older(version));
+    if let Some(version) = version.filter(|_| !context.common.json) {
+        context.screen.say(&format!(
+            "note: {} is the SDK of espalier {}, and this is {}; renew it: espalier plugin sdk --lang {} --out {}",
+            shown(&sdk),
+            one_line(&version),
+            template::VERSION,
+            project.manifest.language.as_str(),
+            shown(&sdk),
+        ));
+    }
+}
+
+/// The component that a project has built.
+pub(super) fn built(project: &Project) -> Result<PathBuf, Problem> {
+    let output = project.output();
+    if output.is_file() {
+        return Ok(output);
+    }
+    let text = if output.is_dir() {
+        format!("{} is a folder, not a component", shown(&output))
+    } else {
+        format!("{} is not built: there is no {}", project.manifest.name, shown(&output))
+    };
+    let hint = if output.is_dir() {
+        format!("remove it, then {}", build_line(project))
+    } else {
+        build_line(project)
+    };
+    Err(Problem::new(Exit::Input, text).hint(hint))
 }
 
 /// Refuses a component of another kind than the manifest says.
@@ -247,13 +288,6 @@ fn missing(argument: &str, values: &[&str]) -> Problem {
         .hint(format!("give one of: {argument} {}", values.join(", ")))
 }
 
-/// A path as it is read from the current folder.
-pub(super) fn shown(path: &Path) -> String {
-    let here = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok());
-    let inside = here.as_deref().and_then(|here| path.strip_prefix(here).ok());
-    inside.unwrap_or(path).display().to_string()
-}
-
 impl From<NewError> for Problem {
     fn from(error: NewError) -> Problem {
         let problem = |exit| Problem::of(exit, &error);
@@ -262,6 +296,9 @@ impl From<NewError> for Problem {
             NewError::Occupied { .. } => problem(Exit::Input).hint("name another folder: --dir DIR"),
             NewError::NotAnSdk { .. } => {
                 problem(Exit::Input).hint("name the folder `sdk` of a project in that language, or a new one")
+            }
+            NewError::NotOfTheSdk { .. } => {
+                problem(Exit::Input).hint("move them, or write the SDK to another folder")
             }
             NewError::Incomplete { .. } => problem(Exit::Unavailable).hint(FROM_SOURCE),
             NewError::File { .. } => problem(Exit::Unavailable),
@@ -295,7 +332,7 @@ impl From<BuildError> for Problem {
                 ..Problem::new(Exit::Negative, format!("{program} failed; nothing was built"))
             },
             BuildError::Slow { .. } | BuildError::File { .. } => Problem::of(Exit::Unavailable, &error),
-            BuildError::Component { .. } => Problem::of(Exit::Negative, &error),
+            BuildError::Source { .. } | BuildError::Component { .. } => Problem::of(Exit::Negative, &error),
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Standard error: the log, and the one line that is redrawn. Neither ever goes to standard output.
 
+mod plain;
+
 use crate::output::Look;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use plain::Plain;
 use std::io::{self, Write};
 use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
@@ -46,7 +49,13 @@ impl Screen {
     /// Shows a line in the place of the last one; in a pipe, prints it.
     pub(super) fn show(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.set_message(line.to_owned()),
+            Some(bar) => {
+                bar.set_message(line.to_owned());
+                // One that was taken away is not drawn until then.
+                if bar.is_finished() {
+                    bar.reset();
+                }
+            }
             // A log that nobody can read any more is not a reason to stop a run.
             None => drop(writeln!(io::stderr(), "{line}")),
         }
@@ -68,16 +77,31 @@ impl Screen {
     }
 }
 
+/// How lines of the log look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogStyle {
+    /// Of a service: with level, and time in a pipe.
+    Service,
+    /// Of a long run: the same, in a pipe alone.
+    Run,
+    /// Of any other command: as its own warnings.
+    Command,
+}
+
 /// Starts the log, at this level where nothing is said, and gives the screen it shares with the progress. With `traces`, spans go
 /// to the collector that the environment names.
-pub(super) fn start(default: &str, traces: bool) -> (Screen, Traces) {
+pub(super) fn start(default: &str, style: LogStyle, traces: bool) -> (Screen, Traces) {
     let screen = Screen::new();
     let filter = EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
     let log = tracing_subscriber::fmt::layer()
         .with_ansi(screen.look.colour)
         .with_target(false)
         .with_writer(LogWriter(screen.clone()));
-    let log = if screen.look.terminal { log.without_time().boxed() } else { log.boxed() };
+    let log = match (style, screen.look.terminal) {
+        (LogStyle::Service, true) => log.without_time().boxed(),
+        (LogStyle::Service | LogStyle::Run, false) => log.boxed(),
+        (LogStyle::Run, true) | (LogStyle::Command, _) => log.event_format(Plain(screen.look)).boxed(),
+    };
     let provider = if traces { provider(&screen) } else { None };
     let spans = provider.as_ref().map(|provider| {
         let tracer = provider.tracer("espalier");

@@ -1,16 +1,17 @@
 //! `espalier plugin check`: what a component is, whether this engine can load it, and what it costs.
 
-use super::authoring::shown;
+use super::authoring::{built, note_old_sdk};
 use super::plugin::PluginCheckArgs;
-use super::plugins::{components, described, existing, host, names};
+use super::plugins::{Compiling, components, described, existing, host, names};
 use super::{Context, plugin_folders, plugin_test};
 use crate::cli::exit::Exit;
 use crate::engine::EngineError;
 use crate::engine::components::{Components, Finder, Target};
 use crate::output::problem::Problem;
-use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
 use crate::output::text::{bytes, counted, duration};
+use crate::output::{settings_view, styles};
+use crate::project::shown;
 use espalier_authoring::Project;
 use espalier_authoring::project::MANIFEST;
 use espalier_cases::{CaseReport, run_cases};
@@ -42,6 +43,13 @@ pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Resul
     let components = components(Finder::new(plugin_folders(None), store))?;
     let target = components.finder().find(&reference, Path::new(".")).await?;
     let project = project.or_else(|| project_of(&target));
+    if let Some(project) = &project {
+        note_old_sdk(context, project);
+    }
+    let compiling = match &target {
+        Target::File(file) => Some(Compiling::begin(context, components.host(), file).await),
+        Target::Kept { .. } => None,
+    };
     let plugin = match components.load(&target).await {
         Ok(plugin) => plugin,
         // It was found and read: what is wrong with it is the answer.
@@ -56,6 +64,7 @@ pub(super) async fn check(context: &mut Context, args: PluginCheckArgs) -> Resul
         }
         Err(error) => return Err(error.into()),
     };
+    compiling.into_iter().for_each(Compiling::end);
     let loading = load_again(&components, &reference, &target, &plugin).await?;
     let checked = Checked { target, project, plugin, loading };
     let determinism = determinism(&checked).await?;
@@ -76,11 +85,7 @@ fn of_project(reference: &str) -> Result<(String, Option<Project>), Problem> {
         return Ok((reference.to_owned(), None));
     }
     let project = Project::find(folder)?;
-    let output = project.output();
-    if !output.is_file() {
-        let text = format!("{} is not built: there is no {}", project.manifest.name, shown(&output));
-        return Err(Problem::new(Exit::Input, text).hint("run `espalier plugin build`"));
-    }
+    let output = built(&project)?;
     Ok((output.display().to_string(), Some(project)))
 }
 
@@ -228,7 +233,7 @@ fn print_json(
 
 fn print(context: &mut Context, checked: &Checked, determinism: &Determinism) -> Result<(), Problem> {
     let plugin = &checked.plugin;
-    let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
+    let mut table = Table::new(&[("", Align::Whole), ("", Align::Wrap)]);
     let mut row =
         |name: &str, value: String| table.row(vec![Cell::styled(name, styles::FAINT), value.into()]);
     match &checked.target {
@@ -269,7 +274,6 @@ fn print(context: &mut Context, checked: &Checked, determinism: &Determinism) ->
     row("memory", format!("{} after the start", bytes(start.memory_bytes)));
     row("determinism", determinism.text());
     let schema = plugin.settings_schema();
-    let settings = settings_table(schema);
     let properties = schema["properties"].as_object().map_or(0, serde_json::Map::len);
     let unknown = if schema["additionalProperties"] == json!(false) { "refused" } else { "accepted" };
     row("settings", format!("{}; unknown ones are {unknown}", counted(properties as u64, "setting")));
@@ -277,11 +281,12 @@ fn print(context: &mut Context, checked: &Checked, determinism: &Determinism) ->
     for line in table.lines(&out.look) {
         out.line(&line)?;
     }
+    let settings = settings_view::lines(schema, &out.look);
     if !settings.is_empty() {
         out.line("")?;
-        for line in settings.lines(&out.look) {
-            out.line(&line)?;
-        }
+    }
+    for line in settings {
+        out.line(&line)?;
     }
     for warning in schema_warnings(schema) {
         context.screen.say(&format!("warning: {warning}"));
@@ -295,34 +300,6 @@ fn milliseconds(time: Duration) -> String {
         format!("{:.1} ms", time.as_secs_f64() * 1e3)
     } else {
         duration(time)
-    }
-}
-
-/// The first level of a settings schema.
-fn settings_table(schema: &Value) -> Table {
-    let mut table = Table::new(&[
-        ("setting", Align::Left),
-        ("type", Align::Left),
-        ("default", Align::Left),
-        ("", Align::Left),
-    ]);
-    let properties = schema.get("properties").and_then(Value::as_object);
-    for (name, property) in properties.into_iter().flatten() {
-        let word = |key: &str| property.get(key).map_or(String::new(), plain);
-        table.row(vec![
-            Cell::styled(name.as_str(), styles::STRONG),
-            word("type").into(),
-            word("default").replace('\n', "\\n").into(),
-            word("description").into(),
-        ]);
-    }
-    table
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }
 

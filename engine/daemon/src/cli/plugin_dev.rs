@@ -1,9 +1,10 @@
-//! `espalier plugin dev`: after each change of a project's files builds it, runs its cases, and plays one task.
+//! `espalier plugin dev`: after each change of a project's files builds it, runs its cases, and plays one task. Where only cases, tasks
+//! or the experiment changed, there is nothing to build.
 //!
 //! Changes are found by looking at the files' times, which works on every file system, network and container ones too.
 
 use super::Context;
-use super::authoring::build_project;
+use super::authoring::{build_project, note_old_sdk};
 use super::plugin_run::{PlayArgs, play};
 use super::plugin_test::{cases_of, component, exit, lines};
 use super::plugins::host;
@@ -11,13 +12,15 @@ use crate::cli::exit::Exit;
 use crate::engine::off_runtime;
 use crate::output::problem::Problem;
 use crate::output::styles;
+use crate::output::text::{duration, one_line};
+use crate::project::shown;
 use clap::Args;
 use espalier_authoring::Project;
 use espalier_cases::run_cases;
 use espalier_plugin::PluginHost;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// `espalier plugin dev`
 #[derive(Debug, Args)]
@@ -50,10 +53,12 @@ type Files = BTreeMap<PathBuf, (Option<SystemTime>, u64)>;
 
 pub(super) async fn dev(context: &mut Context, args: PluginDevArgs) -> Result<Exit, Problem> {
     let mut project = Project::find(&args.dir)?;
+    note_old_sdk(context, &project);
     let host = host()?;
+    let mut is_built = false;
     loop {
         let before = files(&project).await?;
-        let result = cycle(context, &project, &host, &args).await;
+        let result = cycle(context, &project, &host, &args, &mut is_built).await;
         context.out.flush()?;
         match result {
             result if args.once => return result,
@@ -68,11 +73,15 @@ pub(super) async fn dev(context: &mut Context, args: PluginDevArgs) -> Result<Ex
         }
         let waiting = "waiting for changes; press ctrl-c to end";
         context.screen.say(&context.screen.look.paint(styles::FAINT, waiting));
-        let changed = next_change(&project, before).await?;
-        // Who saves one file often saves more.
-        tokio::time::sleep(PERIOD).await;
-        let name = changed.strip_prefix(&project.folder).unwrap_or(&changed).display().to_string();
-        context.screen.say(&format!("\n{} {name}", context.screen.look.paint(styles::STRONG, "changed")));
+        let changed = next_changes(&project, before).await?;
+        is_built &= changed.iter().all(|path| is_only_played(path));
+        let name = changed.first().map_or(String::new(), |path| one_line(&path.display().to_string()));
+        let more = match changed.len() {
+            0 | 1 => String::new(),
+            several => format!(" and {} more", several - 1),
+        };
+        let label = context.screen.look.paint(styles::STRONG, "changed");
+        context.screen.say(&format!("\n{label} {name}{more}"));
         // A manifest that is wrong is told by the next build.
         if let Ok(read) = Project::read(&project.folder) {
             project = read;
@@ -80,16 +89,26 @@ pub(super) async fn dev(context: &mut Context, args: PluginDevArgs) -> Result<Ex
     }
 }
 
-/// Builds, runs the cases, plays. A failed case does not keep the task from being played.
+/// Builds what is not built, runs the cases, plays. A failed case does not keep the task from being played.
 async fn cycle(
     context: &mut Context,
     project: &Project,
     host: &PluginHost,
     args: &PluginDevArgs,
+    is_built: &mut bool,
 ) -> Result<Exit, Problem> {
     Project::read(&project.folder)?;
-    build_project(context, project).await?;
-    let plugin = component(host, project).await?;
+    if !*is_built || !project.output().is_file() {
+        *is_built = false;
+        let began = Instant::now();
+        let built = build_project(context, project).await?;
+        *is_built = true;
+        if !context.common.json {
+            let text = format!("built {} in {}", shown(&built), duration(began.elapsed()));
+            context.screen.say(&context.screen.look.paint(styles::FAINT, &text));
+        }
+    }
+    let plugin = component(context, host, project).await?;
     let tested = match cases_of(project, &[]).await {
         Ok(cases) => {
             let report = run_cases(host, &plugin, &project.manifest.name, &cases).await;
@@ -112,28 +131,47 @@ async fn cycle(
     Ok(if tested == Exit::Done { played } else { tested })
 }
 
-/// Waits until a file is another than before. Files that a build has made are no change.
-async fn next_change(project: &Project, mut before: Files) -> Result<PathBuf, Problem> {
+/// Waits until files are others than before, and gives them, relative to the project. Files that a build has made are no change.
+async fn next_changes(project: &Project, mut before: Files) -> Result<Vec<PathBuf>, Problem> {
     let mut new: Option<Files> = None;
     loop {
         let now = files(project).await?;
         let known = new.get_or_insert_with(|| now.clone());
-        if let Some(changed) = difference(&before, &now, known) {
-            return Ok(changed);
+        if differences(&before, &now, known).is_empty() {
+            before.extend(now);
+            tokio::time::sleep(PERIOD).await;
+            continue;
         }
-        before.extend(now);
+        // Who saves one file often saves more.
         tokio::time::sleep(PERIOD).await;
+        let changed = differences(&before, &files(project).await?, known);
+        if !changed.is_empty() {
+            let below = |path: PathBuf| {
+                path.strip_prefix(&project.folder).map_or_else(|_| path.clone(), Path::to_owned)
+            };
+            return Ok(changed.into_iter().map(below).collect());
+        }
     }
 }
 
-/// The first file that changed or is gone, or that is in neither of both.
-fn difference(before: &Files, now: &Files, made: &Files) -> Option<PathBuf> {
-    let changed = now.iter().find(|(path, state)| match before.get(*path) {
+/// The files that changed, that are in neither of both, or that are gone.
+fn differences(before: &Files, now: &Files, made: &Files) -> Vec<PathBuf> {
+    let changed = now.iter().filter(|(path, state)| match before.get(*path) {
         Some(was) => was != *state,
         None => !made.contains_key(*path),
     });
-    let gone = || before.keys().find(|path| !now.contains_key(*path));
-    changed.map(|(path, _)| path).or_else(gone).cloned()
+    let gone = before.keys().filter(|path| !now.contains_key(*path));
+    changed.map(|(path, _)| path).chain(gone).cloned().collect()
+}
+
+/// Whether a file, by its path in the project, is a case, or belongs to the experiment that is played: no build reads it.
+fn is_only_played(below: &Path) -> bool {
+    if below.starts_with("cases") {
+        return true;
+    }
+    let name = below.to_string_lossy();
+    !name.contains('/')
+        && (name.ends_with(".jsonl") || name.starts_with("experiment") && name.ends_with(".toml"))
 }
 
 /// A source of the project that is newer than its component.
@@ -194,10 +232,24 @@ mod tests {
         };
         let before = files(&[("a", 1), ("b", 1)]);
         let made = files(&[("a", 1), ("b", 1), ("made", 1)]);
-        let changed = |now: &Files| difference(&before, now, &made).map(|path| path.display().to_string());
-        assert_eq!(changed(&made), None);
-        assert_eq!(changed(&files(&[("a", 2), ("b", 1)])).as_deref(), Some("a"));
-        assert_eq!(changed(&files(&[("a", 1)])).as_deref(), Some("b"));
-        assert_eq!(changed(&files(&[("a", 1), ("b", 1), ("new", 1)])).as_deref(), Some("new"));
+        let changed = |now: &[(&str, u64)]| -> Vec<String> {
+            let changed = differences(&before, &files(now), &made);
+            changed.iter().map(|path| path.display().to_string()).collect()
+        };
+        assert_eq!(changed(&[("a", 1), ("b", 1), ("made", 1)]), [""; 0]);
+        assert_eq!(changed(&[("a", 2), ("b", 1)]), ["a"]);
+        assert_eq!(changed(&[("a", 1)]), ["b"]);
+        assert_eq!(changed(&[("a", 2), ("b", 1), ("new", 1)]), ["a", "new"]);
+    }
+
+    #[test]
+    fn only_what_a_build_reads_is_built_again() {
+        let played = |name: &str| is_only_played(Path::new(name));
+        assert!(
+            ["cases/right.toml", "cases/run.json", "experiment.toml", "tasks.jsonl"].map(played) == [true; 4]
+        );
+        let read =
+            ["plugin.py", "plugin.toml", "Cargo.toml", "src/experiment.toml", "src/words.jsonl", "prompt.md"];
+        assert!(read.map(played) == [false; 6]);
     }
 }

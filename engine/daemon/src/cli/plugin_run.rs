@@ -1,8 +1,9 @@
 //! `espalier plugin run`: plays one rollout of a project's plugin, in a store that is gone afterwards, and shows it.
 
-use super::authoring::shown;
+use super::authoring::built;
 use super::list::open_existing;
-use super::plugin_test::warn_if_stale;
+use super::plugin_test::{component, warn_if_stale};
+use super::plugins::host;
 use super::show::show_rollout;
 use super::side_run::{SideRun, carry_out};
 use super::{Context, ShowArgs, plugin_folders};
@@ -11,6 +12,7 @@ use crate::engine;
 use crate::experiment::{Experiment, POLICY};
 use crate::installed;
 use crate::output::problem::Problem;
+use crate::project::shown;
 use clap::Args;
 use espalier_authoring::{Kind, Project};
 use espalier_core::judge;
@@ -97,12 +99,13 @@ impl ModelArg {
 
 pub(super) async fn run(context: &mut Context, args: PluginRunArgs) -> Result<Exit, Problem> {
     let project = Project::find(&args.dir)?;
-    let output = project.output();
-    if !output.is_file() {
-        let text = format!("{} is not built: there is no {}", project.manifest.name, shown(&output));
-        return Err(Problem::new(Exit::Input, text).hint("run `espalier plugin build`"));
-    }
+    let output = built(&project)?;
     warn_if_stale(context, &project).await?;
+    let host = host()?;
+    if host.has_cache() && !host.is_compiled(&output).await {
+        component(context, &host, &project).await?;
+    }
+    drop(host);
     play(context, &project, &args.play).await
 }
 

@@ -1,13 +1,15 @@
 //! `espalier plugin test`: runs the cases of a project against its component.
 
-use super::authoring::shown;
-use super::plugins::host;
+use super::authoring::built;
+use super::plugins::{host, load};
 use super::{Context, plugin_dev};
 use crate::cli::exit::Exit;
 use crate::engine::off_runtime;
+use crate::experiment::source;
 use crate::output::problem::Problem;
-use crate::output::text::{harmless, wrap};
+use crate::output::text::{harmless, one_line, wrap};
 use crate::output::{Look, styles};
+use crate::project::{build_line, shown};
 use clap::Args;
 use espalier_authoring::Project;
 use espalier_cases::{Case, CaseReport, Change, Report, cases_in, run_cases};
@@ -36,7 +38,7 @@ pub(super) async fn test(context: &mut Context, args: PluginTestArgs) -> Result<
     let project = Project::find(&args.dir)?;
     let cases = cases_of(&project, &args.cases).await?;
     let host = host()?;
-    let plugin = component(&host, &project).await?;
+    let plugin = component(context, &host, &project).await?;
     warn_if_stale(context, &project).await?;
     let report = run_cases(&host, &plugin, &project.manifest.name, &cases).await;
     if context.common.json {
@@ -69,18 +71,18 @@ pub(super) async fn cases_of(project: &Project, names: &[String]) -> Result<Vec<
     Ok(cases)
 }
 
-/// What a project has built.
-pub(super) async fn component(host: &PluginHost, project: &Project) -> Result<Arc<Plugin>, Problem> {
-    let output = project.output();
-    if !output.is_file() {
-        let text = format!("{} is not built: there is no {}", project.manifest.name, shown(&output));
-        return Err(Problem::new(Exit::Input, text).hint("run `espalier plugin build`"));
-    }
-    let plugin = host.load(&output).await?;
+/// What a project has built, loaded.
+pub(super) async fn component(
+    context: &Context,
+    host: &PluginHost,
+    project: &Project,
+) -> Result<Arc<Plugin>, Problem> {
+    let output = built(project)?;
+    let plugin = load(context, host, &output).await?;
     if plugin.world().as_str() != project.manifest.kind.world() {
         let kind = project.manifest.kind.as_str();
         let text = format!("{} is a {}; plugin.toml says kind = \"{kind}\"", shown(&output), plugin.world());
-        return Err(Problem::new(Exit::Input, text).hint("run `espalier plugin build`"));
+        return Err(Problem::new(Exit::Input, text).hint(build_line(project)));
     }
     Ok(plugin)
 }
@@ -89,9 +91,11 @@ pub(super) async fn component(host: &PluginHost, project: &Project) -> Result<Ar
 pub(super) async fn warn_if_stale(context: &mut Context, project: &Project) -> Result<(), Problem> {
     if let Some(source) = plugin_dev::newer_source(project).await? {
         let output = shown(&project.output());
-        context
-            .screen
-            .say(&format!("warning: {} is newer than {output}; run `espalier plugin build`", shown(&source)));
+        context.screen.say(&format!(
+            "warning: {} is newer than {output}; {}",
+            shown(&source),
+            build_line(project)
+        ));
     }
     Ok(())
 }
@@ -117,16 +121,22 @@ pub(super) fn lines(report: &Report, look: &Look) -> Vec<String> {
 fn case_lines(case: &CaseReport, look: &Look) -> Vec<String> {
     let took = look.paint(styles::FAINT, &format!("{} ms", case.took.as_millis()));
     if case.passed() {
-        return vec![format!("{}    {} {took}", look.paint(styles::GOOD, "ok"), case.name)];
+        return vec![format!("{}    {} {took}", look.paint(styles::GOOD, "ok"), one_line(&case.name))];
     }
-    let file = shown(&case.path);
+    let file = one_line(&shown(&case.path));
     let mut lines =
         vec![format!("{}  {} {took}", look.paint(styles::BAD, "FAIL"), look.paint(styles::STRONG, &file))];
-    if let Some(refused) = &case.refused {
-        lines.extend(refused.lines().map(|line| format!("      {}", harmless(line))));
+    if let Some(refused) = case.refused.as_deref() {
+        let columns = look.width.saturating_sub(6);
+        let wrapped = refused.lines().flat_map(|line| wrap(&harmless(line), columns));
+        lines.extend(wrapped.map(|line| format!("      {line}").trim_end().to_owned()));
+        if let Some(hint) = refusal_hint(refused) {
+            lines.push(format!("      {} {hint}", look.paint(styles::HINT, "hint:")));
+        }
     }
     for problem in &case.problems {
-        let text = format!("{}: {}", look.paint(styles::STRONG, &problem.key), harmless(&problem.text));
+        let text =
+            format!("{}: {}", look.paint(styles::STRONG, &one_line(&problem.key)), harmless(&problem.text));
         lines.extend(wrap(&text, look.width.saturating_sub(6)).iter().map(|line| format!("      {line}")));
         for line in problem.diff.iter().take(DIFF_SHOWN) {
             let (sign, style) = match line.change {
@@ -148,6 +158,11 @@ fn case_lines(case: &CaseReport, look: &Look) -> Vec<String> {
     lines
 }
 
+/// The key that was meant.
+fn refusal_hint(refused: &str) -> Option<String> {
+    Some(format!("did you mean `{}`?", one_line(&source::meant(refused)?)))
+}
+
 fn report_json(report: &Report) -> Value {
     let case = |case: &CaseReport| {
         let problem = |problem: &espalier_cases::Problem| {
@@ -165,6 +180,7 @@ fn report_json(report: &Report) -> Value {
             "file": shown(&case.path),
             "passed": case.passed(),
             "refused": case.refused,
+            "hint": case.refused.as_deref().and_then(refusal_hint),
             "problems": case.problems.iter().map(problem).collect::<Vec<_>>(),
             "logs": case.logs,
             "result": case.result,

@@ -1,18 +1,21 @@
 //! `espalier plugin list`, and what commands load components with.
 
+use super::step::Step;
 use super::{Context, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
 use crate::engine::components::{Components, Finder};
 use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
-use crate::output::text::bytes;
+use crate::output::text::{bytes, one_line};
+use crate::project::missing_component;
 use espalier_core::cause::with_causes;
 use espalier_plugin::{
     Compiler, Names, Plugin, PluginError, PluginHost, PluginHostConfig, Registry, names_of,
 };
 use espalier_store::{Store, StoreError};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -71,7 +74,7 @@ pub(super) async fn list(context: &mut Context) -> Result<Exit, Problem> {
         }
         for (alias, digest) in aliases {
             let target = digest.get(..DIGEST_SHOWN).unwrap_or(&digest);
-            context.out.line(&format!("alias {alias} -> {target}"))?;
+            context.out.line(&format!("alias {} -> {target}", one_line(&alias)))?;
         }
         if refused {
             context.screen.say("`espalier plugin check NAME` shows why a plugin is refused");
@@ -115,6 +118,40 @@ pub(super) fn host() -> Result<PluginHost, Problem> {
     Ok(PluginHost::new(config)?)
 }
 
+/// Loads a component, and says so where it has to be compiled.
+pub(super) async fn load(
+    context: &Context,
+    host: &PluginHost,
+    file: &Path,
+) -> Result<Arc<Plugin>, PluginError> {
+    let compiling = Compiling::begin(context, host, file).await;
+    let plugin = host.load(file).await?;
+    compiling.end();
+    Ok(plugin)
+}
+
+/// Says that a component is compiled, where it is not in the cache.
+pub(super) struct Compiling(Option<(Step, String)>);
+
+impl Compiling {
+    /// To be called before the file is loaded.
+    pub(super) async fn begin(context: &Context, host: &PluginHost, file: &Path) -> Compiling {
+        if host.is_compiled(file).await {
+            return Compiling(None);
+        }
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let step = Step::begin(context, &format!("compiling {name}"));
+        Compiling(Some((step, format!("compiled {name}"))))
+    }
+
+    /// Says that it is loaded.
+    pub(super) fn end(self) {
+        if let Some((step, done)) = self.0 {
+            step.end(&done);
+        }
+    }
+}
+
 /// What it imports and exports. It was read and parsed a moment ago.
 pub(super) fn names(plugin: &Plugin) -> Names {
     std::fs::read(plugin.path()).ok().and_then(|wasm| names_of(&wasm).ok()).unwrap_or_default()
@@ -149,7 +186,12 @@ impl From<PluginError> for Problem {
             | PluginError::Unknown(_) => Exit::Input,
         };
         let hint = match &error {
-            PluginError::Unknown(_) => Some("`espalier plugin list` shows the plugins"),
+            PluginError::Unknown(unknown) => {
+                let file = unknown.path.as_deref();
+                let hint = file.and_then(missing_component);
+                let hint = hint.unwrap_or_else(|| "`espalier plugin list` shows the plugins".to_owned());
+                return Problem::of(exit, &error).hint(hint);
+            }
             PluginError::CacheFolder { .. } => Some("set ESPALIER_CACHE to a writable folder"),
             PluginError::Host { .. } => Some("`espalier doctor` shows what is missing on this machine"),
             PluginError::Bound { .. } | PluginError::TooLarge { .. } => Some(

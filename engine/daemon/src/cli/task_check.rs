@@ -12,7 +12,7 @@ use crate::output::causes_view;
 use crate::output::problem::Problem;
 use crate::output::styles;
 use crate::output::table::{Align, Cell, Table};
-use crate::output::text::{count, counted, duration, harmless, score};
+use crate::output::text::{count, counted, duration, one_line, score};
 use clap::Args;
 use espalier_core::task::Task;
 use espalier_store::{AttemptState, Causes};
@@ -93,7 +93,7 @@ fn check_form(context: &mut Context, args: &TaskCheckArgs) -> Result<Exit, Probl
     } else {
         for one in bad.iter().take(SHOWN) {
             let place = format!("{}:{}:", args.file.display(), one.line);
-            out.line(&format!("{} {}", out.look.paint(styles::BAD, &place), harmless(&one.reason)))?;
+            out.line(&format!("{} {}", out.look.paint(styles::BAD, &place), one_line(&one.reason)))?;
         }
         if bad.len() > SHOWN {
             out.line(&format!("... and {} more", count((bad.len() - SHOWN) as u64)))?;
@@ -186,7 +186,7 @@ async fn check_experiment(context: &mut Context, args: &TaskCheckArgs) -> Result
                     harness.into(),
                     score(Some(expect)).into(),
                     Cell::styled(score(reward), styles::BAD),
-                    harmless(why).replace('\n', " ").into(),
+                    why.replace('\n', " ").into(),
                 ]);
             }
             bad.push(json!({ "task_id": task, "harness": harness, "expected": expect, "scored": reward, "why": why }));

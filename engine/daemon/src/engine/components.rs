@@ -217,6 +217,7 @@ impl Components {
             Err(StoreError::NotFound { .. }) => {
                 let unknown = UnknownPlugin {
                     reference: name.to_owned(),
+                    path: None,
                     looked: format!("its component {} is missing in {}", short(digest), store.url()),
                     near: String::new(),
                 };

@@ -3,6 +3,7 @@
 use super::EngineError;
 use super::components::{Components, Finder, Target};
 use crate::experiment::{Experiment, ExperimentFile, Settings};
+use crate::project::missing_component;
 use crate::runner::Loaded;
 use espalier_core::cause::with_causes;
 use espalier_plugin::{PluginError, SettingsError, World};
@@ -268,11 +269,14 @@ fn recorded<'a>(
 /// At its place in the file, where it is the plugin that cannot be used.
 fn refused(experiment: &Experiment, key: &str, error: EngineError) -> EngineError {
     let hint = match &error {
-        EngineError::Plugin(PluginError::Unknown(_)) => "`espalier plugin list` shows the plugins",
-        EngineError::Plugin(_) => "`espalier plugin check` shows more",
+        EngineError::Plugin(PluginError::Unknown(unknown)) => {
+            let hint = unknown.path.as_deref().and_then(missing_component);
+            hint.unwrap_or_else(|| "`espalier plugin list` shows the plugins".to_owned())
+        }
+        EngineError::Plugin(_) => "`espalier plugin check` shows more".to_owned(),
         _ => return error,
     };
-    experiment.refuse(key, with_causes(&error), hint).into()
+    experiment.refuse(key, with_causes(&error), &hint).into()
 }
 
 #[cfg(test)]

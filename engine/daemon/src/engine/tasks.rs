@@ -117,6 +117,19 @@ impl Tasks {
         }
     }
 
+    /// Says how many tasks earlier sessions took: `taken` of a stream.
+    pub(super) async fn count_earlier(&self, run: &RunWriter, taken: u64) -> Result<(), StoreError> {
+        match self {
+            Tasks::Planned(_) => {}
+            Tasks::Streamed(stream) => stream.tally.set_tasks(taken),
+            Tasks::Generated(generator) => {
+                let kept = run.store().generated_tasks(run.run_id()).await?;
+                generator.tally.set_tasks(kept.len() as u64);
+            }
+        }
+        Ok(())
+    }
+
     /// Lines that were rejected until now: how many, and the first of them.
     pub(super) fn rejected(&self) -> (u64, Vec<RejectedTask>) {
         match self {

@@ -361,6 +361,14 @@ pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, name)| name)
 }
 
+/// The name that was meant, where serde's message, alone on a line of `text`, refuses one that it does not know.
+pub fn meant(text: &str) -> Option<String> {
+    let refused =
+        |line| unknown_name(line, "unknown field").or_else(|| unknown_name(line, "unknown variant"));
+    let (unknown, known) = text.lines().find_map(refused)?;
+    nearest(&unknown, known.iter().map(String::as_str)).map(str::to_owned)
+}
+
 fn join(table: &str, key: &str) -> String {
     if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") }
 }

@@ -1,8 +1,11 @@
-//! `show ROLLOUT --calls`: the calls of its harness to the host, in a table or one by one with what was passed.
+//! `show ROLLOUT --calls`: the calls of its harness to the host, in a table or one by one with what was passed; then what judges and
+//! rewards of the group asked of models.
+
+mod judges;
 
 use super::rollout_view::block;
 use super::table::{Align, Cell, Table};
-use super::text::{bytes, count, duration, harmless};
+use super::text::{bytes, count, duration};
 use super::{Look, styles};
 use anstyle::Style;
 use espalier_core::journal::Digest;
@@ -16,8 +19,17 @@ const CALLS_SHOWN: usize = 400;
 /// Bytes shown of the arguments, and of the reply, of one call.
 const PAYLOAD_BYTES_SHOWN: usize = 4 << 10;
 
+/// All of them; `full`: with what was passed.
+pub(super) fn lines(record: &AttemptRecord, full: bool, look: &Look) -> Vec<String> {
+    let calls = &record.host_calls;
+    let mut lines = if full { self::full(calls, look) } else { table(calls, look) };
+    lines.extend(edges(record, look).filter(|_| full));
+    lines.extend(judges::lines(record, full, look));
+    lines
+}
+
 /// A row for each call.
-pub(super) fn table(calls: &[HostCall], look: &Look) -> Vec<String> {
+fn table(calls: &[HostCall], look: &Look) -> Vec<String> {
     let mut table = Table::new(&[
         ("call", Align::Right),
         ("name", Align::Left),
@@ -44,7 +56,7 @@ pub(super) fn table(calls: &[HostCall], look: &Look) -> Vec<String> {
 }
 
 /// Each call with its digests, the guest's clock and its verdict, and with arguments and reply where they were kept.
-pub(super) fn full(calls: &[HostCall], look: &Look) -> Vec<String> {
+fn full(calls: &[HostCall], look: &Look) -> Vec<String> {
     let mut lines = Vec::new();
     for call in calls.iter().take(CALLS_SHOWN) {
         let (at, took) = (time(call.start_us), time(call.duration_us));
@@ -69,7 +81,7 @@ pub(super) fn full(calls: &[HostCall], look: &Look) -> Vec<String> {
 }
 
 /// What the host's own code was told from outside, counted by kind; `--json` has it.
-pub(super) fn edges(record: &AttemptRecord, look: &Look) -> Option<String> {
+fn edges(record: &AttemptRecord, look: &Look) -> Option<String> {
     if record.edges.is_empty() && record.edges_missing == 0 {
         return None;
     }
@@ -96,14 +108,18 @@ fn passed(
     let digest = digest.map_or(String::new(), |digest| format!(" {digest}"));
     let label = format!("{which}{digest}, {}: ", bytes(size));
     let text = match value.map(serde_json::to_string) {
-        Some(Ok(text)) if text.len() > PAYLOAD_BYTES_SHOWN => {
-            let shown = &text[..text.floor_char_boundary(PAYLOAD_BYTES_SHOWN)];
-            format!("{shown}... (--json has all of it)")
-        }
-        Some(Ok(text)) => text,
+        Some(Ok(text)) => beginning(text),
         Some(Err(_)) | None => "not kept".to_owned(),
     };
     block(&label, &text, Style::new(), look)
+}
+
+/// A text, cut where it is long.
+fn beginning(text: String) -> String {
+    if text.len() <= PAYLOAD_BYTES_SHOWN {
+        return text;
+    }
+    format!("{}... (--json has all of it)", &text[..text.floor_char_boundary(PAYLOAD_BYTES_SHOWN)])
 }
 
 fn rest(calls: &[HostCall], look: &Look) -> Option<String> {
@@ -127,9 +143,9 @@ fn time(us: u64) -> String {
 /// Its failure, or what was asked and what came of it.
 fn noted(call: &HostCall) -> Cell {
     match (call.failure.as_deref(), call.note.as_deref()) {
-        (Some(failure), Some(note)) => Cell::styled(harmless(&format!("{note}: {failure}")), styles::BAD),
-        (Some(failure), None) => Cell::styled(harmless(failure), styles::BAD),
-        (None, note) => harmless(note.unwrap_or("")).into(),
+        (Some(failure), Some(note)) => Cell::styled(format!("{note}: {failure}"), styles::BAD),
+        (Some(failure), None) => Cell::styled(failure, styles::BAD),
+        (None, note) => note.unwrap_or("").into(),
     }
 }
 

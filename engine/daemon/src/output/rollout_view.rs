@@ -2,13 +2,14 @@
 
 use super::calls_view;
 use super::table::{Align, Cell, Table};
-use super::text::{bytes, count, counted, duration, harmless, score, wrap};
+use super::text::{bytes, count, counted, duration, harmless, one_line, score, wrap};
 use super::tokens_view::{self, SegmentText};
 use super::{Look, styles};
 use anstyle::Style;
 use espalier_core::chat::{Message, Part, Role};
 use espalier_core::ending::Assembly;
 use espalier_core::limits::SizeText;
+use espalier_core::samples::ErrorNote;
 use espalier_core::trajectory::{AttemptRecord, LogLine, Step, Turn};
 use espalier_store::{AttemptRow, GroupRow};
 use std::time::Duration;
@@ -52,23 +53,20 @@ impl RolloutView<'_> {
             return lines;
         }
         if parts.calls {
-            let calls = &self.record.host_calls;
-            let shown =
-                if parts.full { calls_view::full(calls, look) } else { calls_view::table(calls, look) };
-            lines.extend(shown);
-            lines.extend(calls_view::edges(self.record, look).filter(|_| parts.full));
+            lines.extend(calls_view::lines(self.record, parts.full, look));
             return lines;
         }
         lines.extend(self.turns(look));
         lines.extend(self.judges(look));
         lines.extend(self.scores(look));
-        lines.extend(logs(&self.record.logs, self.record.log_bytes_dropped, parts.logs, look));
+        let AttemptRecord { logs, log_bytes_dropped, trajectory, .. } = self.record;
+        lines.extend(self::logs(logs, &trajectory.errors, *log_bytes_dropped, parts.logs, look));
         lines
     }
 
     fn head(&self, look: &Look) -> Vec<String> {
         let trajectory = &self.record.trajectory;
-        let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
+        let mut table = Table::new(&[("", Align::Whole), ("", Align::Wrap)]);
         let mut row = |name: &str, text: Cell| table.row(vec![Cell::styled(name, styles::FAINT), text]);
         row("rollout", Cell::styled(trajectory.traj_id.as_str(), styles::STRONG));
         row("task", self.group.opened.task_id.as_str().into());
@@ -248,7 +246,7 @@ impl RolloutView<'_> {
             ("value", Align::Right),
             ("turn", Align::Right),
             ("by", Align::Left),
-            ("", Align::Left),
+            ("", Align::Wrap),
         ]);
         for given in &self.record.scores {
             table.row(vec![
@@ -256,7 +254,7 @@ impl RolloutView<'_> {
                 score(Some(given.score.value)).into(),
                 given.score.turn.map_or(String::new(), |turn| turn.to_string()).into(),
                 given.plugin.as_str().into(),
-                harmless(&given.score.reason).replace('\n', " ").into(),
+                given.score.reason.replace('\n', " ").into(),
             ]);
         }
         let mut lines = table.lines(look);
@@ -269,8 +267,11 @@ fn counted_cores(cores: f64) -> String {
     if cores == 1.0 { "1 core".to_owned() } else { format!("{cores} cores") }
 }
 
-fn heading(name: &str, facts: &str, look: &Look) -> String {
-    format!("{} {}", look.paint(styles::STRONG, name), look.paint(styles::FAINT, facts)).trim_end().to_owned()
+pub(super) fn heading(name: &str, facts: &str, look: &Look) -> String {
+    let (name, facts) = (one_line(name), one_line(facts));
+    format!("{} {}", look.paint(styles::STRONG, &name), look.paint(styles::FAINT, &facts))
+        .trim_end()
+        .to_owned()
 }
 
 /// Text under a label, indented, broken at the width of the terminal.
@@ -340,18 +341,28 @@ fn moment(line: &LogLine) -> String {
     }
 }
 
-fn logs(logs: &[LogLine], dropped: u64, all: bool, look: &Look) -> Vec<String> {
+/// The last lines of the log without those that an error of the rollout repeats, or all of them.
+fn logs(logs: &[LogLine], errors: &[ErrorNote], dropped: u64, all: bool, look: &Look) -> Vec<String> {
     if logs.is_empty() {
         return Vec::new();
     }
     let mut lines = vec![heading("log", &counted(logs.len() as u64, "line"), look)];
-    let hidden = if all { 0 } else { logs.len().saturating_sub(LOGS_SHOWN) };
+    let is_told = |line: &LogLine| errors.iter().any(|error| error.text.contains(line.text.trim_end()));
+    let shown: Vec<&LogLine> = logs.iter().filter(|line| all || !is_told(line)).collect();
+    let hidden = if all { 0 } else { shown.len().saturating_sub(LOGS_SHOWN) };
+    let told = logs.len() - shown.len();
+    let mut elsewhere = Vec::new();
     if hidden > 0 {
-        lines.push(
-            look.paint(styles::FAINT, &format!("  {} before: --logs shows them", count(hidden as u64))),
-        );
+        elsewhere.push(format!("{} before", count(hidden as u64)));
     }
-    for line in &logs[hidden..] {
+    if told > 0 {
+        elsewhere.push(format!("{} in the errors above", count(told as u64)));
+    }
+    if !elsewhere.is_empty() {
+        let text = format!("  {}: --logs shows them", elsewhere.join(", "));
+        lines.push(look.paint(styles::FAINT, &text));
+    }
+    for line in &shown[hidden..] {
         let fields = line.fields.as_deref().map_or(String::new(), |fields| format!(" {fields}"));
         let source = format!("{:?}", line.source).to_lowercase();
         let label = format!("{}{} {source}: ", moment(line), line.plugin);
@@ -386,11 +397,18 @@ mod tests {
             line("behind it", Some(0), Some(4)),
         ];
         let look = Look { colour: false, width: 80, terminal: false };
-        insta::assert_snapshot!(logs(&lines, 0, true, &look).join("\n"), @r"
+        insta::assert_snapshot!(logs(&lines, &[], 0, true, &look).join("\n"), @r"
         log 3 lines
           p info: at the start
           call 0  p info: before the first answer
           turn 0, call 4  p info: behind it
+        ");
+        let error = ErrorNote { code: "guest-trap".to_owned(), text: "p trapped: behind it".to_owned() };
+        insta::assert_snapshot!(logs(&lines, &[error], 0, false, &look).join("\n"), @r"
+        log 3 lines
+          1 in the errors above: --logs shows them
+          p info: at the start
+          call 0  p info: before the first answer
         ");
     }
 }

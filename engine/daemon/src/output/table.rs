@@ -1,6 +1,8 @@
 //! Plain tables: a heading, aligned columns, no frames; the widest text column gives way when the terminal is narrow.
+//!
+//! A cell is one line of text: control characters in it, line breaks among them, are escaped.
 
-use super::text::{cut, width};
+use super::text::{cut, one_line, width, wrap};
 use super::{Look, styles};
 use anstyle::Style;
 
@@ -9,6 +11,8 @@ use anstyle::Style;
 pub enum Align {
     /// Text that may be cut.
     Left,
+    /// Text that is continued on the next line.
+    Wrap,
     /// Text that is never cut: what is typed again.
     Whole,
     /// Numbers.
@@ -31,20 +35,20 @@ pub struct Cell {
 
 impl From<String> for Cell {
     fn from(text: String) -> Cell {
-        Cell { text, style: Style::new() }
+        text.as_str().into()
     }
 }
 
 impl From<&str> for Cell {
     fn from(text: &str) -> Cell {
-        text.to_owned().into()
+        Cell::styled(text, Style::new())
     }
 }
 
 impl Cell {
     /// Text in a style.
-    pub fn styled(text: impl Into<String>, style: Style) -> Cell {
-        Cell { text: text.into(), style }
+    pub fn styled(text: impl AsRef<str>, style: Style) -> Cell {
+        Cell { text: one_line(text.as_ref()), style }
     }
 }
 
@@ -85,9 +89,9 @@ impl Table {
         if self.columns.iter().any(|(name, _)| !name.is_empty()) {
             let heading: Vec<Cell> =
                 self.columns.iter().map(|(name, _)| Cell::styled(name.as_str(), styles::FAINT)).collect();
-            lines.push(self.line(&heading, &widths, look));
+            lines.extend(self.row_lines(&heading, &widths, look));
         }
-        lines.extend(self.rows.iter().map(|row| self.line(row, &widths, look)));
+        lines.extend(self.rows.iter().flat_map(|row| self.row_lines(row, &widths, look)));
         lines
     }
 
@@ -96,7 +100,7 @@ impl Table {
         loop {
             let total: usize = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
             let widest = (0..widths.len())
-                .filter(|column| self.columns[*column].1 == Align::Left && widths[*column] > LEAST)
+                .filter(|column| self.gives_way(*column) && widths[*column] > LEAST)
                 .max_by_key(|column| widths[*column]);
             match widest {
                 Some(column) if total > most => {
@@ -107,16 +111,44 @@ impl Table {
         }
     }
 
-    fn line(&self, cells: &[Cell], widths: &[usize], look: &Look) -> String {
+    fn gives_way(&self, column: usize) -> bool {
+        matches!(self.columns[column].1, Align::Left | Align::Wrap)
+    }
+
+    /// One line, or as many as the longest of its wrapped cells has.
+    fn row_lines(&self, cells: &[Cell], widths: &[usize], look: &Look) -> Vec<String> {
+        let texts: Vec<Vec<String>> = cells
+            .iter()
+            .enumerate()
+            .map(|(column, cell)| match self.columns[column].1 {
+                Align::Wrap if width(&cell.text) > widths[column] => wrap(&cell.text, widths[column]),
+                _ => vec![cut(&cell.text, widths[column])],
+            })
+            .collect();
+        let height = texts.iter().map(Vec::len).max().unwrap_or(1);
+        let text = |column: usize, line: usize| texts[column].get(line).map_or("", String::as_str);
+        (0..height)
+            .map(|line| {
+                let texts = cells.iter().enumerate().map(|(column, cell)| (text(column, line), cell.style));
+                self.line(texts, widths, look)
+            })
+            .collect()
+    }
+
+    fn line<'a>(
+        &self,
+        texts: impl Iterator<Item = (&'a str, Style)>,
+        widths: &[usize],
+        look: &Look,
+    ) -> String {
         let mut line = String::new();
         let mut pending = 0;
-        for (column, cell) in cells.iter().enumerate() {
-            let text = cut(&cell.text, widths[column]);
-            let pad = widths[column] - width(&text);
+        for (column, (text, style)) in texts.enumerate() {
+            let pad = widths[column].saturating_sub(width(text));
             let before = if self.columns[column].1 == Align::Right { pad } else { 0 };
             if !text.is_empty() {
                 line.extend(std::iter::repeat_n(' ', pending + before));
-                line.push_str(&look.paint(cell.style, &text));
+                line.push_str(&look.paint(style, text));
                 pending = pad - before + GAP;
             } else {
                 pending += widths[column] + GAP;
@@ -141,6 +173,31 @@ mod tests {
             ["name                n", "a long name t\u{2026}  1,000  x", "b                   7"]
         );
         assert!(table.lines(&look)[1].starts_with("a long name that does not fit"));
+    }
+
+    #[test]
+    fn wrapped_text_is_continued_below_itself() {
+        let mut table = Table::new(&[("name", Align::Whole), ("", Align::Wrap), ("n", Align::Right)]);
+        table.row(vec!["one".into(), "what it is in many words".into(), "1".into()]);
+        table.row(vec!["two".into(), "short".into(), "22".into()]);
+        let look = Look { colour: false, width: 24, terminal: true };
+        assert_eq!(
+            table.lines(&look),
+            [
+                "name                   n",
+                "one   what it is in    1",
+                "      many words",
+                "two   short           22"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_cell_is_one_line_that_steers_nothing() {
+        let mut table = Table::new(&[("", Align::Left), ("", Align::Wrap)]);
+        table.row(vec!["a\u{1b}[2Jb".into(), "c\nd\te".into()]);
+        let look = Look { colour: false, width: 80, terminal: true };
+        assert_eq!(table.lines(&look), ["a\\u{1b}[2Jb  c\\nd    e"]);
     }
 
     #[test]

@@ -66,11 +66,21 @@ pub fn harmless(text: &str) -> String {
             '\n' => out.push('\n'),
             '\t' => out.push_str("    "),
             '\r' => out.push_str("\\r"),
-            c if c.is_control() => out.extend(c.escape_unicode()),
+            c if c.is_control() || is_direction(c) => out.extend(c.escape_unicode()),
             c => out.push(c),
         }
     }
     out
+}
+
+/// [`harmless`] text that belongs to one line: line breaks are made visible too.
+pub fn one_line(text: &str) -> String {
+    harmless(text).replace('\n', "\\n")
+}
+
+/// Characters that turn the direction of the text behind them.
+fn is_direction(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// `1,234,567`.
@@ -167,5 +177,6 @@ mod tests {
         assert_eq!(wrap("a\n  b", 8), ["a", "  b"]);
         assert_eq!(wrap("abcdefghijkl", 8), ["abcdefgh", "ijkl"]);
         assert_eq!(harmless("a\u{1b}[31mb\tc\nd"), "a\\u{1b}[31mb    c\nd");
+        assert_eq!(one_line("a\u{9b}1m\nb\u{202e}c"), "a\\u{9b}1m\\nb\\u{202e}c");
     }
 }
