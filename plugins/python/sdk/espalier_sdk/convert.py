@@ -280,7 +280,8 @@ def step_result_out(step: Any, path: str) -> Any:
 def score_out(score: Any, path: str) -> Any:
     if isinstance(score, (int, float)) and not isinstance(score, bool):
         score = Score(score)
-    instance_out(score, path, Score)
+    if not isinstance(score, Score):
+        raise wrong(path, "a Score or a number", score)
     return wit.scores.Score(
         name=text_out(score.name, f"{path}.name"),
         value=number_out(score.value, f"{path}.value"),

@@ -81,3 +81,4 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
         raise failure from None
     finally:
         watch.called()
+        watch.host_call()

@@ -1,7 +1,9 @@
 """Failures as exceptions, tracebacks in the log, random numbers, and the watch on loops."""
 
 import random
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,25 +100,49 @@ def test_random_follows_from_the_engines_seed(world: fake_world.World, monkeypat
     assert draw() == first and world.seeds == []
 
 
-@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="sys.monitoring is of Python 3.12")
-def test_lines_of_a_loop_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+watched = pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is of Python 3.12")
+PATTERN = re.compile("a")
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, int]]]:
+    """What the engine is told of this file."""
     told: list[tuple[str, int]] = []
     watch.start(lambda file, line: told.append((file, line)), str, lambda file: file == __file__)
-    try:
-        spin(1_000)
-        first = spin.__code__.co_firstlineno
-        loop = [line - first for _file, line in told if line >= first]
-        # 1, 2, 4 ... 64 times; jumps are told as their lines.
-        assert loop.count(1) == 1 and loop.count(2) >= 7 and loop.count(3) >= 7 and len(loop) <= 22
-        watch.called()
-        spin(1_000)
-        assert len([line for _file, line in told if line >= first]) == 2 * len(loop)
-    finally:
-        sys.monitoring.free_tool_id(4)
-        monkeypatch.setattr(watch, "_watch", None)
+    yield told
+    watch._monitoring.free_tool_id(4)
+    monkeypatch.setattr(watch, "_watch", None)
+
+
+@watched
+def test_lines_of_a_loop_are_told(told: list[tuple[str, int]]) -> None:
+    spin(1_000)
+    first = spin.__code__.co_firstlineno
+    loop = [line - first for _file, line in told if line >= first]
+    # 1, 2, 4 ... 64 times; jumps are told as their lines.
+    assert loop.count(1) == 1 and loop.count(2) >= 7 and loop.count(3) >= 7 and len(loop) <= 22
+    watch.called()
+    spin(1_000)
+    assert len([line for _file, line in told if line >= first]) == 2 * len(loop)
+
+
+@watched
+def test_the_line_of_a_regular_expression_is_told_before_it_is_looked_for(told: list[tuple[str, int]]) -> None:
+    search(1_000)
+    first = search.__code__.co_firstlineno
+    lines = [line - first for _file, line in told if line >= first]
+    assert lines[-4:] == [2, 4, 2, 4] and lines.count(2) >= 1_000
 
 
 def spin(rounds: int) -> None:
     done = 0
     while done < rounds:
         done += 1
+
+
+def search(rounds: int) -> None:
+    for _ in range(rounds):
+        re.search("a", "b")
+        int("1")
+        PATTERN.match("b")
+        int("2")
