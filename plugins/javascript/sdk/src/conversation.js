@@ -2,6 +2,7 @@
 
 import { open } from 'espalier:model/conversations@0.1.0';
 import { callHost } from './failure.js';
+import { jsonOf } from './json.js';
 import { options, shown } from './schema.js';
 import { ToolError, declaredTools } from './tools.js';
 import { messageFrom, toolCallFrom } from './values.js';
@@ -158,7 +159,7 @@ function messageToWit({ role, text: content = '', images = [] }) {
 
 function optionsToWit(given) {
   const { extra, ...asked } = options(OPTIONS, given, 'options of a conversation');
-  return { ...asked, extra: extra === null ? null : JSON.stringify(extra) };
+  return { ...asked, extra: extra === null ? null : jsonOf(extra, 'options of a conversation', 'extra') };
 }
 
 function usageFrom(usage) {

@@ -41,8 +41,16 @@ export function consoleOfLog() {
 /** A value as `console` shows it. */
 export function formatted(value) {
   if (typeof value === 'string') return value;
-  if (value instanceof Error) return `${value.name}: ${value.message}${stackOf(value)}`;
   if (value === null || typeof value !== 'object') return typeof value === 'function' ? `[function ${value.name}]` : String(value);
+  try {
+    return value instanceof Error ? `${value.name}: ${value.message}${stackOf(value)}` : structure(value);
+  } catch {
+    // Its getters may throw.
+    return '[object that cannot be shown]';
+  }
+}
+
+function structure(value) {
   const seen = new Set();
   const plain = (_, inner) => {
     if (typeof inner === 'bigint' || typeof inner === 'symbol' || inner === undefined) return String(inner);

@@ -32,8 +32,8 @@ export function instrument(code, map, fileOf, bundle) {
     if (body.type === 'BlockStatement') insertions.push([body.start + 1 + directives(body), tick]);
     else insertions.push([body.start, `{${tick}`], [body.end, '}']);
   };
-  const wrap = (name) => (expression) => {
-    const place = placeAt(expression.start);
+  const wrap = (name) => (expression, at) => {
+    const place = placeAt(at);
     if (place === null) return;
     insertions.push([expression.start, `${name}(${sites.length},`], [expression.end, ')']);
     sites.push(place.file, place.line);
@@ -92,12 +92,13 @@ function matched({ type, callee, arguments: given }) {
 
 /**
  * Calls `count(body, offset)` for each loop and each function with a block, with the offset of its first line, `thrown` for each
- * value without a stack in a `throw`, and `match` for the last argument of each call that may look for a regular expression.
+ * value without a stack in a `throw`, and `match` for the last argument of each call that may look for a regular expression, with the
+ * offset of the method's name.
  */
 function walk(node, count, thrown, match) {
-  if (node.type === 'ThrowStatement' && PLAIN.has(node.argument.type)) thrown(node.argument);
+  if (node.type === 'ThrowStatement' && PLAIN.has(node.argument.type)) thrown(node.argument, node.argument.start);
   const argument = matched(node);
-  if (argument !== undefined) match(argument);
+  if (argument !== undefined) match(argument, node.callee.property.start);
   if (LOOPS.has(node.type)) count(node.body, node.start);
   else if (FUNCTIONS.has(node.type) && node.body.type === 'BlockStatement') count(node.body, node.start);
   for (const key in node) {
