@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 use std::fs;
 
 /// A failure in the order of the page: its key, its title, what the plugin does, and whether a line can be expected of it.
-const FAILURES: [(&str, &str, &str, bool); 21] = [
+const FAILURES: [(&str, &str, &str, bool); 22] = [
     ("loop", "Endless loop", "It does not return, and calls nothing.", true),
+    ("pattern", "Regular expression", "One that backtracks is looked for in a text that it does not match.", true),
     ("memory", "Memory", "It takes memory without end.", true),
     ("stack", "Stack", "It calls itself without end.", true),
     ("panic", "Panic or exception", "Nobody catches it.", true),
@@ -139,7 +140,10 @@ impl Table {
             writeln!(page, "- {title} ({}): {why}.", titles.join(", ")).unwrap();
         }
         page.push_str(
-            "- A failure that is returned has no line: it names what is wrong, as its author wrote it.\n",
+            "- Other native code that does not end (JavaScript, Python): regular expressions have their line. Of `7 ** 10**9` or a sort, JavaScript \
+             names the loop or function around it, Python the line where it runs for the first time since a call of the engine; else the line is \
+             one that ran shortly before.\n\
+             - A failure that is returned has no line: it names what is wrong, as its author wrote it.\n",
         );
         for (key, title, what, _) in FAILURES {
             write!(page, "\n## {title}\n\n{what}\n\n| language | end | what is said |\n|---|---|---|\n")

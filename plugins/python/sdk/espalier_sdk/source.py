@@ -75,9 +75,17 @@ def error_text(error: BaseException, function: Callable[..., Any] | None = None)
 
 def message_of(error: BaseException) -> str:
     """The last line of a traceback."""
-    text = str(error)
+    try:
+        text = plain(str(error))
+    except BaseException as inner:  # noqa: BLE001, the author's own may raise anything
+        text = f"(its `__str__` raises {type(inner).__name__})"
     text = text if len(text) <= MESSAGE_MAX else f"{text[:MESSAGE_MAX]}..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def plain(text: str) -> str:
+    """A text that other programs can have: lone surrogates are escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def place_of(error: BaseException) -> str:

@@ -78,6 +78,29 @@ def test_an_error_is_told_with_the_authors_lines(world: fake_world.World, monkey
     assert "exports.py" not in text
 
 
+class Broken(Exception):
+    def __str__(self) -> str:
+        raise KeyError("none")
+
+
+@pytest.mark.parametrize(
+    ("error", "last"),
+    [
+        (Broken(), "Broken: (its `__str__` raises KeyError)"),
+        (ValueError("\ud800"), "ValueError: \\ud800"),
+    ],
+)
+def test_an_error_that_cannot_be_shown_is_told_all_the_same(world: fake_world.World, error: Exception, last: str) -> None:
+    @sdk.harness
+    def run(task: sdk.Task) -> sdk.Report:
+        raise error
+
+    with pytest.raises(type(error)):
+        exports.Harness().run(fake_world.task())
+    ((_level, text, _fields),) = world.logged
+    assert text.splitlines()[-1] == last
+
+
 def test_random_follows_from_the_engines_seed(world: fake_world.World, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {name: value for name, value in vars(random).items() if getattr(value, "__self__", None) is random._inst}
     for name, value in {**kept, "_inst": random._inst}.items():
