@@ -32,6 +32,7 @@ test('a wrong return value is named by field', async () => {
   const wrong = [
     [undefined, 'run returned a wrong value: expected an object, got undefined'],
     [{ outcome: 'submitted', answer: 4 }, 'run returned a wrong value: `answer`: expected a string or null, got 4'],
+    [{ outcome: 'submitted', answer: '\ud800' }, 'run returned a wrong value: `answer`: expected text without lone surrogates, got "\\ud800"'],
     [{ outcome: 'submitted', awnser: '4' }, 'run returned a wrong value: `awnser` is unknown'],
     [Promise.resolve(), 'run returned a promise: plugins are synchronous; remove `async`'],
     [report.submitted({ data: 1n }), `run returned a wrong value: \`data\`: ${JSON_EXPECTED}, got 1n`],
@@ -69,6 +70,8 @@ test('what JSON would lose or change is named by field', async () => {
     [{ seen: new Uint8Array(2) }, 'seen', 'an object of the class Uint8Array'],
     [{ seen: [new Point()] }, 'seen[0]', 'an object of the class Point'],
     [{ seen: Object.assign(new Error('e'), { code: 1 }) }, 'seen', 'an object of the class Error'],
+    [{ a: ['\ud800'] }, 'a[0]', '"\\ud800", which has lone surrogates'],
+    [{ a: { '\ud800': 1 } }, 'a', 'the key "\\ud800", which has lone surrogates'],
     [{ seen: Promise.resolve(1) }, 'seen', 'an object of the class Promise'],
   ];
   for (const [data, path, got] of wrong) assert.throws(() => jsonOf(data, 'w'), { name: 'TypeError', message: `w: \`${path}\`: ${JSON_EXPECTED}, got ${got}` });

@@ -147,6 +147,7 @@ export class Conversation {
 
 function text(value, what) {
   if (typeof value !== 'string') throw new TypeError(`${what}: expected a string, got ${shown(value)}`);
+  if (!value.isWellFormed()) throw new TypeError(`${what}: expected text without lone surrogates, got ${shown(value)}`);
   return value;
 }
 

@@ -1,7 +1,7 @@
 // What stands between the engine and a plugin's functions: settings, values on their way in and out, errors.
 
 import { get as getSettings } from 'espalier:base/settings@0.1.0';
-import { callHost } from './failure.js';
+import { FAILURES, callHost } from './failure.js';
 import { jsonOf } from './json.js';
 import { formatted, log, start } from './log.js';
 import { checked, objectSchema, shown } from './schema.js';
@@ -53,7 +53,7 @@ function answer(plugin, call, given) {
     return call(plugin, ...given);
   } catch (error) {
     const wit = failureIn(error);
-    if (wit?.tag !== undefined) throw wit;
+    if (wit !== undefined) throw wit;
     log.error(error instanceof Error ? formatted(error) : `uncaught ${shown(error)}, which is not an Error${thrownAt(error)}`);
     throw error;
   }
@@ -62,7 +62,8 @@ function answer(plugin, call, given) {
 /** The failure that was thrown, or that of an import which was called without this package; undefined for anything else. */
 function failureIn(thrown) {
   try {
-    return typeof thrown?.toWit === 'function' ? thrown.toWit() : thrown?.payload;
+    const wit = typeof thrown?.toWit === 'function' ? thrown.toWit() : thrown?.payload;
+    return FAILURES.includes(wit?.tag) ? wit : undefined;
   } catch {
     return undefined;
   }

@@ -2,18 +2,22 @@
 
 import { shown } from './schema.js';
 
+/** As it was before an author's file may have replaced it. */
+const { stringify } = JSON;
+
 const EXPECTED = 'null, a boolean, a finite number, a string, a list or a plain object';
 
 /** JSON text of a value. Properties that are undefined are left out. Throws a `TypeError` that begins with `where` and names the field. */
 export function jsonOf(value, where, path = '') {
   check(value, where, path, []);
-  return JSON.stringify(value);
+  return stringify(value);
 }
 
 function check(value, where, path, above) {
   const wrong = (got) => {
     throw new TypeError(`${where}: ${path === '' ? '' : `\`${path}\`: `}expected ${EXPECTED}, got ${got}`);
   };
+  if (typeof value === 'string' && !value.isWellFormed()) wrong(`${shown(value)}, which has lone surrogates`);
   if (value === null || typeof value === 'string' || typeof value === 'boolean' || Number.isFinite(value)) return;
   if (typeof value === 'bigint') wrong(`${value}n`);
   if (typeof value !== 'object') wrong(shown(value));
@@ -29,6 +33,7 @@ function check(value, where, path, above) {
     wrong(`an object of the class ${value.constructor?.name ?? 'unknown'}`);
   }
   for (const [name, entry] of entries) {
+    if (!name.isWellFormed()) wrong(`the key ${shown(name)}, which has lone surrogates`);
     if (entry !== undefined) check(entry, where, path === '' ? name : `${path}.${name}`, inside);
   }
 }

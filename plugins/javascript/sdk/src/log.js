@@ -18,7 +18,7 @@ export function isRunning() {
 }
 
 function line(level, text, fields) {
-  if (running) write(level, text, fields === undefined ? null : JSON.stringify(fields) ?? null);
+  if (running) write(level, text.toWellFormed(), fields === undefined ? null : JSON.stringify(fields) ?? null);
 }
 
 /** Lines for people, kept with the rollout; `fields` is an object with more. */
@@ -46,7 +46,7 @@ export function formatted(value) {
     return value instanceof Error ? `${value.name}: ${value.message}${stackOf(value)}` : structure(value);
   } catch {
     // Its getters may throw.
-    return '[object that cannot be shown]';
+    return value instanceof Error ? 'Error: (its name, message or stack cannot be shown)' : '[object that cannot be shown]';
   }
 }
 

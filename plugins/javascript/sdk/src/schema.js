@@ -65,6 +65,7 @@ function visit(schema, value, path, problems) {
     if (schema.maximum !== undefined && value > schema.maximum) return wrong(`at most ${schema.maximum}`);
   }
   if (typeof value === 'string') {
+    if (!value.isWellFormed()) return wrong('text without lone surrogates');
     // Characters are counted where they are asked for: a long text would need its memory many times over.
     const bounded = schema.minLength !== undefined || schema.maxLength !== undefined;
     const length = bounded ? [...value].length : 0;
