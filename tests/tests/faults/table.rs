@@ -10,7 +10,12 @@ use std::fs;
 /// A failure in the order of the page: its key, its title, what the plugin does, and whether a line can be expected of it.
 const FAILURES: [(&str, &str, &str, bool); 22] = [
     ("loop", "Endless loop", "It does not return, and calls nothing.", true),
-    ("pattern", "Regular expression", "One that backtracks is looked for in a text that it does not match.", true),
+    (
+        "pattern",
+        "Regular expression",
+        "One that backtracks is looked for in a text that it does not match.",
+        true,
+    ),
     ("memory", "Memory", "It takes memory without end.", true),
     ("stack", "Stack", "It calls itself without end.", true),
     ("panic", "Panic or exception", "Nobody catches it.", true),
