@@ -101,6 +101,8 @@ test('a plugin imports what it uses, and what its world has', async () => {
   const plain = "import { reward } from 'espalier-sdk/reward';\nexport default reward({ score: () => 1 });\n";
   const { imports } = await bundled('reward', { 'plugin.js': plain });
   assert.ok(!imports.some((path) => path.includes('sandbox')), imports.join(' '));
+  const compares = "import { Conversation, groupReward } from 'espalier-sdk/group-reward';\nexport default groupReward({ score: () => new Conversation('x') });\n";
+  assert.ok((await bundled('group-reward', { 'plugin.js': compares })).imports.includes('espalier:model/conversations@0.1.0'));
   const foreign = `import { Conversation } from 'espalier-sdk/judge';\n${plain.replace('() => 1', "() => new Conversation('x')")}`;
   await assert.rejects(bundled('reward', { 'plugin.js': foreign }), (error) => {
     assert.ok(error instanceof BuildError);

@@ -9,7 +9,9 @@ use std::path::Path;
 pub(super) const NAME: &str = "espalier:plugin/used";
 
 /// Interfaces, by how their names begin, and the names of the SDK that lead to them.
-const LED_TO: [(&str, &[&str]); 4] = [
+const LED_TO: [(&str, &[&str]); 5] = [
+    // The time is that of WASI.
+    ("espalier:base/clock@", &[]),
     ("espalier:base/blobs@", &["blobs"]),
     ("espalier:model/conversations@", &["Conversation"]),
     ("espalier:environment/environments@", &["Environment"]),
