@@ -1,9 +1,10 @@
 """Failures as exceptions, tracebacks in the log, random numbers, and the watch on loops."""
 
+import functools
 import random
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,38 @@ def test_an_error_is_told_with_the_authors_lines(world: fake_world.World, monkey
     assert lines[-2] == "KeyError: 'no number'"
     assert lines[-1].startswith("caused by ValueError: invalid literal for int() with base 10: 'x' at test_failures.py:")
     assert "exports.py" not in text
+
+
+def logged(times: int) -> Callable[[Any], Any]:
+    def around(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            return [function(*arguments) for _ in range(times)][-1]
+
+        return call
+
+    return around
+
+
+def test_a_wrong_value_is_placed_at_the_function_below_its_decorators(
+    world: fake_world.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_root", "")
+    source.keep(str(Path(__file__).parent))
+
+    @sdk.harness
+    @logged(
+        times=2,
+    )
+    def run(task: sdk.Task) -> sdk.Report:
+        return "done"  # type: ignore[return-value]
+
+    with pytest.raises(TypeError):
+        exports.Harness().run(fake_world.task())
+    ((_level, text, _fields),) = world.logged
+    place, line, message = text.splitlines()[1:]
+    assert place.startswith('  File "test_failures.py", line ') and line == "    def run(task: sdk.Task) -> sdk.Report:"
+    assert message == "WrongValue: `run` returned: Report: expected a Report, got 'done' (str)"
 
 
 class Broken(Exception):
