@@ -33,7 +33,7 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     let mut command = Command::new("node");
     command.arg(script).args(["--kind", project.manifest.kind.as_str(), "--entry"]).arg(project.entry());
     command.arg("--out").arg(&output).arg("--wit").arg(project.wit());
-    tools.run(&mut command)?;
+    tools.run_code(&mut command)?;
     Ok(Made::Component(std::fs::read(&output).map_err(in_file(&output))?))
 }
 

@@ -31,7 +31,7 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     if let Some(environment) = environments(project).next() {
         command.env("VIRTUAL_ENV", environment);
     }
-    tools.run(&mut command).map_err(plainly)?;
+    tools.run_code(&mut command).map_err(plainly)?;
     Ok(Made::Component(std::fs::read(&output).map_err(in_file(&output))?))
 }
 

@@ -158,9 +158,15 @@ def text_out(value: Any, path: str) -> str:
 
 
 def number_out(value: Any, path: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise wrong(path, "a finite number", value)
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise wrong(path, "a finite number", value)
+    return number
 
 
 def count_out(value: Any, path: str) -> int:
