@@ -70,6 +70,7 @@ test('what JSON would lose or change is named by field', async () => {
     [{ seen: new Uint8Array(2) }, 'seen', 'an object of the class Uint8Array'],
     [{ seen: [new Point()] }, 'seen[0]', 'an object of the class Point'],
     [{ seen: Object.assign(new Error('e'), { code: 1 }) }, 'seen', 'an object of the class Error'],
+    [{ at: new Date(NaN) }, 'at', 'an invalid date'],
     [{ a: ['\ud800'] }, 'a[0]', '"\\ud800", which has lone surrogates'],
     [{ a: { '\ud800': 1 } }, 'a', 'the key "\\ud800", which has lone surrogates'],
     [{ seen: Promise.resolve(1) }, 'seen', 'an object of the class Promise'],

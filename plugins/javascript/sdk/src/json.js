@@ -21,6 +21,7 @@ function check(value, where, path, above) {
   if (value === null || typeof value === 'string' || typeof value === 'boolean' || Number.isFinite(value)) return;
   if (typeof value === 'bigint') wrong(`${value}n`);
   if (typeof value !== 'object') wrong(shown(value));
+  if (value instanceof Date && Number.isNaN(value.getTime())) wrong('an invalid date');
   if (typeof value.toJSON === 'function') return check(value.toJSON(), where, path, above);
   if (above.includes(value)) wrong('an object that contains itself');
   const inside = [...above, value];
