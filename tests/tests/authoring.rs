@@ -123,6 +123,26 @@ fn c() {
     try_language("c", "reward");
 }
 
+/// The projects that test the C SDK: their cases are what they check.
+#[test]
+fn the_sdk_for_c_holds_its_own_cases() {
+    for name in ["values", "fault"] {
+        let folder = tempfile::tempdir().unwrap();
+        let project = folder.path().join(name);
+        let source = repository().join("plugins/c/tests").join(name);
+        fs::create_dir_all(project.join("cases")).unwrap();
+        for file in ["plugin.c", "plugin.toml"] {
+            fs::copy(source.join(file), project.join(file)).unwrap();
+        }
+        for case in fs::read_dir(source.join("cases")).unwrap().map(Result::unwrap) {
+            fs::copy(case.path(), project.join("cases").join(case.file_name())).unwrap();
+        }
+        espalier(&project, &["plugin", "sdk", "--lang", "c", "--out", "sdk"]).done();
+        espalier(&project, &["plugin", "build"]).done();
+        espalier(&project, &["plugin", "test"]).done();
+    }
+}
+
 #[test]
 fn what_a_compiler_refuses_is_told_with_its_line() {
     let folder = tempfile::tempdir().unwrap();

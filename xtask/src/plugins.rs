@@ -1,7 +1,7 @@
 //! Builds guests of every language into `plugins/dist/`.
 //!
 //! A folder of `plugins/rust` is a crate of that workspace; a folder of `plugins/javascript` or `plugins/python` has a
-//! `plugin.json` that names world and entry. `FOLDER` becomes `FOLDER.wasm`, `FOLDER-js.wasm`, `FOLDER-py.wasm`. Line
+//! `plugin.json` that names world and entry; one in Python that is made by the SDK has a `plugin.toml`, too. `FOLDER` becomes `FOLDER.wasm`, `FOLDER-js.wasm`, `FOLDER-py.wasm`. Line
 //! tables of Rust are kept beside it, in `FOLDER.lines`.
 
 pub mod kept;
@@ -47,9 +47,18 @@ fn componentize_js(source: &Source) -> Command {
 fn componentize_py(source: &Source) -> Command {
     let mut command = Command::new(setup::componentize_py());
     command.arg("--wit-path").arg(&source.wit).args(["--world", &source.world]);
-    command.args(["componentize", &source.entry, "--python-path", ".", "--output"]).arg(&source.output);
+    command
+        .args(["componentize", &source.entry, "--python-path", "."])
+        .arg("--python-path")
+        .arg(python_sdk());
+    command.arg("--output").arg(&source.output);
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     command
+}
+
+/// What plugins in Python may import.
+fn python_sdk() -> PathBuf {
+    place::root().join("plugins/python/sdk")
 }
 
 /// The SDKs by language: what `espalier plugin new` copies into a project.
@@ -105,12 +114,15 @@ fn build_scripts(sources: &[(&Script, Source)]) -> Result<(), String> {
     for (script, source) in sources {
         let name = name_of(&source.output);
         let mut command = (script.build)(source);
-        let inputs = Stamp::here(&format!("plugin-{name}"))
+        let mut inputs = Stamp::here(&format!("plugin-{name}"))
             .text(&source.world)
             .text(setup::GUEST_PINS)
             .path(&place::root().join("xtask/src/plugins.rs"))
             .path(&source.wit)
             .path(&source.folder);
+        if source.entry.starts_with("espalier_sdk.") {
+            inputs = inputs.path(&python_sdk());
+        }
         if inputs.is_done(std::slice::from_ref(&source.output)) {
             continue;
         }

@@ -71,6 +71,8 @@ pub enum BuildError {
         program: String,
         /// The bound.
         seconds: u64,
+        /// Whether it runs the author's code outside of functions.
+        runs_code: bool,
     },
     /// What the compiler made is not a plugin.
     #[error("{reason}")]

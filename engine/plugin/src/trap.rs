@@ -108,13 +108,14 @@ pub(crate) fn report(error: &wasmtime::Error, guest: &Guest, function: &str) -> 
     } else if let Some(functions) = backtrace.and_then(go_functions) {
         text.push_str(&format!("; in {functions}"));
     }
+    let said = words::Said::read(&words);
     // Code that is interpreted has no lines of its own in the backtrace.
     let position = guest.position.as_ref().filter(|(_, calls)| *calls == guest.gate.total());
-    let position = position.filter(|_| stopped_anywhere(class));
+    let is_last_known = class == TrapClass::Panic && said.place.is_none() && lines.is_empty();
+    let position = position.filter(|_| stopped_anywhere(class) || is_last_known);
     if let Some((place, _)) = position {
         text.push_str(&format!("; at {place}"));
     }
-    let said = words::Said::read(&words);
     let failure = PluginFailure {
         class: class.told(),
         place: said

@@ -122,7 +122,7 @@ func (c *Conversation) Complete() (*Answer, error) {
 
 // CompleteMany samples n answers at once, 1 to 256, each in a branch of its own; this one stays without an answer.
 func (c *Conversation) CompleteMany(n int) ([]Branch, error) {
-	if n < 0 {
+	if n < 1 || n > 256 {
 		return nil, Invalid("CompleteMany: expected 1 to 256 answers, got %d", n)
 	}
 	if err := c.send(); err != nil {

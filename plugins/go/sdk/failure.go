@@ -110,22 +110,26 @@ func budgetOut(name string) espalier_base_types.BudgetKind {
 // failureOut is what an export fails with.
 func failureOut(err error) espalier_base_types.Failure {
 	var failure *Failure
-	if !errors.As(err, &failure) || failure == nil {
-		return espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: "error", Text: err.Error()})
+	switch {
+	case !errors.As(err, &failure):
+		failure = &Failure{Kind: OtherFailure, Code: "error", Text: err.Error()}
+	case failure == nil:
+		failure = &Failure{Kind: OtherFailure, Code: "error", Text: "a *espalier.Failure that is nil was returned as an error"}
 	}
+	text := valid(failure.Text)
 	switch failure.Kind {
 	case Budget:
-		return espalier_base_types.MakeFailureBudget(budgetOut(failure.Text))
+		return espalier_base_types.MakeFailureBudget(budgetOut(text))
 	case Cancelled:
 		return espalier_base_types.MakeFailureCancelled()
 	case Denied:
-		return espalier_base_types.MakeFailureDenied(failure.Text)
+		return espalier_base_types.MakeFailureDenied(text)
 	case Unavailable:
-		return espalier_base_types.MakeFailureUnavailable(failure.Text)
+		return espalier_base_types.MakeFailureUnavailable(text)
 	case InvalidUse:
-		return espalier_base_types.MakeFailureInvalid(failure.Text)
+		return espalier_base_types.MakeFailureInvalid(text)
 	}
-	return espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: failure.Code, Text: failure.Text})
+	return espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: valid(failure.Code), Text: text})
 }
 
 // answered is the result of an import as Go returns it.

@@ -123,3 +123,19 @@ func TestExportsSayWhatTheyExpect(t *testing.T) {
 		t.Errorf("%v %+v", err, back)
 	}
 }
+
+func TestWhatNoExportCanReturnIsSaid(t *testing.T) {
+	var none *Failure
+	if other := failureOut(fmt.Errorf("wrapped: %w", none)).Other(); other.Code != "error" || !strings.Contains(other.Text, "is nil") {
+		t.Errorf("got %+v", other)
+	}
+	report, err := Submitted().WithAnswer("a\xffb").out()
+	if err != nil || report.Answer.Some() != "a?b" {
+		t.Errorf("got %q, %v", report.Answer.SomeOr(""), err)
+	}
+	for _, n := range []int{-1, 0, 257, 1 << 40} {
+		if _, err := NewConversation("policy").CompleteMany(n); err == nil || !strings.Contains(err.Error(), "expected 1 to 256") {
+			t.Errorf("%d: got %v", n, err)
+		}
+	}
+}

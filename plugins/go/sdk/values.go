@@ -153,9 +153,11 @@ func (r *Report) out() (out espalier_plugin_reports.Report, err error) {
 	case "":
 		return out, Invalid("report.Outcome: expected an outcome, got none; make reports by Submitted, GaveUp or Limited")
 	default:
-		out.Outcome = espalier_plugin_reports.MakeOutcomeOther(string(r.Outcome))
+		out.Outcome = espalier_plugin_reports.MakeOutcomeOther(valid(string(r.Outcome)))
 	}
-	out.Answer = types.FromPointer(r.Answer)
+	if r.Answer != nil {
+		out.Answer = types.Some(valid(*r.Answer))
+	}
 	out.Data, err = jsonOut("report.Data", r.Data)
 	return out, err
 }
@@ -173,7 +175,7 @@ func limitOut(limit Limit) espalier_plugin_reports.Limit {
 	case LimitFormat:
 		return espalier_plugin_reports.MakeLimitFormat()
 	}
-	return espalier_plugin_reports.MakeLimitOther(string(limit))
+	return espalier_plugin_reports.MakeLimitOther(valid(string(limit)))
 }
 
 // limits are the bounds by their tags.
@@ -232,7 +234,7 @@ func scoresOut(path string, scores []Score) ([]espalier_plugin_scores.Score, err
 			return nil, err
 		}
 		out[i] = espalier_plugin_scores.Score{
-			Name: score.Name, Value: score.Value, Turn: types.FromPointer(score.Turn), Reason: score.Reason, Extra: extra,
+			Name: valid(score.Name), Value: score.Value, Turn: types.FromPointer(score.Turn), Reason: valid(score.Reason), Extra: extra,
 		}
 	}
 	return out, nil

@@ -46,13 +46,40 @@ export function loop(times: Count): Count {
 }
 `;
 
-test('loops and functions of the author are counted, with their lines', async () => {
-  const { code } = await bundled('harness', { 'plugin.ts': HARNESS, 'loop.ts': LOOP });
-  const sites = JSON.parse(/const __sites=(\[.*?\]);/.exec(code)[1]);
+/** The places that the bundle may report. */
+function placesIn(code) {
+  const sites = JSON.parse(/const __sites=(\[.*?\]),/.exec(code)[1]);
   const files = JSON.parse(/files:(\[.*?\])/.exec(code)[1]);
   const places = [];
   for (let at = 0; at < sites.length; at += 2) places.push(`${files[sites[at]]}:${sites[at + 1]}`);
-  assert.deepEqual(places.sort(), ['loop.ts:3', 'loop.ts:5', 'loop.ts:6', 'plugin.ts:10', 'plugin.ts:9']);
+  return places.sort();
+}
+
+test('loops and functions of the author are counted, with their lines', async () => {
+  const { code } = await bundled('harness', { 'plugin.ts': HARNESS, 'loop.ts': LOOP });
+  assert.deepEqual(placesIn(code), ['loop.ts:3', 'loop.ts:5', 'loop.ts:6', 'plugin.ts:10', 'plugin.ts:9']);
+});
+
+const MATCHES = `import { reward } from 'espalier-sdk/reward';
+
+const pairs = [['a', 'b']];
+
+export default reward({
+  score: ({ answer }) =>
+    /(a+)+$/.test(answer) +
+    answer?.replace(
+      /(a+)+$/g,
+      (found) => found.match(/a/)[0],
+    ).split(',').length +
+    'ab'.replace(...pairs[0]).search(/b/),
+});
+`;
+
+test('calls that may look for a regular expression are reported, with their lines', async () => {
+  const { code } = await bundled('reward', { 'plugin.js': MATCHES });
+  assert.deepEqual(placesIn(code), ['plugin.js:10', 'plugin.js:12', 'plugin.js:12', 'plugin.js:7', 'plugin.js:8']);
+  assert.match(code, /\.test\(__match\(\d+,answer\w*\)\)/);
+  assert.match(code, /\.replace\(\.\.\.__match\(\d+,pairs\[0\]\)\)/);
 });
 
 test('places of the bundle are those of the source, behind inserted text too', async () => {
@@ -74,6 +101,8 @@ test('a plugin imports what it uses, and what its world has', async () => {
   const plain = "import { reward } from 'espalier-sdk/reward';\nexport default reward({ score: () => 1 });\n";
   const { imports } = await bundled('reward', { 'plugin.js': plain });
   assert.ok(!imports.some((path) => path.includes('sandbox')), imports.join(' '));
+  const compares = "import { Conversation, groupReward } from 'espalier-sdk/group-reward';\nexport default groupReward({ score: () => new Conversation('x') });\n";
+  assert.ok((await bundled('group-reward', { 'plugin.js': compares })).imports.includes('espalier:model/conversations@0.1.0'));
   const foreign = `import { Conversation } from 'espalier-sdk/judge';\n${plain.replace('() => 1', "() => new Conversation('x')")}`;
   await assert.rejects(bundled('reward', { 'plugin.js': foreign }), (error) => {
     assert.ok(error instanceof BuildError);

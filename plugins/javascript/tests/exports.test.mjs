@@ -2,9 +2,12 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { Conversation, Failure, ToolError, harness, report, tool } from '../sdk/src/harness.js';
 import { groupReward } from '../sdk/src/group-reward.js';
+import { jsonOf } from '../sdk/src/json.js';
 import { reward } from '../sdk/src/reward.js';
 import { taskGenerator } from '../sdk/src/task-generator.js';
 import { model, open, rollout, task } from './engine.mjs';
+
+const JSON_EXPECTED = 'expected null, a boolean, a finite number, a string, a list or a plain object';
 
 const running = async (run, settings) => {
   const { harness: made, lines } = await open('harness', harness({ run }), { settings });
@@ -29,15 +32,55 @@ test('a wrong return value is named by field', async () => {
   const wrong = [
     [undefined, 'run returned a wrong value: expected an object, got undefined'],
     [{ outcome: 'submitted', answer: 4 }, 'run returned a wrong value: `answer`: expected a string or null, got 4'],
+    [{ outcome: 'submitted', answer: '\ud800' }, 'run returned a wrong value: `answer`: expected text without lone surrogates, got "\\ud800"'],
     [{ outcome: 'submitted', awnser: '4' }, 'run returned a wrong value: `awnser` is unknown'],
     [Promise.resolve(), 'run returned a promise: plugins are synchronous; remove `async`'],
-    [report.submitted({ data: 1n }), 'run returned a value that is not valid JSON'],
+    [report.submitted({ data: 1n }), `run returned a wrong value: \`data\`: ${JSON_EXPECTED}, got 1n`],
+    [
+      Object.defineProperty({ outcome: 'submitted' }, 'answer', {
+        enumerable: true,
+        get() {
+          throw null;
+        },
+      }),
+      'uncaught null, which is not an Error',
+    ],
   ];
   for (const [given, message] of wrong) {
     const { run, lines } = await running(() => given);
     assert.throws(run, TypeError);
     assert.ok(lines[0].startsWith(`error: TypeError: ${message}`), lines[0]);
   }
+});
+
+test('what JSON would lose or change is named by field', async () => {
+  const cycle = { list: [] };
+  cycle.list.push(cycle);
+  class Point {
+    #x = 1;
+  }
+  const wrong = [
+    [{ a: { b: NaN } }, 'a.b', 'NaN'],
+    [[1, undefined], '[1]', 'undefined'],
+    [{ a: [() => 1] }, 'a[0]', 'a function'],
+    [{ a: Symbol('s') }, 'a', 'Symbol(s)'],
+    [{ a: Infinity }, 'a', 'Infinity'],
+    [cycle, 'list[0]', 'an object that contains itself'],
+    [{ seen: new Map([[1, 2]]) }, 'seen', 'an object of the class Map'],
+    [{ seen: new Uint8Array(2) }, 'seen', 'an object of the class Uint8Array'],
+    [{ seen: [new Point()] }, 'seen[0]', 'an object of the class Point'],
+    [{ seen: Object.assign(new Error('e'), { code: 1 }) }, 'seen', 'an object of the class Error'],
+    [{ at: new Date(NaN) }, 'at', 'an invalid date'],
+    [{ a: ['\ud800'] }, 'a[0]', '"\\ud800", which has lone surrogates'],
+    [{ a: { '\ud800': 1 } }, 'a', 'the key "\\ud800", which has lone surrogates'],
+    [{ seen: Promise.resolve(1) }, 'seen', 'an object of the class Promise'],
+  ];
+  for (const [data, path, got] of wrong) assert.throws(() => jsonOf(data, 'w'), { name: 'TypeError', message: `w: \`${path}\`: ${JSON_EXPECTED}, got ${got}` });
+  class Named {
+    name = 'n';
+  }
+  const twice = { x: 1 };
+  assert.equal(jsonOf({ a: undefined, b: new Date(0), c: new Named(), d: [twice, twice], e: Object.create(null) }, 'w'), JSON.stringify({ b: new Date(0), c: { name: 'n' }, d: [twice, twice], e: {} }));
 });
 
 test('a failure is returned, an exception is logged and goes on', async () => {

@@ -1,8 +1,22 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import { model, open, rollout, task, template } from './engine.mjs';
 
+const TEMPLATES = new URL('../../templates/', import.meta.url);
+
 for (const language of ['javascript', 'typescript']) {
+  test(`${language}: the lock file has all that npm ci asks for, and no address`, () => {
+    const read = (name) => JSON.parse(readFileSync(new URL(`${language}/all/${name}.tmpl`, TEMPLATES), 'utf8'));
+    const { packages } = read('package-lock.json');
+    const { dependencies, devDependencies } = read('package.json');
+    assert.deepEqual([packages[''].dependencies, packages[''].devDependencies], [dependencies, devDependencies]);
+    for (const { resolved = 'sdk', optionalDependencies = {} } of Object.values(packages)) {
+      assert.equal(resolved, 'sdk');
+      for (const [name, version] of Object.entries(optionalDependencies)) assert.equal(packages[`node_modules/${name}`]?.version, version, name);
+    }
+  });
+
   const opened = async (kind, ...more) => open(kind, (await template(language, kind)).default, ...more);
 
   test(`${language}: the harness acts until the world is done, or its turns are`, async () => {

@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from settings import Settings
+
 
 @dataclass
 class Act:
@@ -43,7 +45,7 @@ def fill(template: str, **values: str) -> str:
 class Dialogue:
     """One rollout's dialogue. The caller carries out what `answered` asks for."""
 
-    def __init__(self, settings: dict):
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.turns = 0
         self.steps = 0
@@ -53,8 +55,8 @@ class Dialogue:
 
     def opening(self, instruction: str, observation: str) -> str:
         """The first message of the user."""
-        prompt, template = self.settings["prompt"], self.settings["opening"]
-        examples = "\n\n".join(self.settings["examples"])
+        prompt, template = self.settings.prompt, self.settings.opening
+        examples = "\n\n".join(self.settings.examples)
         if not prompt:
             template = template.replace("{prompt}\n\n", "")
         if not examples:
@@ -64,15 +66,15 @@ class Dialogue:
     def answered(self, text: str) -> Act | Say | End:
         """What one answer of the model calls for."""
         self.turns += 1
-        action = action_in(text, self.settings["form"])
+        action = action_in(text, self.settings.form)
         if action is None:
             self.format_errors += 1
             self.format_errors_in_a_row += 1
-            if self.format_errors_in_a_row >= self.settings["format_errors_max"]:
+            if self.format_errors_in_a_row >= self.settings.format_errors_max:
                 return End("format")
-            return self._say(self.settings["format_error"])
+            return self._say(self.settings.format_error)
         self.format_errors_in_a_row = 0
-        return End("gave-up") if action == self.settings.get("give_up") else Act(action)
+        return End("gave-up") if action == self.settings.give_up else Act(action)
 
     def stepped(self, observation: str, reward: float | None, done: bool) -> Say | End:
         """What follows from the world's answer to the action."""
@@ -80,7 +82,7 @@ class Dialogue:
         self.reward += reward or 0.0
         return End("done") if done else self._say(observation)
 
-    def data(self) -> dict:
+    def data(self) -> dict[str, float]:
         """Facts for rewards and people."""
         return {
             "turns": self.turns,
@@ -90,6 +92,6 @@ class Dialogue:
         }
 
     def _say(self, observation: str) -> Say | End:
-        if self.turns >= self.settings["max_turns"]:
+        if self.turns >= self.settings.max_turns:
             return End("turns")
-        return Say(fill(self.settings["reply"], observation=observation))
+        return Say(fill(self.settings.reply, observation=observation))

@@ -1,6 +1,7 @@
 """A harness that fails as its task says: one mode for each way in which plugins fail."""
 
 import random
+import re
 import socket
 from dataclasses import dataclass
 from typing import Annotated
@@ -26,6 +27,15 @@ class Data:
 def endless() -> Report:
     while True:
         pass
+
+
+def backtrack() -> Report:
+    found = 0
+    for size in range(100):
+        found += size
+        found += re.match(r"(a+)+$", "a" * size + "b") is not None
+        found += size
+    return Report.submitted(data=found)
 
 
 def hoard() -> Report:
@@ -86,6 +96,8 @@ def run(task: Task, settings: Settings) -> Report:
     match mode:
         case "loop":
             return endless()
+        case "pattern":
+            return backtrack()
         case "memory":
             return hoard()
         case "stack":

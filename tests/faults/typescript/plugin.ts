@@ -10,6 +10,16 @@ function endless(): never {
   for (let rounds = 0; ; rounds += 1);
 }
 
+function backtrack() {
+  let found = 0;
+  for (let size = 0; size < 100; size += 1) {
+    found += size;
+    found += /^(a+)+$/.test('a'.repeat(size) + 'b') ? 1 : 0;
+    found += size;
+  }
+  return report.submitted({ data: found });
+}
+
 function hoard(): never {
   const pieces: Uint8Array[] = [];
   for (;;) pieces.push(new Uint8Array(1 << 20).fill(1));
@@ -78,6 +88,8 @@ export default harness({
     switch (mode) {
       case 'loop':
         return endless();
+      case 'pattern':
+        return backtrack();
       case 'memory':
         return hoard();
       case 'stack':

@@ -1,4 +1,4 @@
-//! Twenty ways in which plugins fail, in each language that they are written in: what the engine says of each, with the line in the
+//! The ways in which plugins fail, in each language that they are written in: what the engine says of each, with the line in the
 //! author's file where the language can name one. What is said makes docs/plugin-failures.md, which this test keeps in step:
 //! `ESPALIER_UPDATE=1` writes it anew.
 //!

@@ -51,7 +51,8 @@ fn modes(language: &Language) -> Vec<Mode> {
         true => (GuestTrap, Panic, Place::Function("network")),
         false => (HarnessFailure, Returned, Place::None),
     };
-    vec![
+    let pattern = scripted.then(|| fails("pattern", GuestTrap, Cpu, Place::Line("(a+)+")));
+    let others = [
         fails("loop", GuestTrap, Cpu, Place::Function("endless")),
         fails("memory", GuestTrap, Memory, Place::Function("hoard")),
         fails("stack", GuestTrap, stack, Place::Function("descend")),
@@ -65,7 +66,19 @@ fn modes(language: &Language) -> Vec<Mode> {
         fails("error", HarnessFailure, Returned, Place::None),
         fails("oversized", GuestTrap, InvalidData, Place::None),
         fails("network", network.0, network.1, network.2),
-    ]
+    ];
+    pattern.into_iter().chain(others).collect()
+}
+
+/// Why no regular expression runs without end, in the languages where none does.
+fn without_backtracking(language: &Language) -> Option<Told> {
+    let text = match language.name {
+        "rust" => "the crate `regex` does not backtrack",
+        "go" => "the package `regexp` does not backtrack",
+        "c" => "the SDK has no regular expressions",
+        _ => return None,
+    };
+    Some(Told { failure: "pattern", end: "does not happen".to_owned(), place: None, text: text.to_owned() })
 }
 
 /// Bytes of a rollout's log.
@@ -127,6 +140,7 @@ pub(crate) fn rollouts(language: &Language) -> Vec<Told> {
     let counted = records[1].report.as_ref().unwrap().data.clone();
     assert!(language.at_build.is_none() || counted.contains("100000"), "{name}: {counted}");
     told.push(wrong_settings(language, folder.path(), &experiment));
+    told.extend(without_backtracking(language));
     told
 }
 

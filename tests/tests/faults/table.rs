@@ -8,8 +8,14 @@ use std::fmt::Write as _;
 use std::fs;
 
 /// A failure in the order of the page: its key, its title, what the plugin does, and whether a line can be expected of it.
-const FAILURES: [(&str, &str, &str, bool); 21] = [
+const FAILURES: [(&str, &str, &str, bool); 22] = [
     ("loop", "Endless loop", "It does not return, and calls nothing.", true),
+    (
+        "pattern",
+        "Regular expression",
+        "One that backtracks is looked for in a text that it does not match.",
+        true,
+    ),
     ("memory", "Memory", "It takes memory without end.", true),
     ("stack", "Stack", "It calls itself without end.", true),
     ("panic", "Panic or exception", "Nobody catches it.", true),
@@ -129,7 +135,10 @@ impl Table {
         }
         page.push_str("\nWhat cannot be named:\n\n");
         for (name, why) in UNNAMED {
-            let of = |key: &str| self.told.get(&(key, name)).is_none_or(|told| told.place.is_none());
+            let of = |key: &str| {
+                let unnamed = |told: &Told| told.place.is_none() && told.end != "does not happen";
+                self.told.get(&(key, name)).is_none_or(unnamed)
+            };
             let titles: Vec<String> = FAILURES
                 .iter()
                 .filter(|(key, _, _, named)| *named && of(key))
@@ -139,7 +148,10 @@ impl Table {
             writeln!(page, "- {title} ({}): {why}.", titles.join(", ")).unwrap();
         }
         page.push_str(
-            "- A failure that is returned has no line: it names what is wrong, as its author wrote it.\n",
+            "- Other native code that does not end (JavaScript, Python): regular expressions have their line. Of `7 ** 10**9` or a sort, JavaScript \
+             names the loop or function around it, Python the line where it runs for the first time since a call of the engine; else the line is \
+             one that ran shortly before.\n\
+             - A failure that is returned has no line: it names what is wrong, as its author wrote it.\n",
         );
         for (key, title, what, _) in FAILURES {
             write!(page, "\n## {title}\n\n{what}\n\n| language | end | what is said |\n|---|---|---|\n")

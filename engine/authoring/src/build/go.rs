@@ -9,16 +9,12 @@ use std::process::Command;
 
 /// Versions of Go before 1.24 cannot export functions of a module; the SDK's `go.mod` asks for this one.
 const VERSION: (u32, u32) = (1, 26);
+/// A release of it, for who has none.
+const RELEASE: &str = "1.26.8";
 
 /// Compiles the project.
 pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, BuildError> {
-    let missing = |what: String| BuildError::Missing {
-        what,
-        line: format!(
-            "install Go {}.{} or newer from https://go.dev/dl and put its `bin` into PATH",
-            VERSION.0, VERSION.1
-        ),
-    };
+    let missing = |what: String| BuildError::Missing { what, line: install(std::env::consts::ARCH) };
     if Tools::in_path("go").is_none() {
         return Err(missing("the program go".to_owned()));
     }
@@ -53,6 +49,19 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     Ok(Made::Module { module, wasi: true })
 }
 
+/// The line that installs Go into the user's own folder, on a processor that Rust calls so.
+fn install(processor: &str) -> String {
+    let processor = match processor {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!(
+        "mkdir -p ~/.local && curl -fsSL https://go.dev/dl/go{RELEASE}.linux-{processor}.tar.gz | tar -xz -C ~/.local \
+         && export PATH=~/.local/go/bin:$PATH"
+    )
+}
+
 /// `go1.26.8` and newer ones, and versions that are none, which their builders know best.
 fn is_new_enough(version: &str) -> bool {
     let Some(numbers) = version.strip_prefix("go") else { return true };
@@ -65,7 +74,13 @@ fn is_new_enough(version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_new_enough;
+    use super::{RELEASE, install, is_new_enough};
+
+    #[test]
+    fn the_release_that_is_offered_is_new_enough() {
+        assert!(is_new_enough(&format!("go{RELEASE}")));
+        assert!(install("x86_64").contains("/go1.26.8.linux-amd64.tar.gz "));
+    }
 
     #[test]
     fn versions_of_go_are_compared() {

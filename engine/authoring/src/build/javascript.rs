@@ -36,7 +36,7 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
         .args(["--kind", project.manifest.kind.as_str(), "--entry"])
         .arg(Tools::argument(&project.entry()));
     command.arg("--out").arg(&output).arg("--wit").arg(project.wit());
-    tools.run(&mut command)?;
+    tools.run_code(&mut command)?;
     Ok(Made::Component(std::fs::read(&output).map_err(in_file(&output))?))
 }
 

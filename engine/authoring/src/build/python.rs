@@ -1,4 +1,6 @@
-//! Python, by componentize-py: a component with all of CPython, for the world of the project's kind.
+//! Python, by componentize-py: a component with all of CPython.
+
+mod world;
 
 use super::{BuildError, Made, Tools, in_file};
 use crate::project::Project;
@@ -18,16 +20,18 @@ pub(super) fn make(project: &Project, tools: &mut Tools<'_>) -> Result<Made, Bui
     let compiler = compiler(project, tools)?;
     let folder = super::scratch(project)?;
     let output = folder.path().join("componentize-py.wasm");
-    let world = format!("espalier:plugin/{}", project.manifest.kind.world());
+    let wit = folder.path().join("wit");
+    world::write(&project.wit(), &project.manifest.kind.world(), &project.folder, &wit)
+        .map_err(in_file(&project.wit()))?;
     let mut command = Command::new(compiler);
-    command.args(["--quiet", "--wit-path"]).arg(project.wit()).args(["--world", &world]);
+    command.args(["--quiet", "--wit-path"]).arg(&wit).args(["--world", world::NAME]);
     command.args(["componentize", ENTRY, "--python-path", ".", "--python-path", "sdk", "--output"]);
     command.arg(&output).env("RUST_BACKTRACE", "0");
     // Packages that the plugin imports are looked for here.
     if let Some(environment) = environments(project).next() {
         command.env("VIRTUAL_ENV", environment);
     }
-    tools.run(&mut command).map_err(plainly)?;
+    tools.run_code(&mut command).map_err(plainly)?;
     Ok(Made::Component(std::fs::read(&output).map_err(in_file(&output))?))
 }
 

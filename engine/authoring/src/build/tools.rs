@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 /// The longest one program may take: the first build of a large crate on a slow machine.
 const TIME_MAX: Duration = Duration::from_secs(30 * 60);
+/// The longest a program may take that runs the author's code, which may never end: some twenty times what the slowest needs.
+const CODE_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// What a build runs its programs with.
 pub struct Tools<'a> {
@@ -40,11 +42,20 @@ impl<'a> Tools<'a> {
     }
 
     /// Runs a program in the project's folder and gives back its standard output. Errors: `Failed` with all that it printed, `Slow`.
+    pub fn run(&mut self, command: &mut Command) -> Result<String, BuildError> {
+        self.run_within(command, TIME_MAX)
+    }
+
+    /// The same of a program that runs the author's code outside of functions.
+    pub fn run_code(&mut self, command: &mut Command) -> Result<String, BuildError> {
+        self.run_within(command, CODE_TIME_MAX)
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "builds run on a thread of their own, never on a runtime's"
     )]
-    pub fn run(&mut self, command: &mut Command) -> Result<String, BuildError> {
+    fn run_within(&mut self, command: &mut Command, time: Duration) -> Result<String, BuildError> {
         let program = Path::new(command.get_program())
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -67,10 +78,11 @@ impl<'a> Tools<'a> {
             if let Some(status) = child.try_wait().map_err(|error| failed(error.to_string()))? {
                 break status;
             }
-            if began.elapsed() > TIME_MAX {
+            if began.elapsed() > time {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(BuildError::Slow { program, seconds: TIME_MAX.as_secs() });
+                let runs_code = time == CODE_TIME_MAX;
+                return Err(BuildError::Slow { program, seconds: time.as_secs(), runs_code });
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));

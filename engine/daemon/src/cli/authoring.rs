@@ -331,6 +331,8 @@ impl From<BuildError> for Problem {
                 notes: output.lines().map(str::to_owned).collect(),
                 ..Problem::new(Exit::Negative, format!("{program} failed; nothing was built"))
             },
+            BuildError::Slow { runs_code: true, .. } => Problem::of(Exit::Negative, &error)
+                .hint("code outside of functions runs when the component is built: does it end?"),
             BuildError::Slow { .. } | BuildError::File { .. } => Problem::of(Exit::Unavailable, &error),
             BuildError::Source { .. } | BuildError::Component { .. } => Problem::of(Exit::Negative, &error),
         }

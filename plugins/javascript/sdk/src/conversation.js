@@ -2,6 +2,7 @@
 
 import { open } from 'espalier:model/conversations@0.1.0';
 import { callHost } from './failure.js';
+import { jsonOf } from './json.js';
 import { options, shown } from './schema.js';
 import { ToolError, declaredTools } from './tools.js';
 import { messageFrom, toolCallFrom } from './values.js';
@@ -146,6 +147,7 @@ export class Conversation {
 
 function text(value, what) {
   if (typeof value !== 'string') throw new TypeError(`${what}: expected a string, got ${shown(value)}`);
+  if (!value.isWellFormed()) throw new TypeError(`${what}: expected text without lone surrogates, got ${shown(value)}`);
   return value;
 }
 
@@ -158,7 +160,7 @@ function messageToWit({ role, text: content = '', images = [] }) {
 
 function optionsToWit(given) {
   const { extra, ...asked } = options(OPTIONS, given, 'options of a conversation');
-  return { ...asked, extra: extra === null ? null : JSON.stringify(extra) };
+  return { ...asked, extra: extra === null ? null : jsonOf(extra, 'options of a conversation', 'extra') };
 }
 
 function usageFrom(usage) {

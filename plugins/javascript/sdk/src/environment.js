@@ -36,7 +36,7 @@ const STEP = {
 const ACTIONS = { type: 'array', items: { type: 'string' } };
 
 function observationToWit(own, name, { text, images, extra }) {
-  return { text, images, extra: optionalJson(own, name, extra) };
+  return { text, images, extra: optionalJson(own, name, extra, 'extra') };
 }
 
 /** The exports of its component. */
@@ -57,7 +57,7 @@ export function componentOf(plugin) {
     step: (own, action) => {
       const result = opened('step').step(action);
       const { reward, done, info, ...seen } = returned(own, 'step', STEP, typeof result === 'string' ? { text: result } : result);
-      return { observation: observationToWit(own, 'step', seen), reward, done, info: json(own, 'step', info), extra: null };
+      return { observation: observationToWit(own, 'step', seen), reward, done, info: json(own, 'step', info, 'info'), extra: null };
     },
     actions: (own) => returned(own, 'actions', ACTIONS, opened('actions').actions?.() ?? []),
     close: () => {

@@ -1,7 +1,8 @@
 // What stands between the engine and a plugin's functions: settings, values on their way in and out, errors.
 
 import { get as getSettings } from 'espalier:base/settings@0.1.0';
-import { callHost } from './failure.js';
+import { FAILURES, callHost } from './failure.js';
+import { jsonOf } from './json.js';
 import { formatted, log, start } from './log.js';
 import { checked, objectSchema, shown } from './schema.js';
 
@@ -51,11 +52,20 @@ function answer(plugin, call, given) {
   try {
     return call(plugin, ...given);
   } catch (error) {
-    // A failure, or that of an import which was called without this package.
-    const wit = typeof error?.toWit === 'function' ? error.toWit() : error?.payload;
-    if (wit?.tag !== undefined) throw wit;
+    const wit = failureIn(error);
+    if (wit !== undefined) throw wit;
     log.error(error instanceof Error ? formatted(error) : `uncaught ${shown(error)}, which is not an Error${thrownAt(error)}`);
     throw error;
+  }
+}
+
+/** The failure that was thrown, or that of an import which was called without this package; undefined for anything else. */
+function failureIn(thrown) {
+  try {
+    const wit = typeof thrown?.toWit === 'function' ? thrown.toWit() : thrown?.payload;
+    return FAILURES.includes(wit?.tag) ? wit : undefined;
+  } catch {
+    return undefined;
   }
 }
 
@@ -78,28 +88,27 @@ export function returned(plugin, name, schema, value) {
   try {
     return checked(schema, value, `${name} returned a wrong value`);
   } catch (error) {
-    throw placed(plugin, new TypeError(error.message));
+    throw placed(plugin, error);
   }
 }
 
-/** JSON text of something that a plugin returned. */
-export function json(plugin, name, value) {
-  let text;
+/** JSON text of something that a plugin returned, at this place in what its function returned. */
+export function json(plugin, name, value, path) {
   try {
-    text = JSON.stringify(value ?? null);
+    return jsonOf(value ?? null, `${name} returned a wrong value`, path);
   } catch (error) {
-    throw placed(plugin, new TypeError(`${name} returned a value that is not valid JSON: ${error.message}`));
+    throw placed(plugin, error);
   }
-  if (text === undefined) throw placed(plugin, new TypeError(`${name} returned a value that is not valid JSON: ${shown(value)}`));
-  return text;
 }
 
 /** JSON text, or none. */
-export function optionalJson(plugin, name, value) {
-  return value === undefined || value === null ? null : json(plugin, name, value);
+export function optionalJson(plugin, name, value, path) {
+  return value === undefined || value === null ? null : json(plugin, name, value, path);
 }
 
-function placed(plugin, error) {
+/** What is wrong with a value, at the place where the plugin was declared; a getter of the value may have thrown anything. */
+function placed(plugin, thrown) {
+  const error = new TypeError(thrown instanceof Error ? thrown.message : `uncaught ${shown(thrown)}, which is not an Error`);
   error.stack = plugin.stack;
   return error;
 }

@@ -9,16 +9,19 @@ const BUDGETS = {
   'blob-bytes': 'the budget of blob bytes is used up',
 };
 
+/** The kinds of failures. */
+export const FAILURES = ['budget', 'cancelled', 'denied', 'unavailable', 'invalid', 'other'];
+
 /** A failure with its kind. One that leaves the plugin is returned to the engine as it is. */
 export class Failure extends Error {
   #wit;
 
   constructor(kind, message, more = {}) {
-    super(String(message));
+    super(String(message).toWellFormed());
     this.name = 'Failure';
     this.kind = kind;
     if (kind === 'budget') this.budget = more.budget ?? 'other';
-    if (kind === 'other') this.code = more.code ?? 'other';
+    if (kind === 'other') this.code = more.code?.toWellFormed() ?? 'other';
     this.#wit = more.wit ?? witOf(this);
   }
 

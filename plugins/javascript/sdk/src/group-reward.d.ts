@@ -3,6 +3,8 @@ import type { Rollout, Scores } from './rollout.js';
 
 export { Failure, blobs, log, random } from './common.js';
 export type { BlobRef, FailureKind, Json, Properties, Schema, Task, ValuesOf } from './common.js';
+export { Conversation, ToolError, tool } from './conversation.js';
+export type { Answer, Options, Said, Tool, ToolCall, Usage } from './conversation.js';
 export type { Message, Rollout, Score, Scores, Step, Turn } from './rollout.js';
 export { openFreshSandbox, waitForAny } from './sandbox.js';
 export type { Outcome, Process, Sandbox, Shell } from './sandbox.js';

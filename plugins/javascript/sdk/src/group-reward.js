@@ -5,11 +5,13 @@ import { groupToWit } from './scores.js';
 import { rolloutFrom } from './values.js';
 
 export { blobs } from './blobs.js';
+export { Conversation } from './conversation.js';
 export { Failure } from './failure.js';
 export { log } from './log.js';
 export { random } from './random.js';
 export { openFreshSandbox } from './scoring.js';
 export { waitForAny } from './sandbox.js';
+export { ToolError, tool } from './tools.js';
 
 /** A group reward of `score(rollouts, settings)`, which returns for each rollout a number, a score, or a list of them. */
 export function groupReward(declared) {

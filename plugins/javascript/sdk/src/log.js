@@ -18,7 +18,7 @@ export function isRunning() {
 }
 
 function line(level, text, fields) {
-  if (running) write(level, text, fields === undefined ? null : JSON.stringify(fields) ?? null);
+  if (running) write(level, text.toWellFormed(), fields === undefined ? null : JSON.stringify(fields) ?? null);
 }
 
 /** Lines for people, kept with the rollout; `fields` is an object with more. */
@@ -41,8 +41,16 @@ export function consoleOfLog() {
 /** A value as `console` shows it. */
 export function formatted(value) {
   if (typeof value === 'string') return value;
-  if (value instanceof Error) return `${value.name}: ${value.message}${stackOf(value)}`;
   if (value === null || typeof value !== 'object') return typeof value === 'function' ? `[function ${value.name}]` : String(value);
+  try {
+    return value instanceof Error ? `${value.name}: ${value.message}${stackOf(value)}` : structure(value);
+  } catch {
+    // Its getters may throw.
+    return value instanceof Error ? 'Error: (its name, message or stack cannot be shown)' : '[object that cannot be shown]';
+  }
+}
+
+function structure(value) {
   const seen = new Set();
   const plain = (_, inner) => {
     if (typeof inner === 'bigint' || typeof inner === 'symbol' || inner === undefined) return String(inner);

@@ -1,5 +1,8 @@
 // Places in the author's files: stacks of the bundle, mapped back by the table that the build puts into it.
 
+/** As it was before an author's file may have replaced it. */
+const { parse } = JSON;
+
 /** The mapped frames of an error's stack, each on a line of its own behind a line break; those of the SDK are left out. */
 export function stackOf(error) {
   const frames = framesIn(typeof error?.stack === 'string' ? error.stack : '');
@@ -22,7 +25,7 @@ export function framesIn(stack, table = globalThis.__espalier) {
 /** `file:line` in the author's source of a position in the bundle, both from 1; null for code that is not the author's. */
 function placeAt(table, line, column) {
   // One entry for each line of the bundle that has source of the author: column, file, line, column, file, line, ...
-  table.parsed ??= JSON.parse(table.positions);
+  table.parsed ??= parse(table.positions);
   const entries = table.parsed[line];
   if (entries === undefined) return null;
   let at = 0;

@@ -30,7 +30,12 @@ const LIMITS = ['turns', 'tokens', 'calls', 'wall', 'format'];
 /** A report for the engine. */
 export function reportToWit(plugin, value) {
   const { outcome, limit, answer, data, extra } = returned(plugin, 'run', SCHEMA, value);
-  return { outcome: outcomeToWit(outcome, limit), answer, data: json(plugin, 'run', data), extra: optionalJson(plugin, 'run', extra) };
+  return {
+    outcome: outcomeToWit(outcome, limit),
+    answer,
+    data: json(plugin, 'run', data, 'data'),
+    extra: optionalJson(plugin, 'run', extra, 'extra'),
+  };
 }
 
 function outcomeToWit(outcome, limit) {

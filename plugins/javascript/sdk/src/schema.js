@@ -65,6 +65,7 @@ function visit(schema, value, path, problems) {
     if (schema.maximum !== undefined && value > schema.maximum) return wrong(`at most ${schema.maximum}`);
   }
   if (typeof value === 'string') {
+    if (!value.isWellFormed()) return wrong('text without lone surrogates');
     // Characters are counted where they are asked for: a long text would need its memory many times over.
     const bounded = schema.minLength !== undefined || schema.maxLength !== undefined;
     const length = bounded ? [...value].length : 0;
@@ -129,15 +130,15 @@ export function options(properties, given, where) {
 
 /** A value in an error: short, on one line. */
 export function shown(value) {
-  if (typeof value === 'function') return 'a function';
-  if (typeof value?.then === 'function') return 'a promise';
-  if (typeof value === 'symbol' || typeof value === 'bigint' || value === undefined || Number.isNaN(value)) return String(value);
-  if (value === Infinity || value === -Infinity) return String(value);
   let text;
   try {
-    text = JSON.stringify(value);
+    if (typeof value === 'function') return 'a function';
+    if (typeof value?.then === 'function') return 'a promise';
+    if (typeof value === 'symbol' || value === undefined || typeof value === 'number') return String(value);
+    text = typeof value === 'bigint' ? `${value}n` : JSON.stringify(value) ?? 'an object';
   } catch {
-    text = Object.prototype.toString.call(value);
+    // Its getters, or what it has for them, may throw anything.
+    text = 'an object that cannot be JSON';
   }
   return text.length > 120 ? `${text.slice(0, 117)}...` : text;
 }

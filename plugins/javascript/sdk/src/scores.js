@@ -24,8 +24,9 @@ function listed(value) {
   return typeof value === 'number' || (typeof value === 'object' && value?.value !== undefined) ? [score(value)] : value;
 }
 
-function toWit(plugin, name, scores) {
-  return scores.map((score) => ({ ...score, extra: optionalJson(plugin, name, score.extra) }));
+/** Scores or votes, whose place in what was returned is `path`. */
+function toWit(plugin, name, given, path = '') {
+  return given.map((one, at) => ({ ...one, extra: optionalJson(plugin, name, one.extra, `${path}[${at}].extra`) }));
 }
 
 /** The scores of one rollout for the engine. */
@@ -37,7 +38,7 @@ export function scoresToWit(plugin, name, value) {
 export function groupToWit(plugin, name, value, count) {
   const schema = { type: 'array', items: SCORES, minItems: count, maxItems: count };
   const lists = Array.isArray(value) ? value.map(listed) : value;
-  return returned(plugin, name, schema, lists).map((scores) => toWit(plugin, name, scores));
+  return returned(plugin, name, schema, lists).map((scores, at) => toWit(plugin, name, scores, `[${at}]`));
 }
 
 const JUDGEMENT = {
@@ -71,8 +72,8 @@ export function judgementToWit(plugin, value) {
   const given = value !== null && typeof value === 'object' ? { ...value, scores: listed(value.scores) } : value;
   const { scores, votes, extra } = returned(plugin, 'judge', JUDGEMENT, given);
   return {
-    scores: toWit(plugin, 'judge', scores),
-    votes: votes.map((vote) => ({ ...vote, extra: optionalJson(plugin, 'judge', vote.extra) })),
-    extra: optionalJson(plugin, 'judge', extra),
+    scores: toWit(plugin, 'judge', scores, 'scores'),
+    votes: toWit(plugin, 'judge', votes, 'votes'),
+    extra: optionalJson(plugin, 'judge', extra, 'extra'),
   };
 }

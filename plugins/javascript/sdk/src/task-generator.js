@@ -20,7 +20,7 @@ export function taskGenerator(declared) {
 const TASKS = { type: 'array', items: { type: 'object' } };
 
 function tasksToWit(own, name, tasks) {
-  return returned(own, name, TASKS, tasks).map((task) => json(own, name, task));
+  return returned(own, name, TASKS, tasks).map((task, at) => json(own, name, task, `[${at}]`));
 }
 
 /** The exports of its component. */

@@ -1,5 +1,6 @@
 // Tools that a model may call, declared from a function and the schema of its arguments.
 
+import { jsonOf } from './json.js';
 import { checked, objectSchema, shown } from './schema.js';
 
 /** Thrown by a tool: its text is what the model is told. */
@@ -34,5 +35,7 @@ function runCall(byName, { name, arguments: given }) {
     throw new ToolError(error.message);
   }
   const result = called.run(values);
-  return typeof result === 'string' ? result : JSON.stringify(result) ?? '';
+  if (typeof result === 'string' || result === undefined) return result ?? '';
+  if (typeof result?.then === 'function') throw new TypeError(`tool ${name} returned a promise: plugins are synchronous; remove \`async\``);
+  return jsonOf(result, `tool ${name} returned a wrong value`);
 }

@@ -4,7 +4,7 @@
 import { parse } from 'acorn';
 import { decodeMappings, segmentAt } from './sourcemap.mjs';
 
-/** One report to the engine for so many loops and calls; more often right after a host call. */
+/** One report to the engine for so many loops and calls, beside the first of each place since a host call: a power of two, less one. */
 const SAMPLE = 1023;
 
 /** The bundle with counters, and the table. `fileOf(source)` names a source of the map, null for one that is not the author's. */
@@ -27,18 +27,18 @@ export function instrument(code, map, fileOf, bundle) {
   const count = (body, at) => {
     const place = placeAt(at);
     if (place === null) return;
-    const tick = `++__ticks&__mask||__at(${sites.length});`;
+    const tick = `__seen[${sites.length}]===__round&&++__ticks&${SAMPLE}||__at(${sites.length});`;
     sites.push(place.file, place.line);
     if (body.type === 'BlockStatement') insertions.push([body.start + 1 + directives(body), tick]);
     else insertions.push([body.start, `{${tick}`], [body.end, '}']);
   };
-  const note = (thrown) => {
-    const place = placeAt(thrown.start);
+  const wrap = (name) => (expression, at) => {
+    const place = placeAt(at);
     if (place === null) return;
-    insertions.push([thrown.start, `__thrown(${sites.length},`], [thrown.end, ')']);
+    insertions.push([expression.start, `${name}(${sites.length},`], [expression.end, ')']);
     sites.push(place.file, place.line);
   };
-  walk(parse(code, { ecmaVersion: 'latest', sourceType: 'module' }), count, note);
+  walk(parse(code, { ecmaVersion: 'latest', sourceType: 'module' }), count, wrap('__thrown'), wrap('__match'));
   insertions.sort((a, b) => a[0] - b[0]);
 
   const head = prelude(files, sites, bundle);
@@ -50,18 +50,21 @@ export function instrument(code, map, fileOf, bundle) {
 }
 
 /**
- * What the counters and the SDK use. `__at` reports at the first count after a host call, at the 32nd, then once for each sample. Of a
- * value without a stack `__thrown` keeps where it was thrown.
+ * What the counters and the SDK use. `__match` reports a regular expression's line before it is looked for: it may never be found. Of
+ * a value without a stack `__thrown` keeps where it was thrown. After a host call the last place is reported again, since the engine
+ * forgets it.
  */
 function prelude(files, sites, bundle) {
   return `import{at as __report}from"espalier:plugin/diagnostics@0.1.1";
-let __ticks=-1,__mask=0;
-const __sites=${JSON.stringify(sites)};
+let __ticks=0,__round=1,__last=-1;
+const __sites=${JSON.stringify(sites)},__seen=__sites.map(()=>0);
 const __espalier=globalThis.__espalier={bundle:${JSON.stringify(bundle)},files:${JSON.stringify(files)},running:false};
-__espalier.called=()=>{__ticks=-1;__mask=0};
 const __place=site=>[__espalier.files[__sites[site]],__sites[site+1]];
+const __tell=site=>{__last=site;if(__espalier.running)__report(...__place(site))};
+__espalier.called=()=>{__round+=1;if(__last>=0)__tell(__last)};
 function __thrown(site,value){__espalier.thrown={value,place:__place(site).join(':')};return value}
-function __at(site){__mask=(__mask<<5|31)&${SAMPLE};if(__espalier.running)__report(...__place(site))}
+function __match(site,value){if(site!==__last)__tell(site);return value}
+function __at(site){__seen[site]=__round;if(site!==__last)__tell(site)}
 `;
 }
 
@@ -76,21 +79,35 @@ const FUNCTIONS = new Set(['FunctionDeclaration', 'FunctionExpression', 'ArrowFu
 /** Values that have no stack when they are thrown. */
 const PLAIN = new Set(['Literal', 'TemplateLiteral', 'ObjectExpression', 'ArrayExpression', 'BinaryExpression']);
 
+/** Methods that may look for a regular expression. */
+const MATCHING = new Set(['test', 'exec', 'match', 'matchAll', 'replace', 'replaceAll', 'search', 'split']);
+
+/** The last argument of such a call, without the dots of a spread; undefined for any other node. */
+function matched({ type, callee, arguments: given }) {
+  if (type !== 'CallExpression' || callee.type !== 'MemberExpression' || !MATCHING.has(callee.property.name)) return undefined;
+  if (typeof given[0]?.value === 'string') return undefined;
+  const last = given.at(-1);
+  return last?.type === 'SpreadElement' ? last.argument : last;
+}
+
 /**
- * Calls `count(body, offset)` for each loop and each function with a block, with the offset of its first line, and `note` for each
- * thrown value without a stack.
+ * Calls `count(body, offset)` for each loop and each function with a block, with the offset of its first line, `thrown` for each
+ * value without a stack in a `throw`, and `match` for the last argument of each call that may look for a regular expression, with the
+ * offset of the method's name.
  */
-function walk(node, count, note) {
-  if (node.type === 'ThrowStatement' && PLAIN.has(node.argument.type)) note(node.argument);
+function walk(node, count, thrown, match) {
+  if (node.type === 'ThrowStatement' && PLAIN.has(node.argument.type)) thrown(node.argument, node.argument.start);
+  const argument = matched(node);
+  if (argument !== undefined) match(argument, node.callee.property.start);
   if (LOOPS.has(node.type)) count(node.body, node.start);
   else if (FUNCTIONS.has(node.type) && node.body.type === 'BlockStatement') count(node.body, node.start);
   for (const key in node) {
     const inner = node[key];
     if (inner === null || typeof inner !== 'object') continue;
     if (Array.isArray(inner)) {
-      for (const one of inner) if (typeof one?.type === 'string') walk(one, count, note);
+      for (const one of inner) if (typeof one?.type === 'string') walk(one, count, thrown, match);
     } else if (typeof inner.type === 'string') {
-      walk(inner, count, note);
+      walk(inner, count, thrown, match);
     }
   }
 }

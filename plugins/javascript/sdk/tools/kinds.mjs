@@ -11,7 +11,7 @@ export const KINDS = {
   harness: kind('harness', 'plugin/harness@0.1.1', BLOBS, MODEL, 'environment/environments@0.1.0', SANDBOX),
   environment: kind('provider', 'environment/provider@0.1.0'),
   reward: kind('reward', 'plugin/reward@0.1.1', ...SCORING),
-  'group-reward': kind('groupReward', 'plugin/group-reward@0.1.1', ...SCORING),
+  'group-reward': kind('groupReward', 'plugin/group-reward@0.1.1', MODEL, ...SCORING),
   judge: kind('judge', 'plugin/judge@0.1.1', MODEL, ...SCORING),
   'task-generator': kind('taskGenerator', 'plugin/task-generator@0.1.1', BLOBS, MODEL, SANDBOX, 'sandbox/creation@0.1.1'),
 };

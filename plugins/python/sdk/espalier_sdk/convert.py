@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from . import wit
-from .schema import to_json
+from .schema import is_utf8, shown_value, to_json
 from .values import (
     Image,
     Judgement,
@@ -38,10 +38,7 @@ class WrongValue(TypeError):
 
 def wrong(path: str, expected: str, value: Any) -> WrongValue:
     """The error for a value at this place."""
-    text = repr(value)
-    text = text if len(text) <= 80 else f"{text[:77]}..."
-    got = text if value is None else f"{text} ({type(value).__name__})"
-    return WrongValue(f"{path}: expected {expected}, got {got}")
+    return WrongValue(f"{path}: expected {expected}, got {shown_value(value)}")
 
 
 # --- what comes in
@@ -155,13 +152,21 @@ def statistics_in(one: Any) -> Statistics:
 def text_out(value: Any, path: str) -> str:
     if not isinstance(value, str):
         raise wrong(path, "a str", value)
+    if not is_utf8(value):
+        raise wrong(path, "text without lone surrogates", value)
     return value
 
 
 def number_out(value: Any, path: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise wrong(path, "a finite number", value)
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise wrong(path, "a finite number", value)
+    return number
 
 
 def count_out(value: Any, path: str) -> int:
@@ -205,16 +210,18 @@ def instance_out(value: Any, path: str, kind: type) -> None:
 def part_out(part: Any, path: str) -> Any:
     messages = wit.messages
     if isinstance(part, str):
-        return messages.Part_Text(part)
+        return messages.Part_Text(text_out(part, path))
     if isinstance(part, TextBlob):
         return messages.Part_TextBlob(text_out(part.blob, f"{path}.blob"))
     if isinstance(part, Image):
         return messages.Part_Image(text_out(part.blob, f"{path}.blob"))
     if isinstance(part, ToolCall):
-        return messages.Part_ToolCall(messages.ToolCall(part.id, part.name, part.arguments))
+        return messages.Part_ToolCall(
+            messages.ToolCall(*(text_out(getattr(part, name), f"{path}.{name}") for name in ("id", "name", "arguments")))
+        )
     if isinstance(part, ToolResult):
         text = text_out(part.text, f"{path}.text")
-        return messages.Part_ToolResult(messages.ToolResult(part.call_id, text, bool(part.is_error)))
+        return messages.Part_ToolResult(messages.ToolResult(text_out(part.call_id, f"{path}.call_id"), text, bool(part.is_error)))
     if isinstance(part, OtherPart):
         return messages.Part_Other(json_out(part.data, f"{path}.data"))
     raise wrong(path, "a str, Image, ToolCall or ToolResult", part)
@@ -280,7 +287,8 @@ def step_result_out(step: Any, path: str) -> Any:
 def score_out(score: Any, path: str) -> Any:
     if isinstance(score, (int, float)) and not isinstance(score, bool):
         score = Score(score)
-    instance_out(score, path, Score)
+    if not isinstance(score, Score):
+        raise wrong(path, "a Score or a number", score)
     return wit.scores.Score(
         name=text_out(score.name, f"{path}.name"),
         value=number_out(score.value, f"{path}.value"),

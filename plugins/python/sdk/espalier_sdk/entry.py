@@ -3,6 +3,7 @@ of the exports. Everything here runs once, while the component is built."""
 
 import encodings.idna  # noqa: F401 sockets ask for it before they find that there is no network
 import importlib
+import io
 import os
 import sys
 import tomllib
@@ -50,6 +51,9 @@ def load() -> None:
     preload.load(source.is_own)
     source.keep(folder)
     watch.start(wit.diagnostics.at, source.named, source.is_own)
+    # What is printed never fails, lone surrogates included.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     log.forward_logging()
     random_source.begin()
 

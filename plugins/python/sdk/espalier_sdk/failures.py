@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from .source import plain
+
 
 class Failure(Exception):
     """What a call of the engine failed with. Raised out of a plugin's function, it is what that function returns."""
@@ -79,15 +81,16 @@ def to_wit(failure: Failure, types: Any) -> Any:
     """The ``failure`` of the interfaces, of the classes in ``types``."""
     if isinstance(failure, Budget):
         case = _BUDGETS.get(failure.kind)
-        kind = getattr(types, f"BudgetKind_{case}")() if case else types.BudgetKind_Other(failure.kind)
+        kind = getattr(types, f"BudgetKind_{case}")() if case else types.BudgetKind_Other(plain(str(failure.kind)))
         return types.Failure_Budget(kind)
     if isinstance(failure, Cancelled):
         return types.Failure_Cancelled()
+    text = plain(str(failure.text))
     if isinstance(failure, Denied):
-        return types.Failure_Denied(failure.text)
+        return types.Failure_Denied(text)
     if isinstance(failure, Unavailable):
-        return types.Failure_Unavailable(failure.text)
+        return types.Failure_Unavailable(text)
     if isinstance(failure, Invalid):
-        return types.Failure_Invalid(failure.text)
-    code = failure.code if isinstance(failure, Other) else "failure"
-    return types.Failure_Other(types.OtherFailure(code=code, text=failure.text))
+        return types.Failure_Invalid(text)
+    code = plain(str(failure.code)) if isinstance(failure, Other) else "failure"
+    return types.Failure_Other(types.OtherFailure(code=code, text=text))

@@ -6,7 +6,7 @@
 import sys
 from typing import Any
 
-from . import schema, wit
+from . import schema, source, wit
 
 
 def debug(text: str, **fields: Any) -> None:
@@ -34,7 +34,7 @@ def _write(level: str, text: str, fields: dict[str, Any]) -> None:
     if not wit.is_component():
         print(f"{level} {text}", *(f"{name}={value!r}" for name, value in fields.items()), file=sys.stderr)
         return
-    wit.log.write(wit.log.Level[level], str(text), schema.to_json(fields) if fields else None)
+    wit.log.write(wit.log.Level[level], source.plain(str(text)), schema.to_json(fields) if fields else None)
 
 
 def forward_logging() -> None:

@@ -443,7 +443,7 @@ def _command(
     terminal: tuple[int, int] | None,
 ) -> Any:
     if isinstance(command, str):
-        program = wit.sandboxes.Program_Shell(command)
+        program = wit.sandboxes.Program_Shell(convert.text_out(command, "command"))
     else:
         program = wit.sandboxes.Program_Argv(convert.list_out(command, "command", convert.text_out, "str"))
     return wit.sandboxes.Command(
@@ -451,7 +451,7 @@ def _command(
         cwd=_maybe_path(cwd),
         env=_env(env),
         stdin=None if stdin is None else _bytes(stdin, "stdin"),
-        user=user,
+        user=convert.optional_out(user, "user", convert.text_out),
         timeout_ms=None if timeout is None else max(1, _ms(timeout, "timeout")),
         output_max=output_max,
         keep_whole=keep_whole,

@@ -22,6 +22,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 
 T = TypeVar("T")
 
+#: As it was before an author's file may have replaced it.
+_to_text = json.dumps
+
 
 @dataclasses.dataclass(frozen=True)
 class Range:
@@ -154,10 +157,14 @@ def decode_fields(fields: Sequence[Field], value: Any, path: str = "", *, strict
 
 def encode(value: Any, path: str = "") -> Any:
     """A value as JSON has it. Errors: ``TypeError``, with the place of what cannot be JSON."""
-    if value is None or isinstance(value, (bool, str)):
-        return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, enum.Enum):
         return encode(value.value, path)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if not is_utf8(value):
+            raise TypeError(f"{_at(path)}{_cut(repr(value))} cannot be JSON: expected text without lone surrogates")
+        return value
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
@@ -169,26 +176,53 @@ def encode(value: Any, path: str = "") -> Any:
         return {field.name: encode(getattr(value, field.name), _below(path, field.name)) for field in fields}
     if isinstance(value, Mapping):
         for key in value:
-            if not isinstance(key, str):
+            if not isinstance(key, str) or not is_utf8(key):
                 raise TypeError(f"{_at(path)}the key {key!r} ({type(key).__name__}) cannot be JSON: expected a str")
         return {key: encode(entry, _below(path, key)) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [encode(entry, f"{path}[{index}]") for index, entry in enumerate(value)]
     expected = "expected None, bool, int, float, str, list, dict or a dataclass"
-    raise TypeError(f"{_at(path)}{_cut(repr(value))} ({type(value).__name__}) cannot be JSON: {expected}")
+    raise TypeError(f"{_at(path)}{shown_value(value)} cannot be JSON: {expected}")
 
 
 def to_json(value: Any, path: str = "") -> str:
     """A value as JSON text. Errors: ``TypeError``, with the place of what cannot be JSON."""
-    return json.dumps(encode(value, path), ensure_ascii=False, allow_nan=False)
+    try:
+        return _to_text(encode(value, path), ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        raise TypeError(f"{_at(path)}a value that contains itself, or is nested too deeply, cannot be JSON") from None
+    except ValueError as error:
+        # An integer of thousands of digits.
+        raise TypeError(f"{_at(path)}cannot be JSON: {error}") from None
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text is one for other programs too: Python's may have lone surrogates."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def shown(value: Any) -> str:
     """A JSON value for an error: short."""
     try:
-        return _cut(json.dumps(value, ensure_ascii=False))
+        return _cut(_to_text(value, ensure_ascii=False))
     except (TypeError, ValueError):
         return _cut(repr(value))
+
+
+def shown_value(value: Any) -> str:
+    """Any value for an error: short, with its type."""
+    if value is None:
+        return "None"
+    if inspect.iscoroutine(value):
+        return "a coroutine (plugins are synchronous: remove `async`)"
+    try:
+        text = _cut(repr(value))
+    except Exception as error:  # noqa: BLE001, the author's own may raise anything
+        text = f"a value whose `__repr__` raises {type(error).__name__}"
+    return f"{text} ({type(value).__name__})"
 
 
 def _cut(text: str) -> str:

@@ -3,6 +3,7 @@
 A component has no files once it runs, so lines are kept while it is built.
 """
 
+import inspect
 import itertools
 import os
 import sys
@@ -14,6 +15,8 @@ from typing import Any
 FRAMES_MAX = 8
 #: Equal frames, one behind the other, that are shown.
 EQUAL_MAX = 2
+#: Lines of a function's decorators that are looked through.
+DECORATORS_MAX = 50
 #: Characters of one message; the engine keeps 2,000 of a line.
 MESSAGE_MAX = 800
 
@@ -54,7 +57,9 @@ def error_text(error: BaseException, function: Callable[..., Any] | None = None)
     lines = ["Traceback (most recent call last):"]
     frames = frames_of(error)
     if not frames and function is not None:
-        frames = [definition_of(function.__code__)]
+        # Below the author's own decorators, too.
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        frames = [] if code is None else [definition_of(code)]
     groups = [(frame, len(list(equal))) for frame, equal in itertools.groupby(frames)]
     for (file, line, name), count in groups[-FRAMES_MAX:]:
         shown = [f'  File "{named(file)}", line {line}, in {name}']
@@ -75,9 +80,17 @@ def error_text(error: BaseException, function: Callable[..., Any] | None = None)
 
 def message_of(error: BaseException) -> str:
     """The last line of a traceback."""
-    text = str(error)
+    try:
+        text = plain(str(error))
+    except BaseException as inner:  # noqa: BLE001, the author's own may raise anything
+        text = f"(its `__str__` raises {type(inner).__name__})"
     text = text if len(text) <= MESSAGE_MAX else f"{text[:MESSAGE_MAX]}..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def plain(text: str) -> str:
+    """A text that other programs can have: lone surrogates are escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def place_of(error: BaseException) -> str:
@@ -103,10 +116,9 @@ def frames_of(error: BaseException) -> list[tuple[str, int, str]]:
 
 def definition_of(code: types.CodeType) -> tuple[str, int, str]:
     """File, line and name of a function, below its decorators."""
-    line = code.co_firstlineno
-    while line_of(code.co_filename, line).startswith("@"):
-        line += 1
-    return code.co_filename, line, code.co_qualname
+    lines = range(code.co_firstlineno, code.co_firstlineno + DECORATORS_MAX)
+    begins = (line for line in lines if line_of(code.co_filename, line).startswith(("def ", "async def ")))
+    return code.co_filename, next(begins, code.co_firstlineno), code.co_qualname
 
 
 def line_of(file: str, line: int) -> str:

@@ -4,9 +4,13 @@ Lines, and jumps within a line, are counted by ``sys.monitoring``. Each is told 
 call of the engine or by it; after :data:`HITS_MAX` times it is no longer counted, so that a loop is slowed down for its first rounds
 only. A line that runs for the first time behind such a loop has all lines counted again, in case the loop is entered a second time; how
 often that happens is bounded by :data:`GAP`. A plugin that calls the engine very often has only its loops told in the end.
+
+Each call of a regular expression is told before it starts, since one may never end. A call of the engine is told when it begins, and
+again when it is over.
 """
 
 import gc
+import re
 import sys
 import types
 from collections.abc import Callable
@@ -22,11 +26,12 @@ LATE_HITS = 8
 
 _TOOL = 4  # one of the numbers that CPython gives to nobody
 
+#: Of CPython 3.12 and later: an author's checks may run under an earlier one.
+_monitoring: Any = getattr(sys, "monitoring", None)
+
 
 class _Watch:
-    def __init__(
-        self, tell: Callable[[str, int], object], named: Callable[[str], str], is_own: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, tell: Callable[[str, int], object], named: Callable[[str], str], is_own: Callable[[str], bool]) -> None:
         self.tell = tell
         self.named = named
         self.is_own = is_own
@@ -36,6 +41,9 @@ class _Watch:
         self.quiet = False
         self.calls = 0
         self.told_from = 1
+        #: Told last, unless the engine was called since.
+        self.told: tuple[str, int] | None = None
+        self.lines: dict[tuple[types.CodeType, int], int] = {}
 
     def line(self, code: types.CodeType, line: int) -> Any:
         """Counts a line: called by the interpreter."""
@@ -45,16 +53,31 @@ class _Watch:
         """Counts a jump: of a loop within one line."""
         return self.count(code, 0, offset)
 
+    def match(self, code: types.CodeType, offset: int, function: object, first: object) -> Any:
+        """Tells the line of a call where it is one of a regular expression, and is not asked about this place again where it is not."""
+        if not matches(function, first):
+            return _monitoring.DISABLE
+        key = (code, offset)
+        line = self.lines.get(key) or self.lines.setdefault(key, line_at(code, offset))
+        if self.told != (code.co_filename, line):
+            self.say(code.co_filename, line)
+        return None
+
+    def say(self, file: str, line: int) -> None:
+        """Tells the engine."""
+        self.told = (file, line)
+        self.tell(self.named(file), line)
+
     def count(self, code: types.CodeType, line: int, offset: int) -> Any:
         key = (code.co_filename, line, offset)
         count = self.hits.get(key, 0) + 1
         self.hits[key] = count
         self.since_restart += 1
         if count & (count - 1) == 0 and count >= self.told_from:
-            self.tell(self.named(code.co_filename), line or line_at(code, offset))
+            self.say(code.co_filename, line or line_at(code, offset))
         if count >= HITS_MAX:
             self.quiet = True
-            return sys.monitoring.DISABLE
+            return _monitoring.DISABLE
         if count == 1 and self.quiet and self.since_restart >= self.gap:
             self.gap *= 2
             self.restart()
@@ -64,7 +87,7 @@ class _Watch:
         self.hits.clear()
         self.since_restart = 0
         self.quiet = False
-        sys.monitoring.restart_events()
+        _monitoring.restart_events()
 
 
 _watch: _Watch | None = None
@@ -73,36 +96,49 @@ _watch: _Watch | None = None
 def start(tell: Callable[[str, int], object], named: Callable[[str], str], is_own: Callable[[str], bool]) -> None:
     """Counts lines of the functions that are there, where ``is_own`` says so of their file."""
     global _watch
-    if not hasattr(sys, "monitoring"):
+    if _monitoring is None:
         return
     _watch = _Watch(tell, named, is_own)
-    monitoring, events = sys.monitoring, sys.monitoring.events
-    monitoring.use_tool_id(_TOOL, "espalier")
-    monitoring.register_callback(_TOOL, events.LINE, _watch.line)
-    monitoring.register_callback(_TOOL, events.JUMP, _watch.jump)
+    events = _monitoring.events
+    _monitoring.use_tool_id(_TOOL, "espalier")
+    _monitoring.register_callback(_TOOL, events.LINE, _watch.line)
+    _monitoring.register_callback(_TOOL, events.JUMP, _watch.jump)
+    _monitoring.register_callback(_TOOL, events.CALL, _watch.match)
     for code in _codes(is_own):
-        monitoring.set_local_events(_TOOL, code, events.LINE | events.JUMP)
+        _monitoring.set_local_events(_TOOL, code, events.LINE | events.JUMP | events.CALL)
 
 
 def host_call() -> None:
-    """The engine is about to be called: it is told the author's line that does so."""
+    """The engine is about to be called, or was: it is told the author's line that does so."""
     if _watch is None:
         return
-    frame = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and not _watch.is_own(frame.f_code.co_filename):
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     if frame is not None:
-        _watch.tell(_watch.named(frame.f_code.co_filename), frame.f_lineno)
+        _watch.say(frame.f_code.co_filename, frame.f_lineno)
 
 
 def called() -> None:
     """The engine was called, or called the plugin: what was told before no longer counts."""
-    if _watch is not None and _watch.hits:
+    if _watch is None:
+        return
+    _watch.told = None
+    if _watch.hits:
         _watch.calls += 1
         if _watch.calls == EARLY_CALLS:
             _watch.told_from = LATE_HITS
         _watch.gap = GAP
         _watch.restart()
+
+
+def matches(function: object, first: object) -> bool:
+    """Whether a call is one of a regular expression. Nothing of the author's is asked: it might answer by running."""
+    if type(function) is types.FunctionType:
+        return function.__module__ == "re"
+    if type(function) is types.BuiltinMethodType:
+        return type(function.__self__) is re.Pattern
+    return type(function) is types.MethodDescriptorType and type(first) is re.Pattern
 
 
 def line_at(code: types.CodeType, offset: int) -> int:

@@ -23,7 +23,9 @@ class Absent:
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
-        raise Invalid(f"`{self._name}` is not there: this kind of plugin does not have it, or no engine runs it")
+        raise Invalid(
+            f"`{self._name}` is not there: this kind of plugin does not have it, no file of the project names it, or no engine runs it"
+        )
 
 
 def _module(*names: str) -> Any:
@@ -81,3 +83,4 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
         raise failure from None
     finally:
         watch.called()
+        watch.host_call()

@@ -75,9 +75,10 @@ def test_a_wrong_report_is_named(world: fake_world.World, returned: Any, problem
 @pytest.mark.parametrize(
     ("returned", "problem"),
     [
-        ([1, "x"], "scores[1]: expected a Score, got 'x' (str)"),
+        ([1, "x"], "scores[1]: expected a Score or a number, got 'x' (str)"),
         ("x", "scores: expected a list of Score, got 'x' (str)"),
         (sdk.Score(float("nan")), "scores.value: expected a finite number, got nan (float)"),
+        (sdk.Score(10**400), f"scores.value: expected a finite number, got 1{'0' * 76}... (int)"),
         ([sdk.Score(1, turn=-1)], "scores[0].turn: expected an int from 0 to 4294967295 or None, got -1 (int)"),
         ([sdk.Score(1, name=None)], "scores[0].name: expected a str, got None"),  # type: ignore[arg-type]
     ],

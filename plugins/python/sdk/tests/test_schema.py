@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import pytest
 
 from espalier_sdk import DecodeError, Length, Pattern, Range, decode, schema_of
-from espalier_sdk.schema import SchemaError, encode, to_json
+from espalier_sdk.schema import SchemaError, to_json
 
 
 class Colour(enum.Enum):
@@ -137,6 +137,17 @@ def test_what_does_not_fit_is_named(hint: Any, value: Any, problem: str) -> None
     assert str(error.value) == problem
 
 
+def itself() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+class Unshown:
+    def __repr__(self) -> str:
+        return str(1 / 0)
+
+
 def test_values_become_json() -> None:
     assert to_json({"a": (1, 2.5), "b": Point(1), "c": Colour.BLUE, "d": "ä"}) == (
         '{"a": [1, 2.5], "b": {"x": 1, "y": 0.5}, "c": "blue", "d": "ä"}'
@@ -145,7 +156,11 @@ def test_values_become_json() -> None:
         ({"a": {1}}, "data.a: {1} (set) cannot be JSON"),
         ({"a": [math.nan]}, "data.a[0]: nan cannot be JSON: expected a finite number"),
         ({1: 2}, "data: the key 1 (int) cannot be JSON: expected a str"),
+        ({"a": "\ud800"}, "data.a: '\\ud800' cannot be JSON: expected text without lone surrogates"),
+        ([itself()], "data: a value that contains itself, or is nested too deeply, cannot be JSON"),
+        ([10**5000], "data: cannot be JSON: Exceeds the limit"),
+        ([Unshown()], "data[0]: a value whose `__repr__` raises ZeroDivisionError (Unshown) cannot be JSON"),
     ]:
         with pytest.raises(TypeError) as error:
-            encode(value, "data")
+            to_json(value, "data")
         assert str(error.value).startswith(problem)
