@@ -108,7 +108,7 @@ fn at_start(language: &Language, failure: &'static str, ran: &Ran, (first, last)
     }
 }
 
-/// What people read of an error, without the lines of sources, of lists, and of a compiler's warnings; of a linker's error its hint.
+/// What people read of an error, without what was being done, the lines of sources, of lists, and of a compiler's warnings; of a linker's error its hint.
 pub(crate) fn error_of(said: &str) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut all = said.lines().map(str::trim);
@@ -121,8 +121,10 @@ pub(crate) fn error_of(said: &str) -> String {
         let left_out =
             ["espalier:", "-->", "|", "File \"", "at ", "goroutine ", "main.", "faults-go/", "Traceback ("];
         let is_source = line.split_once(" |").is_some_and(|(number, _)| is_number(number));
+        let is_step =
+            ["building ", "compiling ", "built ", "compiled "].iter().any(|begin| line.starts_with(begin));
         let is_warning = line.contains(" warning: ") || line.ends_with(" generated.");
-        if is_source || is_warning || left_out.iter().any(|begin| line.starts_with(begin)) {
+        if is_source || is_step || is_warning || left_out.iter().any(|begin| line.starts_with(begin)) {
             continue;
         }
         let linker = line.contains("undefined symbol: ");

@@ -127,7 +127,7 @@ async fn a_run_that_is_killed_over_and_over_goes_on_with_the_same_tasks() {
             break;
         }
         child.kill().await.unwrap();
-        if !killed.store_folder().exists() {
+        if !killed.store_folder().join("store.sqlite").exists() {
             patience = (patience * 2).min(8);
             continue;
         }
