@@ -431,6 +431,11 @@ async fn namespaces() -> Check {
 
 /// What sandboxes of this user can be promised here, by the names of `sandbox.require`; nothing is made to find out.
 fn sandboxes() -> Check {
+    if let Err(error) = crate::sandboxes::programs() {
+        let remedy =
+            "install espalier again: its agent and its keeper lie beside it; from source: make build";
+        return check("sandboxes", "sandboxes", CheckState::Missing, error.to_string(), remedy);
+    }
     let needed = "promises of sandboxes: memory-limit, cpu-limit, disk-not-memory, checkpoint, other-users";
     if !rustix::process::geteuid().is_root() {
         return check(

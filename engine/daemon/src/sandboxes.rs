@@ -19,11 +19,16 @@ pub fn open(store: &StoreUrl, images_max: Option<u64>) -> Result<Sandboxes, Sand
 /// The same, with images as the options say.
 pub fn open_with(store: &StoreUrl, images: ImageOptions) -> Result<Sandboxes, SandboxError> {
     let folder = folder(store)?;
+    let (keeper, agent) = programs()?;
+    let local = Local::open(Config { folder, keeper: vec![keeper.into_os_string()], agent }, images)?;
+    Ok(Sandboxes::new(Arc::new(local)))
+}
+
+/// The keeper and the agent.
+pub(crate) fn programs() -> Result<(PathBuf, PathBuf), SandboxError> {
     let program = std::env::current_exe()
         .map_err(|error| SandboxError::unavailable("this program's own path", error))?;
-    let keeper = vec![keeper(&program)?.into_os_string()];
-    let local = Local::open(Config { folder, keeper, agent: agent(&program)? }, images)?;
-    Ok(Sandboxes::new(Arc::new(local)))
+    Ok((keeper(&program)?, agent(&program)?))
 }
 
 /// The images of a store, without its sandboxes.

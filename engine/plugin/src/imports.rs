@@ -275,7 +275,10 @@ impl conversations::Host for Guest {
         });
         let models = self.capabilities.models.clone();
         let work = async move {
-            let models = models.ok_or_else(|| Failure::Denied("espalier:model/conversations".to_owned()))?;
+            let models = models.ok_or_else(|| {
+                let hint = "no model is named for this plugin (`model = \"NAME\"` in [[group_rewards]])";
+                Failure::Denied(format!("espalier:model/conversations: {hint}"))
+            })?;
             models.open(&model, messages, tools).await
         };
         Ok(self.ask_model(asked, Box::pin(work), keep, opened).await?.map_err(failure_out))

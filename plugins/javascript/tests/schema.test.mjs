@@ -21,6 +21,7 @@ test('what is wrong is named by field, with what was expected', () => {
     how: { enum: ['a', 'b'], default: 'a' },
     maybe: { type: ['string', 'null'], default: null },
     answer: { type: 'string' },
+    sizes: { type: 'object', additionalProperties: { type: 'number' }, default: {} },
   });
   const cases = [
     [{}, 'task: `answer` is missing'],
@@ -30,11 +31,12 @@ test('what is wrong is named by field, with what was expected', () => {
     [{ answer: 'x', words: ['a', 2] }, 'task: `words[1]`: expected a string, got 2'],
     [{ answer: 'x', how: 'c' }, 'task: `how`: expected one of "a", "b", got "c"'],
     [{ answer: 'x', maybe: 1 }, 'task: `maybe`: expected a string or null, got 1'],
-    [{ answer: 'x', other: 1 }, 'task: `other` is unknown; there is: `count`, `words`, `how`, `maybe`, `answer`'],
+    [{ answer: 'x', sizes: { a: 1, b: 'c' } }, 'task: `sizes.b`: expected a number, got "c"'],
+    [{ answer: 'x', other: 1 }, 'task: `other` is unknown; there is: `count`, `words`, `how`, `maybe`, `answer`, `sizes`'],
     [null, 'task: expected an object, got null'],
   ];
   for (const [value, message] of cases) assert.throws(() => checked(schema, value, 'task'), { message });
-  assert.deepEqual(checked(schema, { answer: 'x' }, 'task'), { answer: 'x', count: 3, words: [], how: 'a', maybe: null });
+  assert.deepEqual(checked(schema, { answer: 'x' }, 'task'), { answer: 'x', count: 3, words: [], how: 'a', maybe: null, sizes: {} });
 });
 
 test('options that are left out or undefined have their defaults', () => {

@@ -2,16 +2,38 @@
 
 use super::{ConfigError, ModelConfig, problem};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// One answer of a scripted model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ScriptedAnswer {
     /// A text.
     Text(String),
     /// A text, calls of tools, and when they fit.
     Full(ScriptedTurn),
+}
+
+// Not derived, which would say of a wrong key only that nothing fits.
+impl<'de> Deserialize<'de> for ScriptedAnswer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ScriptedAnswer, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = ScriptedAnswer;
+            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.write_str("a text, or a table with `text`, `tool_calls`, `when`")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ScriptedAnswer, E> {
+                Ok(ScriptedAnswer::Text(text.to_owned()))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ScriptedAnswer, A::Error> {
+                ScriptedTurn::deserialize(MapAccessDeserializer::new(map)).map(ScriptedAnswer::Full)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// An answer of a scripted model with more than its text.

@@ -21,7 +21,7 @@ export interface Schema {
   readonly minItems?: number;
   readonly maxItems?: number;
   readonly properties?: Properties;
-  readonly additionalProperties?: boolean;
+  readonly additionalProperties?: boolean | Schema;
 }
 
 /** The properties of an object, by name. */
@@ -51,7 +51,9 @@ type ValueOfType<T, S> = T extends 'string'
           : T extends 'object'
             ? S extends { readonly properties: infer P }
               ? ValuesOf<P>
-              : { [name: string]: any }
+              : S extends { readonly additionalProperties: infer A extends Schema }
+                ? { [name: string]: ValueOf<A> }
+                : { [name: string]: any }
             : never;
 
 /** The type of an object with these properties. */

@@ -78,22 +78,27 @@ function visit(schema, value, path, problems) {
     if (schema.maxItems !== undefined && value.length > schema.maxItems) return wrong(`at most ${schema.maxItems} items`);
     return schema.items === undefined ? value : value.map((item, at) => visit(schema.items, item, `${path}[${at}]`, problems));
   }
-  if (isOf('object', value) && schema.properties !== undefined) return visitObject(schema, value, path, problems);
+  const isRecord = typeof schema.additionalProperties === 'object';
+  if (isOf('object', value) && (schema.properties !== undefined || isRecord)) return visitObject(schema, value, path, problems);
   return value;
 }
 
 function visitObject(schema, value, path, problems) {
   const inside = (name) => (path === '' ? name : `${path}.${name}`);
   const found = { ...value };
-  for (const [name, property] of Object.entries(schema.properties)) {
+  const properties = schema.properties ?? {};
+  for (const [name, property] of Object.entries(properties)) {
     if (value[name] !== undefined) found[name] = visit(property, value[name], inside(name), problems);
     else if (Object.hasOwn(property, 'default')) found[name] = property.default;
     else if (schema.required?.includes(name)) problems.push(`\`${inside(name)}\` is missing`);
   }
-  const unknown = Object.keys(value).find((name) => !Object.hasOwn(schema.properties, name));
-  if (schema.additionalProperties === false && unknown !== undefined) {
-    const known = Object.keys(schema.properties).map((name) => `\`${name}\``).join(', ');
-    problems.push(`\`${inside(unknown)}\` is unknown; there is: ${known || 'nothing'}`);
+  const others = Object.keys(value).filter((name) => !Object.hasOwn(properties, name));
+  if (schema.additionalProperties === false && others.length > 0) {
+    const known = Object.keys(properties).map((name) => `\`${name}\``).join(', ');
+    problems.push(`\`${inside(others[0])}\` is unknown; there is: ${known || 'nothing'}`);
+  }
+  if (typeof schema.additionalProperties === 'object') {
+    for (const name of others) found[name] = visit(schema.additionalProperties, value[name], inside(name), problems);
   }
   return found;
 }

@@ -1,7 +1,7 @@
 //! What an experiment can say about the judge.
 
 use espalier_sdk::schemars::JsonSchema;
-use espalier_sdk::serde::Deserialize;
+use espalier_sdk::serde::{Deserialize, Serialize};
 use espalier_sdk::{Failure, invalid};
 
 /// How it judges.
@@ -48,7 +48,7 @@ pub struct Settings {
 }
 
 /// What is judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(crate = "espalier_sdk::serde", rename_all = "kebab-case")]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub enum About {
@@ -61,7 +61,7 @@ pub enum About {
 }
 
 /// The form of a verdict, of which the last one in an answer counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(crate = "espalier_sdk::serde", rename_all = "kebab-case")]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub enum Form {
@@ -74,7 +74,7 @@ pub enum Form {
 }
 
 /// How several verdicts become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(crate = "espalier_sdk::serde", rename_all = "kebab-case")]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub enum Aggregate {
@@ -85,7 +85,7 @@ pub enum Aggregate {
 }
 
 /// What a tie comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(crate = "espalier_sdk::serde", rename_all = "kebab-case")]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub enum Tie {

@@ -1,7 +1,7 @@
 //! The reward `numeric-match`: 1 where the number in the answer is the expected one, within a tolerance, else 0.
 
 use espalier_sdk::schemars::JsonSchema;
-use espalier_sdk::serde::Deserialize;
+use espalier_sdk::serde::{Deserialize, Serialize};
 use espalier_sdk::serde_json::Value;
 use espalier_sdk::{Failure, RolloutView, Score, invalid};
 
@@ -23,7 +23,7 @@ pub struct Settings {
 }
 
 /// Which number of an answer counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(crate = "espalier_sdk::serde", rename_all = "kebab-case")]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub enum Take {

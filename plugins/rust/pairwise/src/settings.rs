@@ -1,7 +1,7 @@
 //! What an experiment can say about the comparisons, and what the model is asked.
 
 use espalier_sdk::schemars::JsonSchema;
-use espalier_sdk::serde::Deserialize;
+use espalier_sdk::serde::{Deserialize, Serialize};
 
 /// What the model is asked about two answers.
 pub const QUESTION: &str = "You compare two answers to the same task.\n\n# Task\n\n{instruction}{known}\n\n# Answer A\n\n{a}\n\n# Answer B\n\n{b}\n\n\
@@ -40,7 +40,7 @@ pub struct Settings {
 }
 
 /// What is compared of a rollout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(crate = "espalier_sdk::serde", rename_all = "kebab-case")]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub enum Shown {

@@ -1,7 +1,7 @@
 //! What an experiment can say about tests and solutions.
 
 use espalier_sdk::schemars::JsonSchema;
-use espalier_sdk::serde::Deserialize;
+use espalier_sdk::serde::{Deserialize, Serialize};
 
 /// How solutions are tested.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -31,7 +31,7 @@ pub struct Settings {
 }
 
 /// What the solution of a rollout is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(crate = "espalier_sdk::serde", rename_all = "kebab-case")]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub enum Solution {
@@ -42,7 +42,7 @@ pub enum Solution {
 }
 
 /// Of which tests the share is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(crate = "espalier_sdk::serde", rename_all = "kebab-case")]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub enum Counted {
