@@ -63,6 +63,12 @@ pub enum NewError {
         /// Relative to it.
         files: Vec<PathBuf>,
     },
+    /// A link, a pipe or a folder has the place of a file.
+    #[error("{} is in the way: it is a link, or no regular file in a real folder; nothing was written", path.display())]
+    NotPlain {
+        /// It, or what lies in it.
+        path: PathBuf,
+    },
     /// The installation lacks a folder.
     #[error("{} is missing", path.display())]
     Incomplete {

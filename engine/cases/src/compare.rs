@@ -1,12 +1,14 @@
 //! What a plugin gave, held against what a case names of it. What the case leaves out is not compared; `false` stands for nothing.
 
 use crate::report::{Change, DiffLine, Problem};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use similar::{ChangeTag, TextDiff};
 use std::time::Duration;
 
-/// Numbers that differ by less, in relation to their size, are the same.
+/// Numbers with a fraction that differ by less, in relation to their size, are the same.
 const CLOSE: f64 = 1e-9;
+/// What is as close to 0 is what sums leave of it.
+const ZERO: f64 = 1e-12;
 /// After so long a difference is shown as it is known by then.
 const DIFF_TIME: Duration = Duration::from_millis(500);
 /// Lines shown around those that differ.
@@ -26,7 +28,7 @@ pub(crate) fn compare(key: &str, expected: &Value, found: &Value) -> Option<Prob
 fn narrowed(expected: &Value, found: &Value) -> Value {
     match (expected, found) {
         (Value::Bool(false), Value::Null) => Value::Bool(false),
-        (Value::Number(one), Value::Number(other)) if close(one.as_f64(), other.as_f64()) => expected.clone(),
+        (Value::Number(one), Value::Number(other)) if close(one, other) => expected.clone(),
         (Value::Object(wanted), Value::Object(has)) => {
             let value = |name: &String, wanted: &Value| match has.get(name) {
                 Some(found) => narrowed(wanted, found),
@@ -47,9 +49,32 @@ fn narrowed(expected: &Value, found: &Value) -> Value {
     }
 }
 
-fn close(one: Option<f64>, other: Option<f64>) -> bool {
-    let (Some(one), Some(other)) = (one, other) else { return false };
-    (one - other).abs() <= CLOSE * one.abs().max(other.abs()).max(1.0)
+fn close(one: &Number, other: &Number) -> bool {
+    match (one.as_i128(), other.as_i128()) {
+        (Some(one), Some(other)) => one == other,
+        _ => {
+            let (Some(one), Some(other)) = (one.as_f64(), other.as_f64()) else { return false };
+            // 1 and 1.0 are the same, and so are no other whole numbers.
+            let whole = one.fract() == 0.0 && other.fract() == 0.0;
+            one == other || (!whole && (one - other).abs() <= (CLOSE * one.abs().max(other.abs())).max(ZERO))
+        }
+    }
+}
+
+/// Keys that entries of this kind never have: one that is expected to be nothing would always be.
+pub(crate) fn unknown_key(expected: &Value, found: &Value) -> Option<Problem> {
+    match (expected, found) {
+        (Value::Object(wanted), Value::Object(has)) => {
+            let unknown = wanted.keys().find(|name| !has.contains_key(*name))?;
+            let known: Vec<String> = has.keys().map(|name| format!("`{name}`")).collect();
+            let text = format!("there is no `{unknown}`; there is: {}", known.join(", "));
+            Some(Problem { key: unknown.clone(), text, diff: Vec::new() })
+        }
+        (Value::Array(wanted), Value::Array(has)) => {
+            wanted.iter().zip(has).find_map(|(wanted, found)| unknown_key(wanted, found))
+        }
+        _ => None,
+    }
 }
 
 fn pretty(value: &Value) -> String {

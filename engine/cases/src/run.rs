@@ -1,7 +1,7 @@
 //! A case and a plugin together.
 
 use crate::case::{Case, CaseError, CaseFile, Expect};
-use crate::compare::compare;
+use crate::compare::{compare, unknown_key};
 use crate::recorded::{Recording, Tape};
 use crate::report::{CallTrace, CaseReport, Problem, Report};
 use crate::script::{MemoryBlobs, Notes, ScriptedModels, ScriptedSandboxes, ScriptedWorld};
@@ -453,6 +453,12 @@ fn judge_result(expect: &Expect, left: &Left, problems: &mut Vec<Problem>) {
     ];
     for (key, expected) in named {
         let Some(expected) = expected else { continue };
+        if matches!(key, "report" | "scores" | "votes")
+            && let Some(problem) = unknown_key(expected, &returned[key])
+        {
+            problems.push(Problem { key: format!("expect.{key}.{}", problem.key), ..problem });
+            continue;
+        }
         problems.extend(compare(&format!("expect.{key}"), expected, &returned[key]));
     }
 }

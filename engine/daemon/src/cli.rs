@@ -245,7 +245,7 @@ pub struct ShowArgs {
     /// With --calls: also show arguments and replies, if the experiment has `record_calls = true`.
     #[arg(long, requires = "calls")]
     pub full: bool,
-    /// For a rollout: show the complete logs of its plugins.
+    /// For a rollout: show the complete logs of its plugins. For a run: those of its task generator.
     #[arg(long)]
     pub logs: bool,
     /// For a run: show all groups. For several runs: show all tasks.

@@ -293,6 +293,10 @@ impl Runner {
     ) -> Finished {
         linked.parts.finish(&mut draft);
         let missing = linked.no_environment.missing_part(&linked.models);
+        // A missing part ends the run, which says so.
+        if missing.is_none() {
+            self.told.tell(&draft.plugins.failures);
+        }
         Finished { missing, ..self.finished(group, start, names, draft, linked.scoring.blobs.issued()) }
     }
 
@@ -306,7 +310,6 @@ impl Runner {
     ) -> Finished {
         let outcome = AttemptOutcome { stop_reason: draft.ending.stop_reason, reward: draft.signal.reward };
         let (ended_ms, plugins) = (draft.ended_ms, draft.plugins.clone());
-        self.told.tell(&plugins.failures);
         let mut record = draft.into_record(record::place(group, start, names));
         if record.trajectory.trainable && outcome.reward.is_none() {
             // It trains once it has a reward: what else keeps tokens back is kept apart.

@@ -157,12 +157,23 @@ fn add_files(
 
 fn copy(files: &[(PathBuf, PathBuf)], folder: &Path) -> Result<(), NewError> {
     create(folder)?;
+    // Through a link something else would be written; a pipe would be waited for.
+    if let Some((_, odd)) = files.iter().find(|(_, to)| !is_plain(folder, to)) {
+        return Err(NewError::NotPlain { path: folder.join(odd) });
+    }
     for (from, to) in files {
         let to = folder.join(to);
         create(to.parent().unwrap_or(folder))?;
         copy_file(from, &to)?;
     }
     Ok(())
+}
+
+/// Whether nothing is there yet, or a regular file in real folders.
+fn is_plain(folder: &Path, file: &Path) -> bool {
+    let known = |path: &Path| std::fs::symlink_metadata(folder.join(path)).ok();
+    let around = file.ancestors().skip(1).filter(|around| !around.as_os_str().is_empty());
+    known(file).is_none_or(|known| known.is_file()) && around.filter_map(known).all(|known| known.is_dir())
 }
 
 /// Also a link that leads nowhere is there.

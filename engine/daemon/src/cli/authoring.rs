@@ -300,6 +300,7 @@ impl From<NewError> for Problem {
             NewError::NotOfTheSdk { .. } => {
                 problem(Exit::Input).hint("move them, or write the SDK to another folder")
             }
+            NewError::NotPlain { .. } => problem(Exit::Input).hint("remove it, or name another folder"),
             NewError::Incomplete { .. } => problem(Exit::Unavailable).hint(FROM_SOURCE),
             NewError::File { .. } => problem(Exit::Unavailable),
         }

@@ -3,6 +3,7 @@
 mod plain;
 
 use crate::output::Look;
+use crate::output::text::harmless;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::Resource;
@@ -170,7 +171,10 @@ impl Write for LogLine {
 impl Drop for LogLine {
     fn drop(&mut self) {
         if !self.1.is_empty() {
-            self.0.say(String::from_utf8_lossy(&self.1).trim_end());
+            let text = String::from_utf8_lossy(&self.1);
+            // With colours it has codes of its own, and a plain line is harmless already.
+            let text = if self.0.look.colour { text.into_owned() } else { harmless(&text) };
+            self.0.say(text.trim_end());
         }
     }
 }

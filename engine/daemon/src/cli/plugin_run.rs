@@ -207,6 +207,10 @@ fn default_experiment(project: &Project, folder: &Path) -> Result<PathBuf, Probl
 /// Writes a file of one task of another.
 fn one_task(from: &Path, id: Option<&str>, folder: &Path) -> Result<PathBuf, Problem> {
     let refuse = |text: String| Problem::new(Exit::Input, format!("task file {}: {text}", from.display()));
+    // Another would be waited for, or never ends.
+    if std::fs::metadata(from).is_ok_and(|known| !known.is_file()) {
+        return Err(refuse("it is not a regular file".to_owned()));
+    }
     let bytes = std::fs::read(from).map_err(|error| refuse(error.to_string()))?;
     for (number, line) in engine::task_lines(&bytes) {
         let task = line.and_then(|line| Ok((line, Task::parse(line).map_err(|error| error.to_string())?)));

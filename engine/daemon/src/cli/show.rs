@@ -7,9 +7,12 @@ use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::rollout_view::{self, Parts};
 use crate::output::run_view::{GroupLine, RunView};
+use crate::output::text::{counted, one_line};
 use crate::output::versions::Versions;
 use crate::runner::now_ms;
+use espalier_core::trajectory::LogLine;
 use espalier_store::{AttemptRow, Holder, Store, StoreError};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, Problem> {
@@ -19,12 +22,13 @@ pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, 
     };
     match store.resolve_run(id).await {
         Ok(run_id) => {
-            if args.tokens || args.calls || args.logs {
-                return Err(Problem::new(
-                    Exit::Input,
-                    format!("`{id}` is a run; --tokens, --calls and --logs need a rollout"),
-                )
-                .hint(format!("name a rollout, like `espalier show {run_id}.g0.r0 --tokens`")));
+            if args.tokens || args.calls {
+                let text = format!("`{id}` is a run; --tokens and --calls need a rollout");
+                let hint = format!("name a rollout, like `espalier show {run_id}.g0.r0 --tokens`");
+                return Err(Problem::new(Exit::Input, text).hint(hint));
+            }
+            if args.logs {
+                return show_generator(context, &store, &run_id).await;
             }
             show_run(context, &store, &run_id, args.all).await
         }
@@ -40,6 +44,51 @@ pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, 
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// What the run's task generator logged, call by call. Other plugins log with their rollouts.
+async fn show_generator(context: &mut Context, store: &Store, run_id: &str) -> Result<Exit, Problem> {
+    #[derive(Deserialize)]
+    struct Kept {
+        logs: Vec<LogLine>,
+        rejected: Vec<String>,
+    }
+    let calls = store.generator_calls(run_id).await?;
+    if calls.is_empty() {
+        let text =
+            format!("run {run_id} has no task generator; the logs of other plugins are with each rollout");
+        let hint = format!("name a rollout, like `espalier show {run_id}.g0.r0 --logs`");
+        return Err(Problem::new(Exit::Input, text).hint(hint));
+    }
+    let mut list = Vec::new();
+    for call in calls {
+        let bytes = store.blobs().read_whole(&call.record).await?;
+        let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| {
+            Problem::new(Exit::Internal, format!("call {} of the generator: {error}", call.call))
+        })?;
+        if context.common.json {
+            let (logs, rejected) = (kept.logs, kept.rejected);
+            let (number, accepted, failed) = (call.call, call.accepted, call.failed);
+            list.push(json!({
+                "call": number, "of_group": call.of_group, "accepted": accepted, "rejected": rejected, "failed": failed, "logs": logs,
+            }));
+            continue;
+        }
+        let asked = call.of_group.map_or("generate".to_owned(), |group| format!("adapt for group {group}"));
+        let counts = format!("{}, {} rejected", counted(call.accepted, "task"), call.rejected);
+        context.out.line(&format!("call {}  {asked}: {counts}", call.call))?;
+        let look = context.out.look;
+        for text in call.failed.iter().chain(&kept.rejected) {
+            context.out.line(&format!("  {}", one_line(text)))?;
+        }
+        for line in kept.logs.iter().flat_map(|line| rollout_view::log_line(line, &look)) {
+            context.out.line(&line)?;
+        }
+    }
+    if context.common.json {
+        context.out.json(&json!({ "calls": list }))?;
+    }
+    Ok(Exit::Done)
 }
 
 async fn show_run(context: &mut Context, store: &Store, run_id: &str, all: bool) -> Result<Exit, Problem> {

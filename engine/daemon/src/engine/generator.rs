@@ -30,6 +30,8 @@ const DELAY_MAX: Duration = Duration::from_secs(1);
 const ADAPTED_MAX: usize = 64;
 /// After as many of one call that are not tasks, the rest of it is left.
 const REJECTED_MAX: usize = 1000;
+/// Rejected tasks of one call that are told in the log; all are in the record of the call.
+const TOLD_MAX: usize = 3;
 /// Tells seeds of adapted tasks apart from those of batches, which are counted from 0.
 const ADAPTED: u64 = u64::MAX;
 
@@ -294,7 +296,9 @@ impl Maker {
                     accepted.push(Accepted { task: Arc::new(task), text });
                 }
                 Err((reason, column)) => {
-                    tracing::warn!(number, "a generated task is rejected: {reason}");
+                    if rejected.len() < TOLD_MAX {
+                        tracing::warn!(number, "a generated task is rejected: {reason}");
+                    }
                     rejected.push(reason.clone());
                     self.generator.tally.reject(RejectedTask { line: number, column, reason });
                 }

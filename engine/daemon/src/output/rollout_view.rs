@@ -341,6 +341,14 @@ fn moment(line: &LogLine) -> String {
     }
 }
 
+/// A line of a log, on as many lines as it takes.
+pub(crate) fn log_line(line: &LogLine, look: &Look) -> Vec<String> {
+    let fields = line.fields.as_deref().map_or(String::new(), |fields| format!(" {fields}"));
+    let source = format!("{:?}", line.source).to_lowercase();
+    let label = format!("{}{} {source}: ", moment(line), line.plugin);
+    block(&label, &format!("{}{fields}", line.text), Style::new(), look)
+}
+
 /// The last lines of the log without those that an error of the rollout repeats, or all of them.
 fn logs(logs: &[LogLine], errors: &[ErrorNote], dropped: u64, all: bool, look: &Look) -> Vec<String> {
     if logs.is_empty() {
@@ -362,12 +370,7 @@ fn logs(logs: &[LogLine], errors: &[ErrorNote], dropped: u64, all: bool, look: &
         let text = format!("  {}: --logs shows them", elsewhere.join(", "));
         lines.push(look.paint(styles::FAINT, &text));
     }
-    for line in &shown[hidden..] {
-        let fields = line.fields.as_deref().map_or(String::new(), |fields| format!(" {fields}"));
-        let source = format!("{:?}", line.source).to_lowercase();
-        let label = format!("{}{} {source}: ", moment(line), line.plugin);
-        lines.extend(block(&label, &format!("{}{fields}", line.text), Style::new(), look));
-    }
+    lines.extend(shown[hidden..].iter().flat_map(|line| log_line(line, look)));
     if dropped > 0 {
         lines
             .push(look.paint(styles::WARN, &format!("  {} more were over limits.log_bytes", bytes(dropped))));
