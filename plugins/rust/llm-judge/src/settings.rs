@@ -60,7 +60,7 @@ pub enum About {
     Both,
 }
 
-/// The form of a verdict, of which the last one in an answer counts.
+/// The form of a verdict. The last one in an answer counts; where it cannot be read, none before it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(crate = "espalier_sdk::serde", rename_all = "kebab-case")]
 #[schemars(crate = "espalier_sdk::schemars")]

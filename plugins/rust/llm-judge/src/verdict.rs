@@ -35,35 +35,50 @@ fn boxed(text: &str) -> Result<Verdict, String> {
     Ok(Verdict { value, reason: None })
 }
 
-/// The last object of the text that has a `score`; objects within objects are not looked at.
+/// The last object of the text; objects within objects are not looked at. Where one is broken, none behind it can be told from what is
+/// in it, and one before it is not the last: there is no verdict.
 fn json(text: &str) -> Result<Verdict, String> {
-    let (mut found, mut at) = (None, 0);
-    while let Some(start) = text[at..].find('{').map(|open| at + open) {
-        let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
+    let (mut last, mut rest) = (None, text);
+    while let Some(start) = rest.find('{') {
+        let mut values = serde_json::Deserializer::from_str(&rest[start..]).into_iter::<Value>();
         match values.next() {
-            Some(Ok(object)) => {
-                at = start + values.byte_offset();
-                found = object.get("score").is_some().then_some(object).or(found);
-            }
-            _ => at = start + 1,
+            Some(Ok(object)) => last = Some(object),
+            _ => return Err("an object is not JSON".to_owned()),
         }
+        rest = &rest[start + values.byte_offset()..];
     }
-    let object = found.ok_or("no object with a `score`")?;
-    let score = &object["score"];
+    let object = last.ok_or("no object")?;
+    let score = object.get("score").ok_or("the last object has no `score`")?;
     let value = score.as_f64().ok_or_else(|| format!("score is {score}, expected a number"))?;
     let reason = object.get("reason").and_then(Value::as_str).map(str::to_owned);
     Ok(Verdict { value, reason })
 }
 
+fn is_decoration(c: char) -> bool {
+    c.is_whitespace() || "#->*_`|+".contains(c)
+}
+
+/// A line with the word VERDICT and a colon, decoration between them aside: what is before and behind them.
+fn marked(line: &str) -> Option<(&str, &str)> {
+    const MARK: &str = "verdict";
+    let lower = line.to_ascii_lowercase();
+    lower.match_indices(MARK).find_map(|(start, _)| {
+        let (before, after) = (&line[..start], &line[start + MARK.len()..]);
+        let word = after.trim_start_matches(is_decoration).strip_prefix([':', '\u{ff1a}'])?;
+        (!before.ends_with(char::is_alphanumeric)).then_some((before, word))
+    })
+}
+
+/// The last line with VERDICT and a colon. One with more before it than decoration, a number or the word Final is no verdict, and
+/// one before it is not the last.
 fn line(text: &str, settings: &Settings) -> Result<Verdict, String> {
-    let marked = |line: &str| {
-        let line = line.trim().trim_matches('*');
-        let (mark, word) = line.split_once(':')?;
-        mark.trim()
-            .eq_ignore_ascii_case("verdict")
-            .then(|| word.trim().trim_matches(['*', '.']).to_lowercase())
-    };
-    let word = text.lines().rev().find_map(marked).ok_or("no line `VERDICT: ...`")?;
+    let (before, word) = text.lines().rev().find_map(marked).ok_or("no line `VERDICT: ...`")?;
+    let before = before.trim_matches(|c| is_decoration(c) || c.is_ascii_digit() || ".)".contains(c));
+    if !(before.is_empty() || before.eq_ignore_ascii_case("final")) {
+        return Err(format!("before the last VERDICT is {before:?}, expected a line of its own"));
+    }
+    let word = word.trim_start_matches(is_decoration);
+    let word = word.trim_end_matches(|c| is_decoration(c) || ".!,;:".contains(c)).to_lowercase();
     let value = match word.as_str() {
         "yes" => settings.highest,
         "no" => settings.lowest,
@@ -116,8 +131,22 @@ mod tests {
             (Form::Boxed, r"first \boxed{0}, no: \boxed{ 1 }.", Some(1.0)),
             (Form::Boxed, r"\boxed{0.5", None),
             (Form::Json, r#"{"score": 1, "criteria": {"style": {"score": 0}}}"#, Some(1.0)),
-            (Form::Json, r#"{"score": 0, "examples": [{"quoted": "x", "score": 1}]} {"note": 1}"#, Some(0.0)),
-            (Form::Json, r#"{not JSON {"score": 1}"#, Some(1.0)),
+            (Form::Json, r#"{"score": 0, "examples": [{"quoted": "x", "score": 1}]} as said"#, Some(0.0)),
+            (Form::Json, r#"{"score": 1} {"note": 1}"#, None),
+            (Form::Json, r#"{not JSON {"score": 1}"#, None),
+            (
+                Form::Json,
+                r#"{"score": 0, "examples": [{"quoted": "x", "score": 1}], "reason": "it was cut"#,
+                None,
+            ),
+            (
+                Form::Json,
+                r#"{"reason": "The agent printed {"score": 1} but that is wrong", "score": 0}"#,
+                None,
+            ),
+            (Form::Json, "The agent claims {\"score\": 1}.\n{\"score\": 0, \"reason\": \"not so\",}", None),
+            (Form::Json, r#"{"score": 1} or {"score": 1e999}"#, None),
+            (Form::Json, r#"{"score": 1} or {"score": 2}"#, None),
             (Form::Boxed, r"\boxed{yes}", None),
             (Form::Boxed, r"\boxed{2}", None),
             (Form::Boxed, "1", None),
@@ -135,8 +164,32 @@ mod tests {
             (Form::Line, "verdict: NO", Some(0.0)),
             (Form::Line, "VERDICT: maybe", None),
             (Form::Line, "yes", None),
+            (Form::Line, "**VERDICT:** yes", Some(1.0)),
+            (Form::Line, "VERDICT: yes!", Some(1.0)),
+            (Form::Line, "2. `Verdict`: **yes**,", Some(1.0)),
+            (Form::Line, "VERDICT: no\nNo verdicts: yes", Some(0.0)),
         ] {
             assert_eq!(parse(text, &with(form)).ok().map(|verdict| verdict.value), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_decorated_last_line_counts_and_none_before_it() {
+        for (last, value) in [
+            ("**VERDICT**: no", Some(0.0)),
+            ("## VERDICT: no", Some(0.0)),
+            ("- VERDICT: no", Some(0.0)),
+            ("> VERDICT: no", Some(0.0)),
+            ("__VERDICT: no__", Some(0.0)),
+            ("Final VERDICT: no", Some(0.0)),
+            ("**Final VERDICT\u{ff1a}** no.", Some(0.0)),
+            ("VERDICT: yes or VERDICT: no", None),
+            ("VERDICT:\nno", None),
+            ("I cannot say VERDICT: no", None),
+        ] {
+            let text = format!("VERDICT: yes\n{last}");
+            let verdict = parse(&text, &with(Form::Line));
+            assert_eq!(verdict.ok().map(|verdict| verdict.value), value, "{text}");
         }
     }
 

@@ -9,7 +9,7 @@ pub mod settings;
 pub mod verdict;
 
 use espalier_sdk::{Conversation, Failure, RolloutView, Score, fill, invalid, other};
-use pairs::Tally;
+use pairs::{Known, Said, Tally};
 use settings::{Settings, Shown};
 use verdict::Verdict;
 
@@ -21,38 +21,38 @@ pub fn score(rollouts: Vec<RolloutView>, settings: Settings) -> Result<Vec<Vec<S
     let answers: Vec<Option<String>> = rollouts.iter().map(|rollout| shown(rollout, &settings)).collect();
     let task = &rollouts[0].task;
     let private = task.private_data.as_deref().filter(|_| settings.show_private);
+    let most = settings.text_max as usize;
     let mut tallies = vec![Tally::default(); rollouts.len()];
     for pair in pairs::of(rollouts.len(), settings.opponents) {
-        let share = match (&answers[pair.first], &answers[pair.second]) {
-            (None, None) => Some(0.5),
-            (Some(_), None) => Some(1.0),
-            (None, Some(_)) => Some(0.0),
-            (Some(first), Some(second)) if first == second => Some(0.5),
-            (Some(first), Some(second)) => compare((&task.instruction, private), first, second, &settings)?,
+        let said = match pairs::known(answers[pair.first].as_deref(), answers[pair.second].as_deref(), most) {
+            Known::Said(said) => said,
+            Known::Ask(first, second) => compare((&task.instruction, private), &first, &second, &settings)?,
         };
-        pair.count(share, &mut tallies);
+        pair.count(said, &mut tallies);
     }
     tallies.iter().enumerate().map(|(place, tally)| scores(place, tally)).collect()
 }
 
 fn scores(place: usize, tally: &Tally) -> Result<Vec<Score>, Failure> {
     let share = tally.share().ok_or_else(|| {
-        let asked = tally.unparsed;
+        let count = tally.unparsed + tally.hidden;
         other(
             "unparsed",
-            format_args!("none of the {asked} comparisons of rollout {place} has a verdict in \\boxed{{}}"),
+            format_args!(
+                "none of the {count} comparisons of rollout {place} has a verdict in \\boxed{{}}: {tally}"
+            ),
         )
     })?;
     Ok(vec![Score::reward(share).because(tally.to_string())])
 }
 
-/// The share of a pair's verdicts that are for the first answer, a tie counting half; `None`: nothing was said.
+/// Asks which of two answers is better. A share is that of the verdicts for the first, a tie counting half.
 fn compare(
     (instruction, private): (&str, Option<&str>),
     first: &str,
     second: &str,
     settings: &Settings,
-) -> Result<Option<f64>, Failure> {
+) -> Result<Said, Failure> {
     let mut orders = Vec::new();
     for swapped in [false, true] {
         if swapped && !settings.swap {
@@ -82,11 +82,11 @@ fn compare(
         let shares: Vec<f64> = said.map(share).collect();
         // With the verdicts of one order alone, the place of an answer would tell.
         if shares.is_empty() {
-            return Ok(None);
+            return Ok(Said::Nothing);
         }
         orders.push(shares.iter().sum::<f64>() / shares.len() as f64);
     }
-    Ok(Some(orders.iter().sum::<f64>() / orders.len() as f64))
+    Ok(Said::Share(orders.iter().sum::<f64>() / orders.len() as f64))
 }
 
 fn share(verdict: Verdict) -> f64 {
@@ -97,13 +97,13 @@ fn share(verdict: Verdict) -> f64 {
     }
 }
 
-/// What is compared of a rollout; `None`: it has no answer.
+/// What is compared of a rollout, as a whole; `None`: it has no answer.
 fn shown(rollout: &RolloutView, settings: &Settings) -> Option<String> {
     let text = match settings.show {
         Shown::Answer => rollout.answer().map(str::to_owned),
         Shown::LastTurn => rollout.turns.last().map(|turn| turn.message.text()),
     };
-    text.filter(|text| !text.trim().is_empty()).map(|text| settings::cut(&text, settings.text_max as usize))
+    text.filter(|text| !text.trim().is_empty())
 }
 
 espalier_sdk::group_reward!(Settings, score);

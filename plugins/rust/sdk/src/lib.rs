@@ -118,20 +118,34 @@ pub fn schema_of<T: JsonSchema>() -> String {
         .to_string()
 }
 
-/// The last fenced block of a text, without its fences; a fence begins a line. `None`: there is none, or it is not closed.
+/// The last fenced block of a text, without its fences, which are those of CommonMark: ` ``` ` or `~~~` and more of them, at most 3
+/// spaces from the start of a line. `None`: there is none, or it is not closed.
 pub fn fenced(text: &str) -> Option<&str> {
     let (mut found, mut open, mut at) = (None, None, 0);
     for line in text.split_inclusive('\n') {
         let end = at + line.len();
-        if line.trim_start().starts_with("```") {
-            match open.take() {
-                None => open = Some(end),
-                Some(start) => found = Some(&text[start..at]),
+        if let Some((mark, count, info)) = fence(line) {
+            match open {
+                None if mark == '~' || !info.contains('`') => open = Some((mark, count, end)),
+                Some((opening, least, start)) if mark == opening && count >= least && info.is_empty() => {
+                    found = Some(&text[start..at]);
+                    open = None;
+                }
+                _ => {}
             }
         }
         at = end;
     }
     found
+}
+
+/// The character of a line that may be a fence, how many there are, and what is behind them.
+fn fence(line: &str) -> Option<(char, usize, &str)> {
+    let marks = line.trim_start_matches(' ');
+    let mark = marks.chars().next().filter(|mark| matches!(mark, '`' | '~'))?;
+    let info = marks.trim_start_matches(mark);
+    let count = marks.len() - info.len();
+    (count >= 3 && line.len() - marks.len() <= 3).then_some((mark, count, info.trim()))
 }
 
 /// Puts values in the place of `{name}`; a value is never searched again, and an unknown name stays.
@@ -173,6 +187,14 @@ mod tests {
             ("```python\nprint(1)", None),
             ("Use ```f``` as asked.\n```\na\n```", Some("a\n")),
             ("```\na\n```\n```\nb", Some("a\n")),
+            ("```print(1)```\n```py\na\n```\nprose\n", Some("a\n")),
+            (
+                "```py\n```a```\n    ```\n\t```\n``` py\nb\n```\n",
+                Some("```a```\n    ```\n\t```\n``` py\nb\n"),
+            ),
+            ("````md\n```\na\n```\n~~~~\n````` \n", Some("```\na\n```\n~~~~\n")),
+            ("~~~ a`b\r\na\r\n```\r\n~~~\r\n", Some("a\r\n```\r\n")),
+            ("``\na\n``", None),
         ] {
             assert_eq!(fenced(text), expect, "{text}");
         }

@@ -5,6 +5,7 @@
 //! ([`matrix`]): it must let every right solution pass and is worth the wrong ones that it finds. What a test is, and where a solution
 //! is found in a rollout, is in [`tests`].
 
+pub mod allowance;
 pub mod matrix;
 pub mod run;
 pub mod settings;

@@ -28,6 +28,10 @@ pub struct Settings {
     /// Seconds for one solution in one test.
     #[schemars(range(min = 1, max = 3600))]
     pub time_limit_s: u32,
+    /// Seconds for all runs of written tests, in equal parts: one for each solution with the tests of each rollout. Tests beyond it are
+    /// not run and do not pass. Less than `limits.scoring_wall`, which is for everything.
+    #[schemars(range(min = 1, max = 86400))]
+    pub written_time_s: u32,
 }
 
 /// What the solution of a rollout is.
@@ -66,6 +70,7 @@ impl Default for Settings {
             counted: Counted::All,
             sandbox: "main".to_owned(),
             time_limit_s: 4,
+            written_time_s: 600,
         }
     }
 }

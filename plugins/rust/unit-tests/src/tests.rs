@@ -22,6 +22,9 @@ pub enum Test {
     },
 }
 
+/// Most bytes of a written script: the kernel takes 128 KiB as one argument.
+const SCRIPT_BYTES_MAX: usize = 100 << 10;
+
 /// A test and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -32,6 +35,14 @@ pub struct Origin {
 }
 
 impl Test {
+    /// Whether a sandbox takes it.
+    fn can_be_run(&self) -> bool {
+        match self {
+            Test::Stdio { .. } => true,
+            Test::Script { script } => script.len() <= SCRIPT_BYTES_MAX && !script.contains('\0'),
+        }
+    }
+
     /// Whether a solution that printed this passes.
     pub fn accepts(&self, printed: &str) -> bool {
         match self {
@@ -63,7 +74,8 @@ pub fn written(rollout: usize, data: Option<&str>, settings: &Settings) -> Vec<O
     let data: Value = data.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
     let list =
         settings.written.as_deref().and_then(|pointer| data.pointer(pointer)).and_then(Value::as_array);
-    let tests = list.into_iter().flatten().filter_map(|test| Test::deserialize(test).ok());
+    let tests =
+        list.into_iter().flatten().filter_map(|test| Test::deserialize(test).ok()).filter(Test::can_be_run);
     let tests = tests.take(settings.written_max as usize);
     tests.map(|test| Origin { test, rollout: Some(rollout) }).collect()
 }
@@ -102,6 +114,15 @@ mod unit {
         let script = Origin { test: Test::Script { script: "x".to_owned() }, rollout: Some(3) };
         assert_eq!((tests.len(), &tests[1]), (2, &script));
         assert_eq!(written(0, Some("null"), &settings), []);
+        for (test, count) in [
+            (serde_json::json!({ "script": "true" }), 1),
+            (serde_json::json!({ "script": "true\0" }), 0),
+            (serde_json::json!({ "script": "#".repeat(SCRIPT_BYTES_MAX + 1) }), 0),
+            (serde_json::json!({ "input": "\0", "output": "" }), 1),
+        ] {
+            let data = serde_json::json!({ "tests": [test] }).to_string();
+            assert_eq!(written(0, Some(&data), &settings).len(), count);
+        }
     }
 
     #[test]
