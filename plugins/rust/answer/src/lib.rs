@@ -90,7 +90,7 @@ mod tests {
         for (text, expect) in [
             ("[1]", json!([1])),
             ("So:\n```json\n[1]\n```\n", json!([1])),
-            ("```\n{\"a\": 1}\n``` and\n```\n[2]\n```", json!([2])),
+            ("```\n{\"a\": 1}\n```\nand\n```\n[2]\n```", json!([2])),
             ("none", Value::Null),
         ] {
             assert_eq!(json_in(text), expect, "{text}");
