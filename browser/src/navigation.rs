@@ -1,0 +1,205 @@
+//! Going somewhere and waiting until one is there.
+
+use crate::deadline::Deadline;
+use crate::error::{BrowserError, Result};
+use crate::frame::Frame;
+use crate::network::Response;
+use crate::page::inner::PageState;
+use crate::page::state::{Failure, LoadState, LoaderId, Marks};
+use crate::protocol::Navigated;
+use crate::url_match::UrlMatch;
+use chromiumoxide::cdp::browser_protocol::page::{
+    GetNavigationHistoryParams, NavigateParams, NavigateToHistoryEntryParams, ReloadParams,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to go to an address.
+#[derive(Clone, Debug, Default)]
+pub struct GotoOptions {
+    /// How far the document must be loaded. Default: [`LoadState::Load`].
+    pub wait_until: LoadState,
+    /// Default: that of the context.
+    pub timeout: Option<Duration>,
+    /// Sent as `Referer`.
+    pub referer: Option<String>,
+}
+
+impl Frame {
+    /// Goes to an address and waits until its document is loaded. The response is that of the last redirect; addresses
+    /// such as `about:blank`, and a change of the hash only, have none.
+    ///
+    /// Fails with [`BrowserError::Navigation`] where no document came, and with [`BrowserError::Download`] where the
+    /// address is a download. A status of 404 or 500 is a document like any other.
+    pub async fn goto(&self, url: &str) -> Result<Option<Response>> {
+        self.goto_with(url, GotoOptions::default()).await
+    }
+
+    /// Like [`goto`](Self::goto).
+    pub async fn goto_with(&self, url: &str, options: GotoOptions) -> Result<Option<Response>> {
+        let deadline = self.deadline(options.timeout);
+        let before = self.marks()?;
+        let session = self.with(|frame| Arc::clone(&frame.session)).ok_or(BrowserError::Detached)?;
+        let mut command = NavigateParams::new(url);
+        command.referrer = options.referer;
+        command.frame_id = Some(self.id().to_owned().into());
+        let waiting_for = || format!("{url} to answer");
+        let answer: Navigated = match session.call_as(command, deadline).await {
+            Ok(answer) => answer,
+            Err(BrowserError::Protocol { message, .. }) => {
+                return Err(BrowserError::Navigation { url: url.to_owned(), reason: message });
+            }
+            Err(error) => return Err(error.waiting_for(waiting_for)),
+        };
+        if let Some(reason) = answer.error_text {
+            return Err(self.refused(url, reason, answer.is_download, before));
+        }
+        let Some(loader) = answer.loader_id else { return Ok(None) };
+        self.wait_for_document(&loader, url, options.wait_until, deadline).await?;
+        Ok(self.page().inner.network.response_of(&loader))
+    }
+
+    /// Waits until the address matches and its document is loaded. Returns at once where both hold.
+    pub async fn wait_for_url(&self, urls: impl Into<UrlMatch>, options: GotoOptions) -> Result<()> {
+        let deadline = self.deadline(options.timeout);
+        let urls = urls.into();
+        let waiting_for = || format!("the address to match {urls:?}; it is {}", self.url());
+        self.page()
+            .inner
+            .wait(deadline, waiting_for, |state| match state.frames.get(self.id()) {
+                None => Some(Err(BrowserError::Detached)),
+                Some(frame) => {
+                    let there = urls.matches(&frame.url) && state.frames.reached(self.id(), options.wait_until);
+                    there.then_some(Ok(()))
+                }
+            })
+            .await
+    }
+
+    /// Waits until the present document is loaded this far. Returns at once where it is.
+    pub async fn wait_for_load_state(&self, until: LoadState, timeout: Option<Duration>) -> Result<()> {
+        let deadline = self.deadline(timeout);
+        let waiting_for = || format!("{} to be loaded ({until:?})", self.url());
+        self.page()
+            .inner
+            .wait(deadline, waiting_for, |state| match state.frames.get(self.id()) {
+                None => Some(Err(BrowserError::Detached)),
+                Some(_) => state.frames.reached(self.id(), until).then_some(Ok(())),
+            })
+            .await
+    }
+
+    /// Does `action`, which navigates this frame, and waits until the new document is loaded. A navigation within the
+    /// document counts as one.
+    ///
+    /// ```ignore
+    /// frame.expect_navigation(GotoOptions::default(), async { page.locator("a").click().await }).await?;
+    /// ```
+    pub async fn expect_navigation(
+        &self,
+        options: GotoOptions,
+        action: impl Future<Output = Result<()>>,
+    ) -> Result<Option<Response>> {
+        let deadline = self.deadline(options.timeout);
+        let before = self.marks()?;
+        deadline.bound(|| "the action that navigates".to_owned(), action).await?;
+        self.wait_for_change(before, options.wait_until, deadline).await
+    }
+
+    pub(crate) async fn reload(&self, options: &GotoOptions, ignore_cache: bool) -> Result<Option<Response>> {
+        let deadline = self.deadline(options.timeout);
+        let before = self.marks()?;
+        let command = ReloadParams { ignore_cache: Some(ignore_cache), ..ReloadParams::default() };
+        self.page().inner.session.call(command, deadline).await?;
+        self.wait_for_change(before, options.wait_until, deadline).await
+    }
+
+    /// `step` -1 is back, 1 is forward. False: there is nothing there.
+    pub(crate) async fn go_in_history(&self, step: i64, options: &GotoOptions) -> Result<bool> {
+        let deadline = self.deadline(options.timeout);
+        let session = &self.page().inner.session;
+        let history = session.call(GetNavigationHistoryParams::default(), deadline).await?;
+        let entry = usize::try_from(history.current_index + step).ok().and_then(|at| history.entries.get(at));
+        let Some(entry) = entry else { return Ok(false) };
+        let before = self.marks()?;
+        session.call(NavigateToHistoryEntryParams::new(entry.id), deadline).await?;
+        self.wait_for_change(before, options.wait_until, deadline).await?;
+        Ok(true)
+    }
+
+    pub(crate) fn marks(&self) -> Result<Marks> {
+        self.with(|frame| frame.marks()).ok_or(BrowserError::Detached)
+    }
+
+    /// Waits for what comes after `before`: a document, a change within it, or a failure.
+    pub(crate) async fn wait_for_change(
+        &self,
+        before: Marks,
+        until: LoadState,
+        deadline: Deadline,
+    ) -> Result<Option<Response>> {
+        let inner = &self.page().inner;
+        let waiting_for = || format!("a navigation; {}", inner.state.lock().main_progress());
+        let check = |state: &PageState| {
+            let Some(frame) = state.frames.get(self.id()) else { return Some(Err(BrowserError::Detached)) };
+            let now = frame.marks();
+            if now.commits > before.commits {
+                if let Some(url) = &frame.unreachable {
+                    let reason = frame.last_failure().map(|failure| failure.reason.clone());
+                    let reason = reason.unwrap_or_else(|| "net::ERR_FAILED".to_owned());
+                    return Some(Err(BrowserError::Navigation { url: url.clone(), reason }));
+                }
+                return state.frames.reached(self.id(), until).then(|| Ok(frame.loader.clone()));
+            }
+            if now.same_document > before.same_document {
+                return Some(Ok(None));
+            }
+            // A navigation that was replaced by another one fails, too, and the other is under way.
+            if now.failures > before.failures && frame.pending.is_none() {
+                return frame.last_failure().map(|failure| Err(as_error(failure)));
+            }
+            None
+        };
+        let loader = inner.wait(deadline, waiting_for, check).await?;
+        Ok(loader.and_then(|loader| inner.network.response_of(&loader)))
+    }
+
+    async fn wait_for_document(
+        &self,
+        loader: &LoaderId,
+        url: &str,
+        until: LoadState,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let waiting_for = || format!("{url} to be loaded ({until:?})");
+        let check = |state: &PageState| {
+            let Some(frame) = state.frames.get(self.id()) else { return Some(Err(BrowserError::Detached)) };
+            if frame.has_committed(loader) {
+                return state.frames.reached(self.id(), until).then_some(Ok(()));
+            }
+            frame.failure_of(loader).map(|failure| Err(as_error(failure)))
+        };
+        self.page().inner.wait(deadline, waiting_for, check).await
+    }
+
+    fn refused(&self, url: &str, reason: String, is_download: bool, before: Marks) -> BrowserError {
+        let downloads = self.with(|frame| {
+            frame.failures > before.failures && frame.last_failure().is_some_and(|failure| failure.download)
+        });
+        if is_download || downloads == Some(true) {
+            return BrowserError::Download { url: url.to_owned() };
+        }
+        BrowserError::Navigation { url: url.to_owned(), reason }
+    }
+
+    pub(crate) fn deadline(&self, timeout: Option<Duration>) -> Deadline {
+        timeout.map_or_else(|| self.page().deadline(), Deadline::after)
+    }
+}
+
+fn as_error(failure: &Failure) -> BrowserError {
+    match failure.download {
+        true => BrowserError::Download { url: failure.url.clone() },
+        false => BrowserError::Navigation { url: failure.url.clone(), reason: failure.reason.clone() },
+    }
+}

@@ -1,0 +1,7 @@
+//! The library against real Chromium, with pages from a server of the test.
+#![allow(missing_docs)]
+
+mod scripts;
+mod server;
+mod start;
+mod support;
