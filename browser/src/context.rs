@@ -220,7 +220,9 @@ impl BrowserContext {
     /// Cuts the network off, or gives it back.
     pub async fn set_offline(&self, offline: bool) -> Result<()> {
         self.inner.emulated.lock().offline = offline;
-        self.inner.tell_pages(emulation::offline(offline)).await
+        let (requests, state) = emulation::offline(offline);
+        self.inner.tell_pages(requests).await?;
+        self.inner.tell_pages(state).await
     }
 
     /// Sent with every request from now on, in place of those before.

@@ -8,7 +8,7 @@ use chromiumoxide::cdp::browser_protocol::emulation::{
     SetTimezoneOverrideParams, SetTouchEmulationEnabledParams, SetUserAgentOverrideParams,
 };
 use chromiumoxide::cdp::browser_protocol::network::{
-    EmulateNetworkConditionsParams, Headers, SetExtraHttpHeadersParams,
+    EmulateNetworkConditionsByRuleParams, Headers, OverrideNetworkStateParams, SetExtraHttpHeadersParams,
 };
 use chromiumoxide::cdp::browser_protocol::page::SetBypassCspParams;
 use chromiumoxide::cdp::browser_protocol::security::SetIgnoreCertificateErrorsParams;
@@ -161,7 +161,9 @@ impl Emulated {
         }
         startup.send(self.media.command());
         if self.offline {
-            startup.send(offline(true));
+            let (requests, state) = offline(true);
+            startup.send(requests);
+            startup.send(state);
         }
         if !self.extra_headers.is_empty() {
             startup.send(headers(&self.extra_headers));
@@ -229,8 +231,10 @@ pub(crate) fn geolocation(place: Option<Geolocation>) -> SetGeolocationOverrideP
     }
 }
 
-pub(crate) fn offline(offline: bool) -> EmulateNetworkConditionsParams {
-    EmulateNetworkConditionsParams::new(offline, 0.0, -1.0, -1.0)
+/// What requests meet, and what `navigator.onLine` says.
+pub(crate) fn offline(offline: bool) -> (EmulateNetworkConditionsByRuleParams, OverrideNetworkStateParams) {
+    let rules = EmulateNetworkConditionsByRuleParams::new(offline, Vec::new());
+    (rules, OverrideNetworkStateParams::new(offline, 0.0, -1.0, -1.0))
 }
 
 pub(crate) fn touch(enabled: bool) -> SetTouchEmulationEnabledParams {

@@ -54,7 +54,14 @@ impl Frame {
         if let Some(reason) = answer.error_text {
             return Err(self.refused(url, reason, answer.is_download, before));
         }
-        let Some(loader) = answer.loader_id else { return Ok(None) };
+        let Some(loader) = answer.loader_id else {
+            let check = |state: &PageState| {
+                let frame = state.frames.get(self.id());
+                let there = frame.map(|frame| frame.same_document > before.same_document);
+                there.map_or(Some(Err(BrowserError::Detached)), |there| there.then_some(Ok(None)))
+            };
+            return self.page().inner.wait(deadline, waiting_for, check).await;
+        };
         self.wait_for_document(&loader, url, options.wait_until, deadline).await?;
         Ok(self.page().inner.network.response_of(&loader))
     }
@@ -186,6 +193,9 @@ impl Frame {
         let downloads = self.with(|frame| {
             frame.failures > before.failures && frame.last_failure().is_some_and(|failure| failure.download)
         });
+        if let Some(gone) = self.page().failure() {
+            return gone;
+        }
         if is_download || downloads == Some(true) {
             return BrowserError::Download { url: url.to_owned() };
         }

@@ -259,7 +259,8 @@ impl Page {
 
     async fn until_closed(&self) -> Result<()> {
         let never = |_: &inner::PageState| None;
-        match self.inner.wait::<()>(self.deadline(), || "the page to close".to_owned(), never).await {
+        let waiting_for = || "the page to close".to_owned();
+        match self.inner.wait_in_spite_of_dialogs::<()>(self.deadline(), waiting_for, never).await {
             Err(error) if error.is_gone() => Ok(()),
             other => other,
         }

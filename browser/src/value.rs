@@ -205,8 +205,14 @@ fn special_number(text: &str) -> JsValue {
     }
 }
 
-/// The value as JSON gives it to `T`; `undefined` is null, special numbers are `f64`, big integers are strings.
+/// The value as JSON gives it to `T`; `undefined` is null, special numbers are `f64`, big integers are strings. `()` and
+/// other types without content take whatever there is.
 pub(crate) fn into_rust<T: DeserializeOwned>(object: &RemoteObject) -> Result<T> {
+    if size_of::<T>() == 0
+        && let Ok(nothing) = T::deserialize(serde_json::Value::Null)
+    {
+        return Ok(nothing);
+    }
     if let Some(special) = &object.unserializable_value {
         let read: std::result::Result<T, serde_json::Error> = match special_number(special) {
             JsValue::Number(number) => T::deserialize(F64Deserializer::new(number)),

@@ -56,7 +56,7 @@ fn waits_for_dialogs(method: &str) -> bool {
         || method.starts_with("Storage.")
         || matches!(
             method,
-            "Page.handleJavaScriptDialog" | "Page.close" | "Page.crash" | "Page.navigate" | "Page.stopLoading"
+            "Page.handleJavaScriptDialog" | "Page.close" | "Page.crash" | "Page.stopLoading"
         ))
 }
 

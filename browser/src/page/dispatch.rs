@@ -154,8 +154,9 @@ impl PageInner {
     fn navigated(&self, session: &Arc<Session>, event: FrameNavigated) {
         let id = Arc::clone(&event.frame.id);
         let gone = self.change(|state| {
-            if let Some(parent) = &event.frame.parent_id {
-                state.frames.attach(&id, parent, session);
+            match &event.frame.parent_id {
+                Some(parent) => drop(state.frames.attach(&id, parent, session)),
+                None => self.forget_dialog(state),
             }
             state.frames.commit(event.frame)
         });
@@ -271,10 +272,17 @@ impl PageInner {
 
     fn dialog_closed(&self, session: &Arc<Session>) {
         self.change(|state| {
-            if let Some(dialog) = state.dialog.take_if(|dialog| dialog.is_of(session)) {
-                dialog.set_answered();
+            if state.dialog.as_ref().is_some_and(|dialog| dialog.is_of(session)) {
+                self.forget_dialog(state);
             }
         });
+    }
+
+    /// The dialog went away, with or without an answer of ours.
+    fn forget_dialog(&self, state: &mut PageState) {
+        if let Some(dialog) = state.dialog.take() {
+            dialog.set_answered();
+        }
         self.session.gate().set_dialog(None);
     }
 

@@ -203,6 +203,17 @@ impl PageInner {
         waiting_for: impl FnOnce() -> String,
         mut check: impl FnMut(&PageState) -> Option<Result<T>>,
     ) -> Result<T> {
+        let or_blocked = |state: &PageState| check(state).or_else(|| self.session.gate().blocked().map(Err));
+        self.wait_in_spite_of_dialogs(deadline, waiting_for, or_blocked).await
+    }
+
+    /// Like `wait`, while a dialog may be open.
+    pub(crate) async fn wait_in_spite_of_dialogs<T>(
+        &self,
+        deadline: Deadline,
+        waiting_for: impl FnOnce() -> String,
+        mut check: impl FnMut(&PageState) -> Option<Result<T>>,
+    ) -> Result<T> {
         let mut changed = self.changed.subscribe();
         deadline
             .bound(waiting_for, async {
@@ -211,7 +222,7 @@ impl PageInner {
                     if let Some(result) = check(&self.state.lock()) {
                         return result;
                     }
-                    if let Some(reason) = self.session.gate().blocked() {
+                    if let Some(reason) = self.session.gate().failed() {
                         return Err(reason);
                     }
                     changed.changed().await.map_err(|_| BrowserError::closed("page"))?;

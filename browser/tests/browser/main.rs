@@ -1,6 +1,9 @@
 //! The library against real Chromium, with pages from a server of the test.
 #![allow(missing_docs)]
 
+mod dialogs;
+mod frames;
+mod navigation;
 mod scripts;
 mod server;
 mod start;
