@@ -14,6 +14,11 @@ use chromiumoxide::cdp::browser_protocol::page::{
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) const ABORTED: &str = "net::ERR_ABORTED";
+/// After a navigation was aborted, Chromium may yet say that it has become a download, or that another one took its
+/// place; it says so within milliseconds.
+const ABORTED_GRACE: Duration = Duration::from_millis(500);
+
 /// How to go to an address.
 #[derive(Clone, Debug, Default)]
 pub struct GotoOptions {
@@ -147,7 +152,7 @@ impl Frame {
     ) -> Result<Option<Response>> {
         let inner = &self.page().inner;
         let waiting_for = || format!("a navigation; {}", inner.state.lock().main_progress());
-        let check = |state: &PageState| {
+        let check = |state: &PageState, aborted_counts: bool| {
             let Some(frame) = state.frames.get(self.id()) else { return Some(Err(BrowserError::Detached)) };
             let now = frame.marks();
             if now.commits > before.commits {
@@ -162,12 +167,20 @@ impl Frame {
                 return Some(Ok(None));
             }
             // A navigation that was replaced by another one fails, too, and the other is under way.
-            if now.failures > before.failures && frame.pending.is_none() {
-                return frame.last_failure().map(|failure| Err(as_error(failure)));
-            }
-            None
+            let failed = now.failures > before.failures && frame.pending.is_none();
+            let failure = frame.last_failure().filter(|_| failed)?;
+            let counts = aborted_counts || failure.download || failure.reason != ABORTED;
+            counts.then(|| Err(as_error(failure)))
         };
-        let loader = inner.wait(deadline, waiting_for, check).await?;
+        let mut result = inner.wait(deadline, waiting_for, |state| check(state, true)).await;
+        if matches!(&result, Err(BrowserError::Navigation { reason, .. }) if reason == ABORTED) {
+            let grace = deadline.at_most(ABORTED_GRACE);
+            let later = inner.wait(grace, waiting_for, |state| check(state, false)).await;
+            if !later.as_ref().is_err_and(BrowserError::is_timeout) {
+                result = later;
+            }
+        }
+        let loader = result?;
         Ok(loader.and_then(|loader| inner.network.response_of(&loader)))
     }
 

@@ -276,7 +276,7 @@ impl PageInner {
             frame.fail(Failure {
                 loader,
                 url: download.url().to_owned(),
-                reason: "net::ERR_ABORTED".to_owned(),
+                reason: crate::navigation::ABORTED.to_owned(),
                 download: true,
             });
         });
