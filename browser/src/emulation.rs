@@ -2,17 +2,19 @@
 
 use crate::error::{BrowserError, Result};
 use crate::page::startup::Startup;
+use crate::protocol::Raw;
 use chromiumoxide::cdp::browser_protocol::emulation::{
     MediaFeature, SetDeviceMetricsOverrideParams, SetEmulatedMediaParams, SetFocusEmulationEnabledParams,
     SetGeolocationOverrideParams, SetLocaleOverrideParams, SetScriptExecutionDisabledParams,
     SetTimezoneOverrideParams, SetTouchEmulationEnabledParams, SetUserAgentOverrideParams,
 };
 use chromiumoxide::cdp::browser_protocol::network::{
-    EmulateNetworkConditionsByRuleParams, Headers, OverrideNetworkStateParams, SetExtraHttpHeadersParams,
+    Headers, OverrideNetworkStateParams, SetExtraHttpHeadersParams,
 };
 use chromiumoxide::cdp::browser_protocol::page::SetBypassCspParams;
 use chromiumoxide::cdp::browser_protocol::security::SetIgnoreCertificateErrorsParams;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// The longest side of a viewport, in CSS pixels.
@@ -232,8 +234,9 @@ pub(crate) fn geolocation(place: Option<Geolocation>) -> SetGeolocationOverrideP
 }
 
 /// What requests meet, and what `navigator.onLine` says.
-pub(crate) fn offline(offline: bool) -> (EmulateNetworkConditionsByRuleParams, OverrideNetworkStateParams) {
-    let rules = EmulateNetworkConditionsByRuleParams::new(offline, Vec::new());
+pub(crate) fn offline(offline: bool) -> (Raw, OverrideNetworkStateParams) {
+    let rules = json!({ "offline": offline, "matchedNetworkConditions": [] });
+    let rules = Raw::new("Network.emulateNetworkConditionsByRule", rules);
     (rules, OverrideNetworkStateParams::new(offline, 0.0, -1.0, -1.0))
 }
 

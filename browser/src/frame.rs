@@ -143,16 +143,12 @@ impl Frame {
 
     /// Where scripts of this world run now. Waits while a document is just being replaced.
     pub(crate) async fn place(&self, world: World, deadline: Deadline) -> Result<Place> {
-        let found = |frame: &FrameState| {
-            let context = frame.world(world)?;
-            Some(Place { session: frame.session.clone(), context, world })
-        };
         let waiting_for = || format!("the document of frame {}", self.url());
         self.page
             .inner
             .wait(deadline, waiting_for, |state| match state.frames.get(&self.id) {
                 None => Some(Err(BrowserError::Detached)),
-                Some(frame) => found(frame).map(Ok),
+                Some(frame) => frame.place(world).map(Ok),
             })
             .await
     }

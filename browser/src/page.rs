@@ -15,6 +15,7 @@ use crate::error::{BrowserError, Result};
 use crate::event::PageEvent;
 use crate::frame::Frame;
 use crate::handle::JsHandle;
+use crate::input::{Keyboard, Mouse, Touchscreen};
 use crate::navigation::GotoOptions;
 use crate::network::{Request, Response};
 use crate::queue::EventStream;
@@ -226,6 +227,21 @@ impl Page {
     /// Why it cannot be used any more: closed, or crashed. `None`: it is open.
     pub fn failure(&self) -> Option<BrowserError> {
         self.inner.session.ended()
+    }
+
+    /// The mouse.
+    pub fn mouse(&self) -> Mouse {
+        Mouse::new(self.clone())
+    }
+
+    /// The keyboard.
+    pub fn keyboard(&self) -> Keyboard {
+        Keyboard::new(self.clone())
+    }
+
+    /// The touch screen.
+    pub fn touchscreen(&self) -> Touchscreen {
+        Touchscreen::new(self.clone())
     }
 
     /// Brings it to the front of its window.

@@ -1,10 +1,44 @@
 //! What is read of Chromium's events and answers: only the fields that are used, so that values which a newer Chromium
 //! adds break nothing. Commands are the types of `chromiumoxide::cdp`.
 
-use serde::Deserialize;
+use chromiumoxide::types::MethodId;
+use chromiumoxide::{Command, Method};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::sync::Arc;
+
+/// A command with parameters as they are: for lists that may be empty, which the types of `chromiumoxide` leave out
+/// although Chromium demands them, and for commands that they do not have.
+#[derive(Clone, Debug)]
+pub(crate) struct Raw {
+    pub(crate) method: Cow<'static, str>,
+    pub(crate) params: Value,
+}
+
+impl Raw {
+    pub(crate) fn new(method: &'static str, params: Value) -> Raw {
+        Raw { method: Cow::Borrowed(method), params }
+    }
+}
+
+impl Serialize for Raw {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.params.serialize(serializer)
+    }
+}
+
+impl Method for Raw {
+    fn identifier(&self) -> MethodId {
+        self.method.clone()
+    }
+}
+
+impl Command for Raw {
+    type Response = Value;
+}
 
 /// The event's parameters, or `None` with a warning where they are not as expected.
 pub(crate) fn event<'a, T: Deserialize<'a>>(method: &str, params: &'a RawValue) -> Option<T> {

@@ -13,6 +13,7 @@ use crate::protocol::{
     ContextCreated, ContextDestroyed, FrameAttached, FrameDetached, FrameNavigated, FrameStoppedLoading,
     LifecycleEvent, NavigatedWithinDocument, event,
 };
+use chromiumoxide::cdp::browser_protocol::input::DragData;
 use chromiumoxide::cdp::js_protocol::runtime::{CallArgument, CallFunctionOnParams, ExecutionContextId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -26,6 +27,12 @@ struct BindingCalled {
     name: String,
     payload: String,
     execution_context_id: i64,
+}
+
+/// `Input.dragIntercepted`.
+#[derive(Deserialize)]
+struct DragIntercepted {
+    data: DragData,
 }
 
 impl PageInner {
@@ -95,6 +102,11 @@ impl PageInner {
                 if Arc::ptr_eq(session, &self.session) {
                     self.end(&BrowserError::Crashed { what: "page", detail: Arc::from("") });
                 }
+            }
+            "Input.dragIntercepted" => {
+                let Some(event) = event::<DragIntercepted>(method, params) else { return };
+                self.input.lock().intercepted = Some(event.data);
+                self.change(|_| ());
             }
             "Emulation.virtualTimeBudgetExpired" => {
                 self.change(|state| state.virtual_time_expired += 1);

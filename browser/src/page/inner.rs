@@ -13,6 +13,7 @@ use crate::download::Download;
 use crate::error::{BrowserError, Result};
 use crate::event::PageEvent;
 use crate::frame::Frame;
+use crate::input::InputState;
 use crate::network::Network;
 use crate::protocol::{Attached, Detached, FrameTreeAnswer, answer, event};
 use crate::queue::{EventSource, Recent};
@@ -48,6 +49,7 @@ pub(crate) struct PageInner {
     pub(crate) events: EventSource<PageEvent>,
     pub(crate) network: Network,
     pub(crate) routes: Routes,
+    pub(crate) input: Mutex<InputState>,
     pub(crate) exposed: Mutex<crate::context::Exposed>,
     /// Calls of exposed functions under way.
     pub(super) exposed_calls: AtomicUsize,
@@ -105,6 +107,7 @@ impl PageInner {
                 events: EventSource::default(),
                 network: Network::default(),
                 routes: Routes::default(),
+                input: Mutex::default(),
                 exposed: Mutex::default(),
                 exposed_calls: AtomicUsize::new(0),
             }

@@ -3,6 +3,7 @@
 
 use crate::connection::Session;
 use crate::protocol::{FrameInfo, FrameTreeInfo};
+use crate::script::Place;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -119,11 +120,17 @@ impl FrameState {
         Marks { commits: self.commits, same_document: self.same_document, failures: self.failures }
     }
 
-    pub(crate) fn world(&self, world: World) -> Option<i64> {
+    fn world(&self, world: World) -> Option<i64> {
         match world {
             World::Main => self.main_world,
             World::Isolated => self.isolated_world,
         }
+    }
+
+    /// Where scripts of this world run now.
+    pub(crate) fn place(&self, world: World) -> Option<Place> {
+        let context = self.world(world)?;
+        Some(Place { session: Arc::clone(&self.session), context, world })
     }
 
     /// Whether this document has been committed in the frame, now or a little while ago.

@@ -3,6 +3,7 @@
 
 mod dialogs;
 mod frames;
+mod input;
 mod navigation;
 mod scripts;
 mod server;
