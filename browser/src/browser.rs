@@ -203,10 +203,11 @@ impl BrowserInner {
 /// Lets a target run without us.
 pub(crate) fn release(connection: &Arc<Connection>, parent: &Arc<Session>, session_id: &str) {
     let session = connection.open_session(session_id, Weak::<BrowserInner>::new(), Arc::new(Gate::default()));
-    session.post(RunIfWaitingForDebuggerParams::default());
     let mut detach = DetachFromTargetParams::default();
     detach.session_id = Some(session_id.to_owned().into());
-    parent.post(detach);
+    let parent = Arc::clone(parent);
+    // Detached too early, a target keeps waiting.
+    session.call_then(RunIfWaitingForDebuggerParams::default(), move |_| parent.post(detach));
 }
 
 impl Handler for BrowserInner {

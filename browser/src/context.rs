@@ -3,7 +3,7 @@
 pub(crate) mod exposed;
 mod options;
 
-pub(crate) use exposed::{ANSWER, BINDING, BindingCall, CALLS_MAX, Exposed};
+pub(crate) use exposed::{ANSWER, BINDING, BindingCall, CALLS_MAX, Exposed, Function};
 pub use options::ContextOptions;
 
 use crate::browser::{Browser, BrowserInner};
@@ -17,6 +17,7 @@ use crate::page::Page;
 use crate::page::inner::PageInner;
 use crate::permission::Permission;
 use crate::protocol::{Attached, Done};
+use crate::storage::ORIGINS_MAX;
 use crate::queue::{EventSource, EventStream};
 use crate::route::Routes;
 use chromiumoxide::cdp::browser_protocol::browser::{
@@ -27,15 +28,16 @@ use chromiumoxide::cdp::browser_protocol::target::{
     CreateBrowserContextParams, CreateTargetParams, DisposeBrowserContextParams,
 };
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
+/// The address of a page that does the library's own work and that nobody else sees.
+pub(crate) const HIDDEN_PAGE: &str = "about:blank#espalier";
 /// Downloads that a context follows; more forget the oldest.
 const DOWNLOADS_MAX: usize = 1000;
 
@@ -53,6 +55,8 @@ pub(crate) struct ContextInner {
     pub(crate) emulated: Mutex<Emulated>,
     pub(crate) exposed: Mutex<Exposed>,
     pub(crate) routes: Routes,
+    /// Origins of documents that its frames have shown.
+    origins: Mutex<BTreeSet<String>>,
     downloads: Mutex<Vec<Download>>,
     download_folder: Option<TempDir>,
     state: Mutex<State>,
@@ -94,6 +98,7 @@ impl BrowserContext {
             emulated: Mutex::new(emulated),
             exposed: Mutex::default(),
             routes: Routes::default(),
+            origins: Mutex::default(),
             downloads: Mutex::default(),
             download_folder,
             state: Mutex::default(),
@@ -123,10 +128,17 @@ impl BrowserContext {
 
     /// A new page, showing `about:blank`.
     pub async fn new_page(&self) -> Result<Page> {
+        self.open_page("about:blank").await
+    }
+
+    pub(crate) async fn open_page(&self, url: &str) -> Result<Page> {
         let deadline = self.deadline();
         self.inner.check_open()?;
-        let mut command = CreateTargetParams::new("about:blank");
+        let mut command = CreateTargetParams::new(url);
         command.browser_context_id = Some(self.cdp_id());
+        let viewport = self.inner.emulated.lock().viewport;
+        command.width = Some(i64::from(viewport.width));
+        command.height = Some(i64::from(viewport.height));
         let created = self.inner.browser.root().call(command, deadline).await?;
         let id: Arc<str> = Arc::from(String::from(created.target_id));
         let mut changed = self.inner.changed.subscribe();
@@ -152,7 +164,7 @@ impl BrowserContext {
             let state = self.inner.state.lock();
             state.order.iter().filter_map(|id| state.pages.get(id).cloned()).collect()
         };
-        let ready = inners.into_iter().filter(|page| matches!(page.ready(), Some(Ok(()))));
+        let ready = inners.into_iter().filter(|page| !page.hidden && matches!(page.ready(), Some(Ok(()))));
         ready.map(|inner| Page::new(inner, self.clone())).collect()
     }
 
@@ -289,7 +301,7 @@ impl ContextInner {
     /// The page has answered all it was told, or failed to.
     pub(crate) fn page_is_ready(&self, page: &Arc<PageInner>) {
         let opener = page.opener.as_ref().and_then(|opener| self.state.lock().pages.get(opener).cloned());
-        if let (Some(Ok(())), Some(inner)) = (page.ready(), self.this.upgrade()) {
+        if let (false, Some(Ok(())), Some(inner)) = (page.hidden, page.ready(), self.this.upgrade()) {
             let public = Page::new(Arc::clone(page), BrowserContext { inner });
             self.new_pages.send(&public);
             if let Some(opener) = opener {
@@ -394,8 +406,16 @@ impl ContextInner {
         true
     }
 
-    pub(crate) fn download_folder(&self) -> Option<&Path> {
-        self.download_folder.as_ref().map(TempDir::path)
+    /// A frame shows a document of this origin.
+    pub(crate) fn visit(&self, origin: &str) {
+        let mut origins = self.origins.lock();
+        if origins.len() < ORIGINS_MAX && !origins.contains(origin) {
+            origins.insert(origin.to_owned());
+        }
+    }
+
+    pub(crate) fn visited_origins(&self) -> BTreeSet<String> {
+        self.origins.lock().clone()
     }
 }
 

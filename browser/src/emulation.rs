@@ -235,7 +235,9 @@ pub(crate) fn geolocation(place: Option<Geolocation>) -> SetGeolocationOverrideP
 
 /// What requests meet, and what `navigator.onLine` says.
 pub(crate) fn offline(offline: bool) -> (Raw, OverrideNetworkStateParams) {
-    let rules = json!({ "offline": offline, "matchedNetworkConditions": [] });
+    let rules = json!({ "offline": offline, "matchedNetworkConditions": [{
+        "urlPattern": "", "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1,
+    }] });
     let rules = Raw::new("Network.emulateNetworkConditionsByRule", rules);
     (rules, OverrideNetworkStateParams::new(offline, 0.0, -1.0, -1.0))
 }

@@ -2,6 +2,7 @@
 
 mod dispatch;
 pub(crate) mod inner;
+mod settings;
 pub(crate) mod startup;
 pub(crate) mod state;
 

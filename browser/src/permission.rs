@@ -54,7 +54,6 @@ impl Permission {
         let describe = |name: &&str| {
             let mut descriptor = PermissionDescriptor::new(*name);
             descriptor.sysex = (self == Permission::Midi).then_some(true);
-            descriptor.allow_without_sanitization = (self == Permission::ClipboardWrite).then_some(true);
             descriptor
         };
         names.iter().map(describe).collect()

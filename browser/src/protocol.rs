@@ -58,6 +58,8 @@ pub(crate) struct TargetInfo {
     pub(crate) target_id: Arc<str>,
     #[serde(rename = "type")]
     pub(crate) kind: String,
+    #[serde(default)]
+    pub(crate) url: String,
     pub(crate) opener_id: Option<Arc<str>>,
     pub(crate) browser_context_id: Option<Arc<str>>,
 }

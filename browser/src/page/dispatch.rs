@@ -13,6 +13,7 @@ use crate::protocol::{
     ContextCreated, ContextDestroyed, FrameAttached, FrameDetached, FrameNavigated, FrameStoppedLoading,
     LifecycleEvent, NavigatedWithinDocument, event,
 };
+use crate::storage::origin_of;
 use chromiumoxide::cdp::browser_protocol::input::DragData;
 use chromiumoxide::cdp::js_protocol::runtime::{CallArgument, CallFunctionOnParams, ExecutionContextId};
 use serde::Deserialize;
@@ -165,6 +166,9 @@ impl PageInner {
 
     fn navigated(&self, session: &Arc<Session>, event: FrameNavigated) {
         let id = Arc::clone(&event.frame.id);
+        if let (Some(origin), Some(context)) = (origin_of(&event.frame.url), self.context.upgrade()) {
+            context.visit(&origin);
+        }
         let gone = self.change(|state| {
             match &event.frame.parent_id {
                 Some(parent) => drop(state.frames.attach(&id, parent, session)),

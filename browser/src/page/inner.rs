@@ -6,7 +6,7 @@ use super::state::{Failure, FrameId, FrameTree, World};
 use crate::browser::release;
 use crate::connection::{Connection, Gate, Handler, Session};
 use crate::console::{CONSOLE_KEPT, ConsoleMessage, ERRORS_KEPT, ScriptError};
-use crate::context::{BrowserContext, ContextInner};
+use crate::context::{BrowserContext, ContextInner, HIDDEN_PAGE};
 use crate::deadline::Deadline;
 use crate::dialog::{DIALOGS_KEPT, Dialog, DialogPolicy};
 use crate::download::Download;
@@ -41,6 +41,8 @@ pub(crate) struct PageInner {
     this: Weak<PageInner>,
     pub(crate) target_id: Arc<str>,
     pub(crate) opener: Option<Arc<str>>,
+    /// It does the library's own work; nobody else sees it.
+    pub(crate) hidden: bool,
     pub(crate) context: Weak<ContextInner>,
     /// The page's own; frames of other processes and workers have theirs.
     pub(crate) session: Arc<Session>,
@@ -100,6 +102,7 @@ impl PageInner {
                 this: Weak::clone(this),
                 target_id: Arc::clone(&info.target_id),
                 opener: info.opener_id.clone(),
+                hidden: info.url == HIDDEN_PAGE,
                 context: Arc::downgrade(context),
                 session,
                 state: Mutex::new(state),

@@ -8,4 +8,7 @@ mod navigation;
 mod scripts;
 mod server;
 mod start;
+mod storage;
 mod support;
+mod traffic;
+mod views;
