@@ -113,8 +113,10 @@ impl Frame {
 
     /// Replaces the document's content and waits until it is loaded. The address stays.
     pub async fn set_content(&self, html: &str) -> Result<()> {
+        // `document.open` removes all listeners, ours too.
         const SET_CONTENT: &str = "html => {
           document.open();
+          globalThis.__espalier_listen?.();
           document.write(html);
           document.close();
           return new Promise(resolve => {

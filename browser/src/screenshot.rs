@@ -155,19 +155,21 @@ struct Clip {
     beyond: bool,
 }
 
-/// Drawing beyond the viewport leaves layout and sizes as they are, yet Chromium fires a `resize` event. The page does
-/// not see it, unless sizes have changed indeed.
-const SWALLOW_RESIZE: &str = "() => {
-  const width = innerWidth, height = innerHeight;
-  const swallow = event => {
-    if (innerWidth === width && innerHeight === height) event.stopImmediatePropagation();
-  };
-  addEventListener('resize', swallow, { capture: true });
-  globalThis.__espalier_resized = () => {
-    requestAnimationFrame(() => requestAnimationFrame(() => removeEventListener('resize', swallow, { capture: true })));
-  };
+/// What the library's own world of a main frame runs before the page's scripts. Drawing beyond the viewport leaves layout
+/// and sizes as they are, yet Chromium fires a `resize` event within some frames: the page does not see it, unless sizes
+/// have changed indeed.
+pub(crate) const SWALLOW_RESIZE: &str = "if (window === window.top) {
+  globalThis.__espalier_listen = () => addEventListener('resize', event => {
+    const quiet = globalThis.__espalier_quiet;
+    const same = quiet && quiet.width === innerWidth && quiet.height === innerHeight;
+    if (same && performance.now() < quiet.until) event.stopImmediatePropagation();
+  });
+  globalThis.__espalier_listen();
 }";
-
+/// From before a picture until a second after it.
+const QUIET: &str = "until => {
+  globalThis.__espalier_quiet = { width: innerWidth, height: innerHeight, until: performance.now() + until };
+}";
 impl Page {
     /// The visible part of the page as PNG.
     pub async fn screenshot(&self) -> Result<Bytes> {
@@ -193,7 +195,8 @@ impl Page {
             false => None,
         };
         if let Some(place) = &quiet {
-            place.call(SWALLOW_RESIZE, &[], Return::Json, deadline).await?;
+            let until = deadline.remaining().as_secs_f64() * 1000.0;
+            place.call(QUIET, &[until.into()], Return::Json, deadline).await?;
         }
         command.clip = clip.map(|clip| clip.viewport);
         let session = &self.inner.session;
@@ -208,7 +211,7 @@ impl Page {
         }
         if let Some(place) = quiet {
             // Where its document is gone, so is its listener.
-            let _ = place.evaluate("globalThis.__espalier_resized?.()", Return::Json, deadline).await;
+            let _ = place.call(QUIET, &[1000.into()], Return::Json, deadline).await;
         }
         let shot = shot.map_err(|error| error.waiting_for(|| "the page to be drawn".to_owned()))?;
         decode(&shot, "screenshot")

@@ -18,6 +18,7 @@ use crate::network::Network;
 use crate::protocol::{Attached, Detached, FrameTreeAnswer, answer, event};
 use crate::queue::{EventSource, Recent};
 use crate::route::Routes;
+use crate::screenshot::SWALLOW_RESIZE;
 use chromiumoxide::cdp::browser_protocol::log::EnableParams as LogEnable;
 use chromiumoxide::cdp::browser_protocol::network::EnableParams as NetworkEnable;
 use chromiumoxide::cdp::browser_protocol::page::{
@@ -141,7 +142,7 @@ impl PageInner {
         startup.send(SetLifecycleEventsEnabledParams::new(true));
         startup.send(RuntimeEnable::default());
         startup.send(LogEnable::default());
-        let mut world = AddScriptToEvaluateOnNewDocumentParams::new("");
+        let mut world = AddScriptToEvaluateOnNewDocumentParams::new(SWALLOW_RESIZE);
         world.world_name = Some(WORLD_NAME.to_owned());
         world.run_immediately = Some(true);
         startup.send(world);
