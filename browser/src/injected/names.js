@@ -7,27 +7,34 @@ const NAMED_BY_CONTENT = roleSet(
     "switch tab tooltip treeitem",
 );
 
-// Roles whose content is not read as part of something around them: composite widgets with a value of their own.
-const OPAQUE_ROLES = roleSet("combobox grid listbox menu menubar radiogroup slider spinbutton scrollbar tree treegrid tablist");
+// Roles whose content is read as part of what is around them: the above and those that structure text. Anything else, as a dialog or a
+// group within a link, has a name of its own and is no part of another's.
+const READ_THROUGH = new Set([
+  ...NAMED_BY_CONTENT,
+  ...roleSet(
+    "caption code contentinfo definition deletion emphasis generic insertion list listitem mark none paragraph presentation region " +
+      "rowgroup strong subscript superscript table term time",
+  ),
+]);
 
 // Elements in a name, at most. A hostile page cannot make naming it endless.
 const NAME_NODES_MAX = 20_000;
 
-// Name of an element, empty without one.
-function nameOf(element) {
-  const names = cached("names");
+// Name of an element, empty without one. With `hidden`, hidden content is read as well.
+function nameOf(element, hidden = false) {
+  const names = cached(hidden ? "hiddenNames" : "names");
   let name = names.get(element);
   if (name === undefined) {
-    name = computeName(element);
+    name = computeName(element, hidden);
     names.set(element, name);
   }
   return name;
 }
 
-function computeName(element) {
+function computeName(element, hidden) {
   if (UNNAMED_ROLES.has(roleOf(element) ?? "")) return "";
   try {
-    return normalizeSpace(textAlternative(element, newWalk()));
+    return normalizeSpace(textAlternative(element, newWalk("target", hidden)));
   } catch (error) {
     // Nesting deeper than the stack: the plain text is the best that is left.
     if (!(error instanceof RangeError)) throw error;
@@ -84,8 +91,8 @@ function textAlternative(element, walk) {
       return native;
     }
   }
-  // 2F: by content, for roles that allow it and for whatever is part of such content.
-  if (isTarget ? NAMED_BY_CONTENT.has(role) || name === "summary" : !OPAQUE_ROLES.has(role)) {
+  // 2F: by content.
+  if (isReadByContent(role, name, walk.via)) {
     walk.seen.add(element);
     const text = contentOf(element, { ...walk, via: "content" });
     if (text.trim() !== "") return text;
@@ -93,6 +100,12 @@ function textAlternative(element, walk) {
   // 2I: the tooltip.
   walk.seen.add(element);
   return tooltipOf(element, name);
+}
+
+// Roles that are named by their content, whatever was referred to, and text within such content.
+function isReadByContent(role, name, via) {
+  if (via === "target") return NAMED_BY_CONTENT.has(role) || name === "summary";
+  return via !== "content" || role === null || READ_THROUGH.has(role);
 }
 
 function joinReferenced(targets, via) {
@@ -117,7 +130,7 @@ function embeddedValue(element, role, name, walk) {
     const scope = role === "combobox" ? [element, ...(referenced(element, "aria-owns") ?? [])] : [element];
     const chosen = scope.flatMap((part) => elementsBelow(part)).filter((option) => roleOf(option) === "option" && isSelected(option));
     if (chosen.length > 0) return chosen.map((option) => textAlternative(option, { ...walk, via: "content" })).join(" ");
-    return role === "combobox" ? textContent(element) : "";
+    return "";
   }
   if (role === "slider" || role === "spinbutton" || role === "scrollbar" || role === "progressbar" || role === "meter") {
     const spoken = getAttribute(element, "aria-valuetext") ?? getAttribute(element, "aria-valuenow");
@@ -241,8 +254,8 @@ function nodeText(node, walk) {
   const text = textAlternative(node, walk);
   const name = tag(node);
   if (name === "br") return " ";
-  const display = isSvg(node) && name !== "svg:svg" ? "block" : (styleOf(node)?.display ?? "inline");
-  return display.startsWith("inline") && display === "inline" ? text : ` ${text} `;
+  const display = isSvg(node) && name !== "svg:svg" ? "block" : styleOf(node).display;
+  return display === "inline" || (display === "none" && text === "") ? text : ` ${text} `;
 }
 
 // Text that a style sheet adds before or after an element's content.

@@ -190,11 +190,11 @@ function queryRole(root, body) {
   for (const state of states) {
     if (!STATE_ROLES[state].has(role)) throw new QueryError(`role: "${state}" is not a state of "${role}"`);
   }
-  return elementsBelow(root).filter((element) => {
+  return candidates(root, roleSelector(role)).filter((element) => {
     if (roleOf(element) !== role) return false;
     if (!states.every((state) => stateMatches(ROLE_STATES[state](element), options[state]))) return false;
     if (options.include_hidden !== true && isAriaHidden(element)) return false;
-    if (name !== null && !name.matchesNormalized(nameOf(element))) return false;
+    if (name !== null && !name.matchesNormalized(nameOf(element, options.include_hidden === true))) return false;
     return description === null || description.matchesNormalized(descriptionOf(element));
   });
 }

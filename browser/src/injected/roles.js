@@ -71,15 +71,18 @@ const INPUT_ROLES = {
 // Types of `input` that a `list` attribute makes a combobox.
 const LIST_TYPES = new Set(["email", "search", "tel", "text", "url"]);
 
-const hasLink = (element) => (hasAttribute(element, "href") ? "link" : null);
-const always = (role) => () => role;
-const unlessScoped = (role) => (element) => (closestMatch(element, LANDMARK_SCOPES) === null ? role : null);
-const ifNamed = (role) => (element) => (hasAuthorName(element) ? role : null);
+// A row of the table of implicit roles: which roles it may give, and which for an element.
+const maybe = (roles, find) => ({ roles, find });
+const always = (role) => maybe([role], () => role);
+const unlessScoped = (role) => maybe([role], (element) => (closestMatch(element, LANDMARK_SCOPES) === null ? role : null));
+const ifNamed = (role) => maybe([role], (element) => (hasAuthorName(element) ? role : null));
+const hasLink = (element) => hasAttribute(element, "href") || (isSvg(element) && hasAttribute(element, "xlink:href"));
+const ifLink = maybe(["link"], (element) => (hasLink(element) ? "link" : null));
 
 const IMPLICIT_ROLES = {
-  a: hasLink,
+  a: ifLink,
   address: always("group"),
-  area: hasLink,
+  area: ifLink,
   article: always("article"),
   aside: always("complementary"),
   blockquote: always("blockquote"),
@@ -108,8 +111,8 @@ const IMPLICIT_ROLES = {
   hgroup: always("group"),
   hr: always("separator"),
   html: always("document"),
-  img: imageRole,
-  input: inputRole,
+  img: maybe(["img", "presentation"], imageRole),
+  input: maybe(["button", "checkbox", "combobox", "radio", "searchbox", "slider", "spinbutton", "textbox"], inputRole),
   ins: always("insertion"),
   li: always("listitem"),
   main: always("main"),
@@ -126,23 +129,38 @@ const IMPLICIT_ROLES = {
   progress: always("progressbar"),
   search: always("search"),
   section: ifNamed("region"),
-  select: (element) => (selectMultiple(element) || selectSize(element) > 1 ? "listbox" : "combobox"),
+  select: maybe(["combobox", "listbox"], (element) => (selectMultiple(element) || selectSize(element) > 1 ? "listbox" : "combobox")),
   strong: always("strong"),
   sub: always("subscript"),
   sup: always("superscript"),
-  "svg:a": (element) => (hasAttribute(element, "href") || hasAttribute(element, "xlink:href") ? "link" : null),
+  "svg:a": ifLink,
   "svg:svg": always("img"),
   table: always("table"),
   tbody: always("rowgroup"),
-  td: cellRole,
+  td: maybe(["cell", "gridcell"], cellRole),
   textarea: always("textbox"),
   tfoot: always("rowgroup"),
-  th: headerRole,
+  th: maybe(["columnheader", "rowheader"], headerRole),
   thead: always("rowgroup"),
   time: always("time"),
   tr: always("row"),
   ul: always("list"),
 };
+
+// CSS selector of what may have the role: any element with a `role` attribute, elements that have it by themselves, and those that
+// inherit a presentational one.
+const roleSelectors = new Map();
+function roleSelector(role) {
+  let selector = roleSelectors.get(role);
+  if (selector === undefined) {
+    const isPresentational = role === "none" || role === "presentation";
+    const gives = ([name, row]) => row.roles.includes(role) || (isPresentational && Object.hasOwn(OWNED_BY, name));
+    const names = Object.entries(IMPLICIT_ROLES).filter(gives).map(([name]) => name.replace(/^\w+:/, ""));
+    selector = ["[role]", ...names].join(",");
+    if (roleSelectors.size < 200) roleSelectors.set(role, selector);
+  }
+  return selector;
+}
 
 // An empty `alt` makes an image decorative, unless something else names it or it can be reached.
 function imageRole(element) {
@@ -209,7 +227,7 @@ function isFocusable(element) {
   if (FOCUSABLE_TAGS.has(name) || (name === "summary" && isDetailsSummary(element))) return true;
   if (name === "input") return inputType(element) !== "hidden";
   if (name === "a" || name === "area" || name === "svg:a") {
-    if (hasLink(element) !== null) return true;
+    if (hasLink(element)) return true;
   }
   const index = getAttribute(element, "tabindex");
   if (index !== null && !Number.isNaN(Number.parseInt(index, 10))) return true;
@@ -276,8 +294,8 @@ function computeRole(element) {
 }
 
 function implicitRole(element) {
-  const find = IMPLICIT_ROLES[tag(element)];
-  return find === undefined ? null : find(element);
+  const name = tag(element);
+  return Object.hasOwn(IMPLICIT_ROLES, name) ? IMPLICIT_ROLES[name].find(element) : null;
 }
 
 // A presentational role is not taken from what has a global ARIA attribute or can have focus.
