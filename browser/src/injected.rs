@@ -12,6 +12,9 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("injected/names.js"),
     include_str!("injected/css.js"),
     include_str!("injected/query.js"),
+    include_str!("injected/states.js"),
+    include_str!("injected/actions.js"),
+    include_str!("injected/wait.js"),
     include_str!("injected/api.js"),
     "return injected;\n})()\n",
 );
