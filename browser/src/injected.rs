@@ -15,6 +15,8 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("injected/states.js"),
     include_str!("injected/actions.js"),
     include_str!("injected/wait.js"),
+    include_str!("injected/outline.js"),
+    include_str!("injected/snapshot.js"),
     include_str!("injected/api.js"),
     "return injected;\n})()\n",
 );

@@ -39,4 +39,8 @@ const injected = Object.freeze({
   selectText: call(selectTextOf),
   fill: call(fillWith),
   selectOptions: call(chooseOptions),
+
+  // See snapshot.js.
+  ariaSnapshot: call((root = document, options = {}) => snapshotOf(root, options)),
+  resolveRef: call(elementOfRef),
 });

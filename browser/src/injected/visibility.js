@@ -43,7 +43,9 @@ function hasTextBox(node) {
 }
 
 // Elements that never reach the accessibility tree.
-const NEVER_EXPOSED = new Set(["style", "script", "noscript", "template", "head", "meta", "link", "title"]);
+const NEVER_EXPOSED = new Set(
+  ["style", "script", "noscript", "template", "head", "meta", "link", "title", "svg:title", "svg:desc", "svg:defs", "svg:metadata"],
+);
 
 // Whether assistive technology is not told of the element: not rendered, `visibility: hidden`, or below `aria-hidden="true"`.
 function isAriaHidden(element) {

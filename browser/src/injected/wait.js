@@ -16,9 +16,9 @@ const ELEMENT_STATES = {
 };
 
 // Promise of `{element, count, reached, missing}`: the first element of the query once it has every state of `wanted` ("attached", "detached",
-// "visible", "hidden", "enabled", "disabled", "editable"), `reached` false if that was not so within `limitMs`; `missing` is then the
+// "visible", "hidden", "enabled", "disabled", "editable"), `reached` false if that was not so within `limit_ms`; `missing` is then the
 // first state it did not have. With `strict`, more than one element ends the wait at once with `count` above 1.
-function whenQuery(steps, wanted, { limitMs, strict = true, root = document }) {
+function whenQuery(steps, wanted, { limit_ms: limitMs, strict = true, root = document }) {
   const unknown = wanted.find((state) => !Object.hasOwn(ELEMENT_STATES, state));
   if (unknown !== undefined) throw new QueryError(`unknown state ${JSON.stringify(unknown)}`);
   return poll(limitMs, () => {
