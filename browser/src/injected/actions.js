@@ -175,11 +175,13 @@ function fillWith(element, text) {
 function setTyped(control, type, text) {
   const value = type === "color" ? text.toLowerCase() : text;
   focusOn(control);
+  if (type === "color" && !CSS.supports("color", value)) throw malformed(type, text);
   if (type === "range" && Number.isNaN(Number.parseFloat(value))) throw malformed(type, text);
   const before = inputValue(control);
   setInputValue(control, value);
-  // A range is clamped to its bounds; any other value that is not kept was malformed.
-  if (type !== "range" && inputValue(control) !== value && inputValue(control) !== normalizedDate(value)) {
+  // A range is clamped to its bounds and a color is written out; any other value that is not kept was malformed.
+  const isKept = [value, normalizedDate(value)].includes(inputValue(control));
+  if (type !== "range" && type !== "color" && !isKept) {
     setInputValue(control, before);
     throw malformed(type, text);
   }

@@ -34,19 +34,18 @@ function checkedState(element) {
 }
 
 // Controls that the `disabled` attribute (their own or a fieldset's) applies to.
-const DISABLEABLE = new Set(["button", "input", "select", "textarea", "option", "optgroup", "fieldset"]);
+const DISABLEABLE = new Set(["button", "input", "select", "textarea", "option", "optgroup"]);
 
 function isNativelyDisabled(element) {
-  return (DISABLEABLE.has(tag(element)) || localName(element).includes("-")) && elementMatches(element, ":disabled");
+  const name = tag(element);
+  // An option is not disabled by its list: that is told of the list.
+  if (name === "option") return hasAttribute(element, "disabled") || closestMatch(element, "optgroup[disabled]") !== null;
+  return (DISABLEABLE.has(name) || localName(element).includes("-")) && elementMatches(element, ":disabled");
 }
 
 // Disabled by `disabled`, or by `aria-disabled` of it or of what it is in.
 function isDisabled(element) {
   if (isNativelyDisabled(element)) return true;
-  if (tag(element) === "option") {
-    const list = closestTag(element, "select");
-    if (list !== null && isNativelyDisabled(list)) return true;
-  }
   return STATE_ROLES.disabled.has(roleOf(element)) && isAriaDisabled(element);
 }
 

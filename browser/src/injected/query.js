@@ -192,7 +192,7 @@ function queryRole(root, body) {
   }
   return candidates(root, roleSelector(role)).filter((element) => {
     if (roleOf(element) !== role) return false;
-    if (!states.every((state) => stateMatches(ROLE_STATES[state](element), options[state]))) return false;
+    if (!states.every((state) => stateMatches(state, ROLE_STATES[state](element), options[state]))) return false;
     if (options.include_hidden !== true && isAriaHidden(element)) return false;
     if (name !== null && !name.matchesNormalized(nameOf(element, options.include_hidden === true))) return false;
     return description === null || description.matchesNormalized(descriptionOf(element));
@@ -201,5 +201,5 @@ function queryRole(root, body) {
 
 const isGiven = (value) => value !== undefined && value !== null;
 
-// A missing state counts as false.
-const stateMatches = (state, wanted) => (state ?? false) === wanted;
+// A toggle without a state counts as not pressed; what does not expand is neither expanded nor collapsed.
+const stateMatches = (name, state, wanted) => (name === "expanded" ? state : (state ?? false)) === wanted;
