@@ -24,6 +24,14 @@ impl Deadline {
         self.at.saturating_duration_since(Instant::now())
     }
 
+    /// How long a script may wait in a page, in milliseconds: a little less than remains, so that its answer, which says
+    /// what is missing, comes before the deadline.
+    pub(crate) fn in_page_ms(&self) -> f64 {
+        let remaining = self.remaining();
+        let margin = (remaining / 5).clamp(Duration::from_millis(50), Duration::from_secs(1));
+        remaining.saturating_sub(margin).as_secs_f64() * 1000.0
+    }
+
     /// This deadline, or `after` from now where that is sooner.
     pub(crate) fn at_most(&self, after: Duration) -> Deadline {
         let other = Deadline::after(after);

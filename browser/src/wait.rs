@@ -56,7 +56,7 @@ impl Frame {
                         Err(BrowserError::Navigated) => {}
                         Ok(None) => return Err(deadline.timeout(waiting_for())),
                         Ok(Some(value)) => return Ok(value),
-                        Err(error) => return Err(error),
+                        Err(error) => return Err(error.waiting_for(waiting_for)),
                     }
                 }
             })
@@ -70,7 +70,7 @@ impl Frame {
         deadline: Deadline,
     ) -> Result<Option<T>> {
         let place = self.place(World::Main, deadline).await?;
-        let limit = deadline.remaining().as_secs_f64() * 1000.0;
+        let limit = deadline.in_page_ms();
         let declaration = format!("(limit, ...args) => ({POLL})({function}, limit, ...args)");
         let mut all: Vec<JsArg> = vec![limit.into()];
         all.extend_from_slice(args);

@@ -19,14 +19,22 @@ use std::time::Duration;
 const PREPARE: &str = "async function(steps, o) {
   const end = performance.now() + o.limit;
   const pauses = [0, 20, 100, 100, 500];
+  let last = null;
   for (let attempt = 0; ; attempt++) {
     const left = () => Math.max(0, end - performance.now());
+    if (o.states.includes('editable')) {
+      // What takes no text will never take any: the function says so.
+      const [first] = this.query(steps);
+      if (first !== undefined && this.states(first).editable === null) this[o.todo](first, ...o.args);
+    }
     const found = await this.waitFor(steps, o.states, { limit_ms: left(), strict: true });
     const { element, count } = found;
     if (count > 1) return { count, samples: this.query(steps).slice(0, 5).map(one => this.describe(one)) };
     const description = element === null ? null : this.describe(element);
     if (!found.reached) return { problem: found.missing, description };
     let problem = null;
+    // A frame that is scrolled away in the page is not drawn, so that nothing in it ever comes to rest.
+    if (o.stable) this.scrollIntoView(element, o.nested && attempt === 0 ? 2 : attempt);
     if (o.stable && !(await this.stable(element, Math.min(1000, left())))) problem = 'stable';
     let value = null;
     if (problem === null && o.point) {
@@ -45,9 +53,18 @@ const PREPARE: &str = "async function(steps, o) {
       }
     }
     if (problem === null) return { done: true, value, description };
-    if (left() === 0) return { problem, description };
+    // The last look may have been cut short while the box was watched; the one before says more.
+    if (left() === 0) return { problem: problem === 'stable' ? last ?? problem : problem, description };
+    last = problem;
     await new Promise(resolve => setTimeout(resolve, Math.min(left(), pauses[Math.min(attempt, 4)])));
   }
+}";
+
+/// Chromium takes an empty list of files for no change.
+const NO_FILES: &str = "input => {
+  input.value = '';
+  input.dispatchEvent(new Event('input', { bubbles: true, composed: true }));
+  input.dispatchEvent(new Event('change', { bubbles: true }));
 }";
 
 /// What the page answers to `PREPARE`.
@@ -111,18 +128,13 @@ impl Needs {
         self
     }
 
-    fn json(&self, deadline: Deadline) -> Value {
-        // The page answers a little before the deadline, so that its answer says what was missing.
-        let limit = deadline.remaining().saturating_sub(ANSWER).as_secs_f64() * 1000.0;
+    fn json(&self, frame: &Frame, deadline: Deadline) -> Value {
         json!({
-            "limit": limit, "states": self.states, "stable": self.stable, "point": self.point, "force": self.force,
+            "limit": deadline.in_page_ms(), "nested": frame.parent().is_some(), "states": self.states, "stable": self.stable, "point": self.point, "force": self.force,
             "position": self.position.map(|at| json!({ "x": at.x, "y": at.y })), "todo": self.todo, "args": self.args,
         })
     }
 }
-
-/// Left for the page's answer within a deadline.
-const ANSWER: Duration = Duration::from_millis(50);
 
 const ATTACHED: &[&str] = &["attached"];
 const VISIBLE: &[&str] = &["visible"];
@@ -369,6 +381,9 @@ impl Locator {
             paths.push(path.display().to_string());
         }
         let element = self.element_within(deadline).await?;
+        if paths.is_empty() {
+            return element.call(NO_FILES, &[]).await;
+        }
         let command = Raw::new("DOM.setFileInputFiles", json!({ "files": paths, "objectId": element.object_id() }));
         match element.place().session.call_as::<Done>(command, deadline).await {
             Err(BrowserError::Protocol { message, .. }) => {
@@ -455,7 +470,7 @@ impl Locator {
 
     async fn prepare_in(&self, frame: &Frame, needs: &Needs, deadline: Deadline) -> Result<Prepared> {
         let injected: Injected = frame.injected(deadline).await?;
-        let args = [self.steps_json().into(), needs.json(deadline).into()];
+        let args = [self.steps_json().into(), needs.json(frame, deadline).into()];
         let prepared: Prepared = injected.call(PREPARE, &args, deadline).await?;
         if prepared.count > 1 {
             let (count, samples) = (prepared.count, prepared.samples);

@@ -108,8 +108,7 @@ impl Frame {
     /// The frame in an element, once it is attached.
     async fn frame_in(&self, steps: &[Step], deadline: Deadline) -> Result<Frame> {
         let injected = self.injected(deadline).await?;
-        let limit = deadline.remaining().as_secs_f64() * 1000.0;
-        let args = [steps_json(steps).into(), limit.into()];
+        let args = [steps_json(steps).into(), deadline.in_page_ms().into()];
         let found = injected.call_handle(self, FIRST, &args, deadline).await;
         let element = match found {
             Ok(element) => element,

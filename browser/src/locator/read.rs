@@ -263,8 +263,7 @@ impl Locator {
         deadline: Deadline,
     ) -> Result<T> {
         let injected = frame.injected(deadline).await?;
-        let limit = (deadline.remaining().as_secs_f64() * 1000.0 - 50.0).max(0.0);
-        let args = [self.steps_json().into(), what.into(), Value::Array(args).into(), limit.into()];
+        let args = [self.steps_json().into(), what.into(), Value::Array(args).into(), deadline.in_page_ms().into()];
         let answer: ReadAnswer = injected.call(READ, &args, deadline).await?;
         let missing = || deadline.timeout(format!("{self} to be attached; no element matches"));
         let value = self.strict(answer)?.ok_or_else(missing)?;

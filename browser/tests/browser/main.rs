@@ -5,6 +5,7 @@ mod conformance;
 mod dialogs;
 mod frames;
 mod input;
+mod locators;
 mod navigation;
 mod scripts;
 mod server;
