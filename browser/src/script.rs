@@ -12,6 +12,9 @@ use chromiumoxide::cdp::js_protocol::runtime::{
 };
 use std::sync::Arc;
 
+/// What a call waits for that the page does not answer.
+pub(crate) const SCRIPT: &str = "the script to return";
+
 /// How a script's result comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Return {
@@ -116,7 +119,7 @@ fn understand(error: BrowserError, deadline: Deadline) -> BrowserError {
             BrowserError::Navigated
         }
         BrowserError::Protocol { message, .. } if message.contains("Execution was terminated") => {
-            deadline.timeout("the script to return")
+            deadline.timeout(SCRIPT)
         }
         BrowserError::Protocol { message, .. } if message.contains("reference chain is too long") => {
             BrowserError::invalid("result of the script: it has cycles, or is nested too deep for JSON")
@@ -124,6 +127,6 @@ fn understand(error: BrowserError, deadline: Deadline) -> BrowserError {
         BrowserError::Protocol { message, .. } if message.contains("couldn't be returned by value") => {
             BrowserError::invalid("result of the script: it cannot be written as JSON")
         }
-        other => other.waiting_for(|| "the script to return".to_owned()),
+        other => other.waiting_for(|| SCRIPT.to_owned()),
     }
 }

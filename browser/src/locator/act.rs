@@ -25,7 +25,8 @@ const PREPARE: &str = "async function(steps, o) {
     if (o.states.includes('editable')) {
       // What takes no text will never take any: the function says so.
       const [first] = this.query(steps);
-      if (first !== undefined && this.states(first).editable === null) this[o.todo](first, ...o.args);
+      const states = first === undefined ? {} : this.states(first);
+      if (states.visible && states.enabled && states.editable === null) this[o.todo](first, ...o.args);
     }
     const found = await this.waitFor(steps, o.states, { limit_ms: left(), strict: true });
     const { element, count } = found;

@@ -8,7 +8,7 @@ use crate::handle::JsHandle;
 use crate::injected::SOURCE;
 use crate::page::state::World;
 use crate::protocol::{RemoteObject, Raw};
-use crate::script::{Place, Return};
+use crate::script::{Place, Return, SCRIPT};
 use crate::selector::{Step, describe, steps_json};
 use crate::value::{JsArg, into_rust};
 use serde::Deserialize;
@@ -212,21 +212,27 @@ impl Locator {
         F: Future<Output = Result<T>>,
     {
         self.parsed()?;
-        deadline
-            .bound(waiting_for, async {
-                loop {
-                    let frame = match self.target_frame(deadline).await {
-                        Ok(frame) => frame,
-                        Err(error) if self.passes(&error) => continue,
-                        Err(error) => return Err(error),
-                    };
-                    match attempt(frame).await {
-                        Err(error) if self.passes(&error) => {}
-                        other => return other,
-                    }
+        let attempts = async {
+            loop {
+                let frame = match self.target_frame(deadline).await {
+                    Ok(frame) => frame,
+                    Err(error) if self.passes(&error) => continue,
+                    Err(error) => return Err(error),
+                };
+                match attempt(frame).await {
+                    Err(error) if self.passes(&error) => {}
+                    other => return other,
                 }
-            })
-            .await
+            }
+        };
+        let result = deadline.bound(String::new, attempts).await;
+        result.map_err(|error| match &error {
+            // The page said nothing of what is missing: it did not answer at all.
+            BrowserError::Timeout { waiting_for: said, .. } if said.is_empty() || said == SCRIPT => {
+                error.waiting_for(waiting_for)
+            }
+            _ => error,
+        })
     }
 
     /// Whether another attempt makes sense: a document went away, or a frame on the way down. Every attempt waits for an

@@ -8,7 +8,7 @@ use espalier_browser::{
 use std::time::Duration;
 
 fn soon() -> ActionOptions {
-    ActionOptions::within(Duration::from_millis(600))
+    ActionOptions::within(Duration::from_secs(2))
 }
 
 async fn with(html: &str) -> Page {
@@ -28,29 +28,35 @@ async fn timeouts_say_what_was_missing() {
          <button id=moving>Moving</button>",
     )
     .await;
+    page.context().set_default_timeout(Duration::from_secs(2));
     let save = page.get_by_role("button", RoleOptions { include_hidden: true, ..RoleOptions::named("Save") });
-    let message = |error: Result<(), BrowserError>| error.expect_err("it cannot be done").to_string();
+    let click = |selector: &str| {
+        let locator = page.locator(selector);
+        async move { locator.click().await.expect_err("it cannot be clicked").to_string() }
+    };
+    let (hidden, none, off, moving, under) =
+        tokio::join!(save.click(), click("#none"), click("#off"), click("#moving"), click("#under"));
     assert_eq!(
-        message(save.click_with(soon()).await),
-        "timed out after 600 ms: waiting for `button` named \"Save\" (hidden ones too) to be clicked; it is hidden: \
+        hidden.expect_err("it is hidden").to_string(),
+        "timed out after 2 s: waiting for `button` named \"Save\" (hidden ones too) to be clicked; it is hidden: \
          <button id=\"hidden\">Save</button>"
     );
-    assert_eq!(
-        message(page.locator("#none").click_with(soon()).await),
-        "timed out after 600 ms: waiting for `#none` to be clicked; no element matches"
-    );
-    assert!(message(page.locator("#off").click_with(soon()).await).contains("; it is disabled: "));
-    assert!(message(page.locator("#moving").click_with(soon()).await).contains("; it is moving: "));
-    let covered = message(page.locator("#under").click_with(soon()).await);
-    assert!(covered.contains("; it is covered by <div id=\"over\">over</div>: <button id=\"under\">"), "{covered}");
-    assert!(message(page.locator("#ro").fill_with("y", soon()).await).contains("; it is read-only: "));
-    page.context().set_default_timeout(Duration::from_millis(600));
-    let missing = page.locator("#s").select_option("b").await.expect_err("there is no such option").to_string();
-    assert!(missing.contains("it has no option [\"b\"]"), "{missing}");
-    let visible = page.locator("#off").wait_for(ElementState::Hidden, None).await.expect_err("it is visible").to_string();
+    assert_eq!(none, "timed out after 2 s: waiting for `#none` to be clicked; no element matches");
+    assert!(off.contains("; it is disabled: "), "{off}");
+    assert!(moving.contains("; it is moving: "), "{moving}");
+    assert!(under.contains("; it is covered by <div id=\"over\">over</div>: <button id=\"under\">"), "{under}");
+    let (ro, option, off, none) = (page.locator("#ro"), page.locator("#s"), page.locator("#off"), page.locator("#none"));
+    let (read_only, option, visible, text) =
+        tokio::join!(ro.fill("y"), option.select_option("b"), off.wait_for(ElementState::Hidden, None), none.text_content());
+    let text_of = |error: BrowserError| error.to_string();
+    let read_only = text_of(read_only.expect_err("it is read-only"));
+    assert!(read_only.contains("; it is read-only: "), "{read_only}");
+    let option = text_of(option.expect_err("there is no such option"));
+    assert!(option.contains("it has no option [\"b\"]"), "{option}");
+    let visible = text_of(visible.expect_err("it is visible"));
     assert!(visible.contains("`#off` to be hidden; it is visible: "), "{visible}");
-    let text = page.locator("#none").text_content().await.expect_err("there is none").to_string();
-    assert_eq!(text, "timed out after 600 ms: waiting for `#none` to be attached; no element matches");
+    let text = text_of(text.expect_err("there is none"));
+    assert_eq!(text, "timed out after 2 s: waiting for `#none` to be attached; no element matches");
 }
 
 #[tokio::test]
