@@ -130,6 +130,12 @@ impl Browser {
         self.failure().unwrap_or_else(|| BrowserError::closed("browser"))
     }
 
+    /// Kills the process at once: calls under way fail with [`BrowserError::Crashed`].
+    pub(crate) fn kill(&self, why: &str) {
+        self.inner.connection.close(BrowserError::Crashed { what: "browser process", detail: Arc::from(why) });
+        self.inner.process.kill();
+    }
+
     /// Closes all contexts and ends the process. Returns once all its processes and its profile folder are gone; a
     /// profile folder of the caller's stays.
     pub async fn close(&self) {
@@ -203,8 +209,8 @@ impl BrowserInner {
 /// Lets a target run without us.
 pub(crate) fn release(connection: &Arc<Connection>, parent: &Arc<Session>, session_id: &str) {
     let session = connection.open_session(session_id, Weak::<BrowserInner>::new(), Arc::new(Gate::default()));
-    let mut detach = DetachFromTargetParams::default();
-    detach.session_id = Some(session_id.to_owned().into());
+    let session_id = Some(session_id.to_owned().into());
+    let detach = DetachFromTargetParams { session_id, ..DetachFromTargetParams::default() };
     let parent = Arc::clone(parent);
     // Detached too early, a target keeps waiting.
     session.call_then(RunIfWaitingForDebuggerParams::default(), move |_| parent.post(detach));

@@ -17,9 +17,9 @@ use crate::page::Page;
 use crate::page::inner::PageInner;
 use crate::permission::Permission;
 use crate::protocol::{Attached, Done};
-use crate::storage::ORIGINS_MAX;
 use crate::queue::{EventSource, EventStream};
 use crate::route::Routes;
+use crate::storage::ORIGINS_MAX;
 use chromiumoxide::cdp::browser_protocol::browser::{
     PermissionSetting, ResetPermissionsParams, SetDownloadBehaviorBehavior, SetDownloadBehaviorParams,
     SetPermissionParams,
@@ -74,16 +74,20 @@ struct State {
 }
 
 impl BrowserContext {
-    pub(crate) async fn create(browser: &Arc<BrowserInner>, options: ContextOptions) -> Result<BrowserContext> {
+    pub(crate) async fn create(
+        browser: &Arc<BrowserInner>,
+        options: ContextOptions,
+    ) -> Result<BrowserContext> {
         let deadline = Deadline::after(TIMEOUT_DEFAULT);
         let emulated = options.emulated();
         emulated.check()?;
-        let download_folder = match options.accept_downloads {
-            false => None,
-            true => Some(tempfile::Builder::new().prefix("espalier-downloads-").tempdir().map_err(|error| {
-                BrowserError::invalid(format!("folder for temporary files: {error}"))
-            })?),
-        };
+        let download_folder =
+            match options.accept_downloads {
+                false => None,
+                true => Some(tempfile::Builder::new().prefix("espalier-downloads-").tempdir().map_err(
+                    |error| BrowserError::invalid(format!("folder for temporary files: {error}")),
+                )?),
+            };
         let command = CreateBrowserContextParams {
             dispose_on_detach: Some(true),
             proxy_server: options.proxy.as_ref().map(|proxy| proxy.server.clone()),
@@ -259,6 +263,13 @@ impl BrowserContext {
         }
     }
 
+    /// Closes it without waiting until Chromium has done so.
+    pub(crate) fn abandon(&self) {
+        if self.inner.end(&BrowserError::closed("context")) {
+            self.inner.browser.root().post(DisposeBrowserContextParams::new(self.cdp_id()));
+        }
+    }
+
     /// Whether it was closed, or its browser is gone; and why.
     pub fn failure(&self) -> Option<BrowserError> {
         self.inner.state.lock().closed.clone()
@@ -328,10 +339,7 @@ impl ContextInner {
     }
 
     /// Sends a command to every session of every page; a page that is just going away does not matter.
-    pub(crate) async fn tell_pages(
-        &self,
-        command: impl chromiumoxide::Command + Clone,
-    ) -> Result<()> {
+    pub(crate) async fn tell_pages(&self, command: impl chromiumoxide::Command + Clone) -> Result<()> {
         self.check_open()?;
         let deadline = Deadline::after(Duration::from_millis(self.timeout_ms.load(Ordering::Relaxed)));
         let mut calls = Vec::new();
@@ -373,7 +381,9 @@ impl ContextInner {
     /// False: the download is not of this context.
     pub(crate) fn download_progresses(&self, progress: &DownloadProgress) -> bool {
         let downloads = self.downloads.lock();
-        let Some(download) = downloads.iter().find(|download| download.is(&progress.guid)) else { return false };
+        let Some(download) = downloads.iter().find(|download| download.is(&progress.guid)) else {
+            return false;
+        };
         download.progresses(progress);
         true
     }

@@ -106,7 +106,8 @@ impl Download {
         match (end, &self.inner.folder) {
             (DownloadState::Complete, Some(folder)) => Ok(folder.join(&self.inner.id)),
             (_, folder) => {
-                let reason = if folder.is_none() { "the context takes no downloads" } else { "download failed" };
+                let reason =
+                    if folder.is_none() { "the context takes no downloads" } else { "download failed" };
                 Err(BrowserError::Navigation { url: self.inner.url.clone(), reason: reason.to_owned() })
             }
         }

@@ -240,10 +240,7 @@ mod tests {
             refusal("Cannot find context with specified id").into_error("Runtime.evaluate"),
             BrowserError::Navigated
         );
-        assert_eq!(
-            refusal("Could not find object with given id").into_error("DOM.x"),
-            BrowserError::Stale
-        );
+        assert_eq!(refusal("Could not find object with given id").into_error("DOM.x"), BrowserError::Stale);
         assert!(matches!(refusal("Odd").into_error("A.b"), BrowserError::Protocol { .. }));
     }
 

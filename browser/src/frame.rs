@@ -125,7 +125,9 @@ impl Frame {
           });
         }";
         let waiting_for = || "the content to be loaded".to_owned();
-        self.isolated(SET_CONTENT, &[html.into()]).await.map_err(|error: BrowserError| error.waiting_for(waiting_for))
+        self.isolated(SET_CONTENT, &[html.into()])
+            .await
+            .map_err(|error: BrowserError| error.waiting_for(waiting_for))
     }
 
     /// Calls a function in the library's own world.
@@ -157,8 +159,9 @@ impl Frame {
 
     pub(crate) fn handle(&self, place: Place, object: crate::protocol::RemoteObject) -> Result<JsHandle> {
         let kind = object.kind.clone();
-        JsHandle::new(self.clone(), place, object)
-            .ok_or_else(|| BrowserError::invalid(format!("result: expected an object, got a value of type {kind}")))
+        JsHandle::new(self.clone(), place, object).ok_or_else(|| {
+            BrowserError::invalid(format!("result: expected an object, got a value of type {kind}"))
+        })
     }
 
     pub(crate) fn with<T>(&self, read: impl FnOnce(&FrameState) -> T) -> Option<T> {

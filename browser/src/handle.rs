@@ -76,8 +76,9 @@ impl JsHandle {
     pub async fn call_handle(&self, function: &str, args: &[JsArg]) -> Result<JsHandle> {
         let object = self.run(function, args, Return::Handle).await?;
         let kind = object.kind.clone();
-        JsHandle::new(self.inner.frame.clone(), self.inner.place.clone(), object)
-            .ok_or_else(|| BrowserError::invalid(format!("result: expected an object, got a value of type {kind}")))
+        JsHandle::new(self.inner.frame.clone(), self.inner.place.clone(), object).ok_or_else(|| {
+            BrowserError::invalid(format!("result: expected an object, got a value of type {kind}"))
+        })
     }
 
     /// A property, as a handle.

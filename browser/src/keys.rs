@@ -180,7 +180,9 @@ impl Stroke {
             Some(key) => Some(Stroke { key: *key, shift: false }),
             None => shifted().map(|key| Stroke { key: *key, shift: true }),
         };
-        stroke.ok_or_else(|| BrowserError::invalid(format!("key {name:?}: expected a character or a name such as Enter")))
+        stroke.ok_or_else(|| {
+            BrowserError::invalid(format!("key {name:?}: expected a character or a name such as Enter"))
+        })
     }
 
     /// The key that types this character. `None`: no key of this keyboard does.
@@ -232,7 +234,9 @@ pub(crate) fn chord(text: &str) -> Result<Vec<Stroke>> {
         }
     }
     if name.is_empty() {
-        return Err(BrowserError::invalid(format!("keys {text:?}: expected such as Enter or Control+Shift+A")));
+        return Err(BrowserError::invalid(format!(
+            "keys {text:?}: expected such as Enter or Control+Shift+A"
+        )));
     }
     names.push(name);
     names.iter().map(|name| Stroke::named(name)).collect()

@@ -144,7 +144,8 @@ impl LaunchOptions {
 
     fn program(&self) -> Result<(PathBuf, bool)> {
         if let Some(program) = &self.executable {
-            let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let name =
+                program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             return Ok((program.clone(), name.contains("headless")));
         }
         if self.headless == Headless::Shell
@@ -182,7 +183,9 @@ mod tests {
         };
         let line = options.command_line(Path::new("/p")).expect("a command line");
         assert_eq!(line.program, Path::new("/opt/headless_shell"));
-        for arg in ["--headless", "--no-sandbox", "--proxy-bypass-list=a;b", "--user-data-dir=/p", "--lang=de"] {
+        for arg in
+            ["--headless", "--no-sandbox", "--proxy-bypass-list=a;b", "--user-data-dir=/p", "--lang=de"]
+        {
             assert!(line.args.iter().any(|given| given == arg), "{arg} is missing");
         }
         let sandboxed = LaunchOptions { no_sandbox: false, ..options };

@@ -81,7 +81,8 @@ impl Frame {
             .wait(deadline, waiting_for, |state| match state.frames.get(self.id()) {
                 None => Some(Err(BrowserError::Detached)),
                 Some(frame) => {
-                    let there = urls.matches(&frame.url) && state.frames.reached(self.id(), options.wait_until);
+                    let there =
+                        urls.matches(&frame.url) && state.frames.reached(self.id(), options.wait_until);
                     there.then_some(Ok(()))
                 }
             })

@@ -152,10 +152,6 @@ impl Request {
     pub fn wall_time(&self) -> f64 {
         self.inner.wall_time
     }
-
-    pub(crate) fn id(&self) -> &str {
-        &self.inner.id
-    }
 }
 
 impl fmt::Debug for Request {
@@ -254,7 +250,9 @@ impl Response {
             return Ok(Bytes::from(answer.body));
         }
         let bytes = STANDARD.decode(answer.body);
-        bytes.map(Bytes::from).map_err(|error| BrowserError::invalid(format!("body of {}: {error}", self.url())))
+        bytes
+            .map(Bytes::from)
+            .map_err(|error| BrowserError::invalid(format!("body of {}: {error}", self.url())))
     }
 
     /// The body as text; bytes that are not UTF-8 are replaced.

@@ -141,7 +141,14 @@ pub(crate) fn paused(page: &PageInner, session: &Arc<Session>, method: &str, par
         return;
     }
     let network = paused.network_id.as_deref().and_then(|id| page.network.get(id));
-    let route = Route { inner: Arc::new(RouteInner { session: Arc::clone(session), paused, network, decided: AtomicBool::new(false) }) };
+    let route = Route {
+        inner: Arc::new(RouteInner {
+            session: Arc::clone(session),
+            paused,
+            network,
+            decided: AtomicBool::new(false),
+        }),
+    };
     undecided.fetch_add(1, Ordering::Relaxed);
     // Owner: the request. Ends within the bound of each handler; the request is then decided on.
     tokio::spawn(async move {

@@ -201,8 +201,7 @@ impl Page {
         command.clip = clip.map(|clip| clip.viewport);
         let session = &self.inner.session;
         if options.transparent {
-            let mut background = SetDefaultBackgroundColorOverrideParams::default();
-            background.color = Some(Rgba { r: 0, g: 0, b: 0, a: Some(0.0) });
+            let background = SetDefaultBackgroundColorOverrideParams { color: Some(Rgba { r: 0, g: 0, b: 0, a: Some(0.0) }) };
             session.call_as::<Done>(background, deadline).await?;
         }
         let shot = session.call_as::<Data>(command, deadline).await;
@@ -248,9 +247,12 @@ impl Page {
         if let Some(rect) = rect
             && !(rect.width > 0.0 && rect.height > 0.0 && rect.x.is_finite() && rect.y.is_finite())
         {
-            return Err(BrowserError::invalid(format!("area {rect:?}: expected finite numbers and sides above 0")));
+            return Err(BrowserError::invalid(format!(
+                "area {rect:?}: expected finite numbers and sides above 0"
+            )));
         }
-        let metrics: Metrics = self.inner.session.call_as(GetLayoutMetricsParams::default(), deadline).await?;
+        let metrics: Metrics =
+            self.inner.session.call_as(GetLayoutMetricsParams::default(), deadline).await?;
         let size = metrics.css_content_size;
         let mut rect = rect.unwrap_or(Rect { x: 0.0, y: 0.0, width: size.width, height: size.height });
         if in_viewport {

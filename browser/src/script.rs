@@ -8,7 +8,8 @@ use crate::page::state::World;
 use crate::protocol::{Evaluated, RemoteObject};
 use crate::value::JsArg;
 use chromiumoxide::cdp::js_protocol::runtime::{
-    CallFunctionOnParams, EvaluateParams, ExecutionContextId, SerializationOptions, SerializationOptionsSerialization, TimeDelta,
+    CallFunctionOnParams, EvaluateParams, ExecutionContextId, SerializationOptions,
+    SerializationOptionsSerialization, TimeDelta,
 };
 use std::sync::Arc;
 

@@ -153,7 +153,9 @@ fn parse_part(part: &str, selector: &str) -> Result<Step> {
         "text" => Step::new("text", text(body)),
         "id" => Step::new("test_id", json!({ "attribute": "id", "value": { "text": body, "exact": true } })),
         "data-testid" => Step::new("test_id", body),
-        "role" => role(body).ok_or_else(|| wrong("expected such as role=button or role=button[name=\"Save\"]"))?,
+        "role" => {
+            role(body).ok_or_else(|| wrong("expected such as role=button or role=button[name=\"Save\"]"))?
+        }
         "nth" => Step::new("nth", body.parse::<i64>().map_err(|_| wrong("expected a number after nth="))?),
         "visible" => match body {
             "true" => Step::new("visible", true),
@@ -292,7 +294,10 @@ mod tests {
         assert_eq!(steps("//div"), one("xpath", json!("//div")));
         assert_eq!(steps("text=Save"), one("text", json!("Save")));
         assert_eq!(steps("text=\"Save\""), one("text", json!({ "text": "Save", "exact": true })));
-        assert_eq!(steps("role=button[name=\"A >> B\"]"), one("role", json!({ "role": "button", "name": "A >> B" })));
+        assert_eq!(
+            steps("role=button[name=\"A >> B\"]"),
+            one("role", json!({ "role": "button", "name": "A >> B" }))
+        );
         assert_eq!(
             steps("#a >> nth=-1 >> visible=true"),
             json!([{ "engine": "css", "body": "#a" }, { "engine": "nth", "body": -1 }, { "engine": "visible", "body": true }])

@@ -137,7 +137,8 @@ impl From<CookieInfo> for Cookie {
 
 const READ_ITEMS: &str =
     "() => Object.keys(localStorage).sort().map(name => ({ name, value: localStorage.getItem(name) }))";
-const WRITE_ITEMS: &str = "items => { for (const { name, value } of items) localStorage.setItem(name, value); }";
+const WRITE_ITEMS: &str =
+    "items => { for (const { name, value } of items) localStorage.setItem(name, value); }";
 
 impl BrowserContext {
     /// All its cookies.
@@ -216,13 +217,16 @@ impl BrowserContext {
     /// A page that nobody else sees, on which every address is empty.
     async fn page_for_storage(&self) -> Result<Page> {
         let page = self.open_page(crate::context::HIDDEN_PAGE).await?;
-        page.route("**", Arc::new(|route: Route| {
-            Box::pin(async move {
-                let empty = Fulfill { content_type: Some("text/html".to_owned()), ..Fulfill::default() };
-                // Nothing else decides on it.
-                let _ = route.fulfill(empty);
-            })
-        }))
+        page.route(
+            "**",
+            Arc::new(|route: Route| {
+                Box::pin(async move {
+                    let empty = Fulfill { content_type: Some("text/html".to_owned()), ..Fulfill::default() };
+                    // Nothing else decides on it.
+                    let _ = route.fulfill(empty);
+                })
+            }),
+        )
         .await?;
         Ok(page)
     }

@@ -37,9 +37,9 @@ pub(crate) fn open() -> io::Result<(PipeWriter, PipeReader, BrowserEnds)> {
     // A smaller pipe costs speed only.
     let _ = fcntl_setpipe_size(&to_browser, PIPE_BYTES);
     let _ = fcntl_setpipe_size(&from_browser, PIPE_BYTES);
-    let ends =
-        BrowserEnds { commands: commands.into_blocking_fd()?, answers: answers.into_blocking_fd()? };
-    let writer = PipeWriter { pipe: to_browser, outgoing: Mutex::default(), work: Notify::new(), room: Notify::new() };
+    let ends = BrowserEnds { commands: commands.into_blocking_fd()?, answers: answers.into_blocking_fd()? };
+    let writer =
+        PipeWriter { pipe: to_browser, outgoing: Mutex::default(), work: Notify::new(), room: Notify::new() };
     Ok((writer, PipeReader { pipe: from_browser, buffer: BytesMut::new(), scanned: 0 }, ends))
 }
 

@@ -22,7 +22,9 @@ impl UrlMatch {
     /// Whether this address is meant.
     pub fn matches(&self, url: &str) -> bool {
         match self {
-            UrlMatch::Glob(glob) => alternatives(glob).iter().any(|glob| matches(glob.as_bytes(), url.as_bytes())),
+            UrlMatch::Glob(glob) => {
+                alternatives(glob).iter().any(|glob| matches(glob.as_bytes(), url.as_bytes()))
+            }
             UrlMatch::Predicate(predicate) => predicate(url),
         }
     }

@@ -78,7 +78,9 @@ impl JsValue {
     pub(crate) fn from_remote(object: &RemoteObject) -> Result<JsValue> {
         if let Some(deep) = &object.deep_serialized_value {
             let deep = serde_json::from_str(deep.get());
-            return Ok(from_deep(deep.map_err(|error| BrowserError::unreadable("Runtime.evaluate", &error))?));
+            return Ok(from_deep(
+                deep.map_err(|error| BrowserError::unreadable("Runtime.evaluate", &error))?,
+            ));
         }
         if object.kind == "undefined" {
             return Ok(JsValue::Undefined);
@@ -343,10 +345,8 @@ mod tests {
 
     #[test]
     fn special_numbers_reach_rust() {
-        let object = |text: &str| RemoteObject {
-            unserializable_value: Some(text.into()),
-            ..RemoteObject::default()
-        };
+        let object =
+            |text: &str| RemoteObject { unserializable_value: Some(text.into()), ..RemoteObject::default() };
         assert!(into_rust::<f64>(&object("NaN")).expect("a number").is_nan());
         assert_eq!(into_rust::<String>(&object("12n")).expect("digits"), "12");
         assert!(into_rust::<Vec<u8>>(&object("NaN")).is_err());

@@ -27,7 +27,8 @@ fn group_of(stat: &str) -> Option<u32> {
 
 fn pss(rollup: &str) -> u64 {
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
-    let kib = line.and_then(|line| line.split_ascii_whitespace().next()).and_then(|kib| kib.parse::<u64>().ok());
+    let kib =
+        line.and_then(|line| line.split_ascii_whitespace().next()).and_then(|kib| kib.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
 

@@ -54,10 +54,7 @@ fn waits_for_dialogs(method: &str) -> bool {
     !(method.starts_with("Target.")
         || method.starts_with("Browser.")
         || method.starts_with("Storage.")
-        || matches!(
-            method,
-            "Page.handleJavaScriptDialog" | "Page.close" | "Page.crash" | "Page.stopLoading"
-        ))
+        || matches!(method, "Page.handleJavaScriptDialog" | "Page.close" | "Page.crash" | "Page.stopLoading"))
 }
 
 #[derive(Serialize)]
@@ -77,10 +74,6 @@ impl Session {
         gate: Arc<Gate>,
     ) -> Session {
         Session { id, connection, handler, gate, ended: OnceLock::new() }
-    }
-
-    pub(crate) fn id(&self) -> Option<&Arc<str>> {
-        self.id.as_ref()
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate> {
@@ -111,13 +104,10 @@ impl Session {
         deadline: Deadline,
     ) -> Result<R> {
         deadline
-            .bound(
-                || "the browser to take commands".to_owned(),
-                async {
-                    self.connection.has_room().await;
-                    Ok(())
-                },
-            )
+            .bound(|| "the browser to take commands".to_owned(), async {
+                self.connection.has_room().await;
+                Ok(())
+            })
             .await?;
         self.begin_as(command)?.within(deadline).await
     }
@@ -127,6 +117,7 @@ impl Session {
         self.begin_as(command)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "a command is made for its call")]
     pub(crate) fn begin_as<R: DeserializeOwned>(self: &Arc<Self>, command: impl Command) -> Result<Call<R>> {
         let (sender, receiver) = oneshot::channel();
         let method = command.identifier();
@@ -136,6 +127,7 @@ impl Session {
     }
 
     /// Sends a command; `then` gets the answer in the reading task, in order with the events, and must not wait.
+    #[expect(clippy::needless_pass_by_value, reason = "a command is made for its call")]
     pub(crate) fn call_then(
         self: &Arc<Self>,
         command: impl Command,
@@ -160,6 +152,7 @@ impl Session {
     }
 
     /// Sends a command whose answer does not matter.
+    #[expect(clippy::needless_pass_by_value, reason = "a command is made for its call")]
     pub(crate) fn post(self: &Arc<Self>, command: impl Command) {
         if let Err(error) = self.send(&command, command.identifier(), None) {
             tracing::debug!(%error, command = %command.identifier(), "not sent");
@@ -174,7 +167,12 @@ impl Session {
     ) -> Result<u64> {
         let name = method.clone();
         self.connection.send(self, method, reply, |id| {
-            serde_json::to_vec(&Outgoing { id, method: &name, params: command, session_id: self.id.as_deref() })
+            serde_json::to_vec(&Outgoing {
+                id,
+                method: &name,
+                params: command,
+                session_id: self.id.as_deref(),
+            })
         })
     }
 
@@ -218,10 +216,9 @@ impl<R: DeserializeOwned> Call<R> {
     pub(crate) async fn within(self, deadline: Deadline) -> Result<R> {
         let Call { receiver, pending, method, .. } = self;
         let bytes = deadline
-            .bound(
-                || format!("the answer to {method}"),
-                async { receiver.await.unwrap_or_else(|_| Err(BrowserError::closed("browser"))) },
-            )
+            .bound(|| format!("the answer to {method}"), async {
+                receiver.await.unwrap_or_else(|_| Err(BrowserError::closed("browser")))
+            })
             .await?;
         drop(pending);
         read(&method, &bytes)

@@ -9,8 +9,8 @@ use crate::page::state::World;
 use crate::protocol::Done;
 use crate::script::Return;
 use chromiumoxide::cdp::browser_protocol::input::{
-    DispatchDragEventParams, DispatchDragEventType, DispatchMouseEventParams, DispatchMouseEventType, DragData,
-    MouseButton, SetInterceptDragsParams,
+    DispatchDragEventParams, DispatchDragEventType, DispatchMouseEventParams, DispatchMouseEventType,
+    DragData, MouseButton, SetInterceptDragsParams,
 };
 use std::time::Duration;
 
@@ -260,7 +260,11 @@ impl Mouse {
     async fn take_over(&self, deadline: Deadline) -> Result<()> {
         let inner = &self.page.inner;
         let data = inner
-            .wait(deadline, || "what is dragged".to_owned(), |_| inner.input.lock().intercepted.take().map(Ok))
+            .wait(
+                deadline,
+                || "what is dragged".to_owned(),
+                |_| inner.input.lock().intercepted.take().map(Ok),
+            )
             .await?;
         let at = {
             let mut input = inner.input.lock();
@@ -268,7 +272,8 @@ impl Mouse {
             input.at
         };
         let enter = self.drag_event(DispatchDragEventType::DragEnter, at, data.clone());
-        all(vec![enter, self.drag_event(DispatchDragEventType::DragOver, at, data)], deadline, "the drag").await
+        all(vec![enter, self.drag_event(DispatchDragEventType::DragOver, at, data)], deadline, "the drag")
+            .await
     }
 
     async fn up_within(&self, button: Button, deadline: Deadline) -> Result<()> {
@@ -331,7 +336,10 @@ impl Mouse {
 
     fn begin(&self, event: DispatchMouseEventParams) -> Result<Call<Done>> {
         if !(event.x.is_finite() && event.y.is_finite()) {
-            return Err(BrowserError::invalid(format!("place {}, {}: expected finite numbers", event.x, event.y)));
+            return Err(BrowserError::invalid(format!(
+                "place {}, {}: expected finite numbers",
+                event.x, event.y
+            )));
         }
         self.page.inner.session.begin_as(event)
     }

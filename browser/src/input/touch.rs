@@ -30,7 +30,9 @@ impl Touchscreen {
     async fn gesture(&self, points: &[Point]) -> Result<()> {
         let has_touch = self.page.context().inner.emulated.lock().touch;
         if !has_touch {
-            return Err(BrowserError::invalid("touch: the context has no touch screen (ContextOptions::touch)"));
+            return Err(BrowserError::invalid(
+                "touch: the context has no touch screen (ContextOptions::touch)",
+            ));
         }
         let Some((first, rest)) = points.split_first() else { return Ok(()) };
         let mut calls = vec![self.event("touchStart", Some(*first))];

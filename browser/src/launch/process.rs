@@ -38,7 +38,8 @@ pub(crate) struct Process {
 impl Process {
     /// Starts the browser with a fresh profile folder, or the one of the options.
     pub(crate) fn start(options: &LaunchOptions, ends: BrowserEnds) -> Result<Process> {
-        let failed = |what: &str, error: std::io::Error| BrowserError::Launch { reason: format!("{what}: {error}") };
+        let failed =
+            |what: &str, error: std::io::Error| BrowserError::Launch { reason: format!("{what}: {error}") };
         let (profile, folder): (PathBuf, Option<TempDir>) = match &options.user_data_dir {
             Some(given) => (given.clone(), None),
             None => {

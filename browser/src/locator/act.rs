@@ -312,7 +312,9 @@ impl Locator {
         let states = Needs::new("checked", ATTACHED).todo("states", Vec::new());
         let now = |prepared: Prepared| prepared.value["checked"].clone();
         match now(self.prepare(&states, deadline).await?) {
-            Value::Null => return Err(BrowserError::invalid(format!("{self}: expected a checkbox or radio button"))),
+            Value::Null => {
+                return Err(BrowserError::invalid(format!("{self}: expected a checkbox or radio button")));
+            }
             state if state == json!(checked) => return Ok(()),
             _ => {}
         }
@@ -385,7 +387,8 @@ impl Locator {
         if paths.is_empty() {
             return element.call(NO_FILES, &[]).await;
         }
-        let command = Raw::new("DOM.setFileInputFiles", json!({ "files": paths, "objectId": element.object_id() }));
+        let command =
+            Raw::new("DOM.setFileInputFiles", json!({ "files": paths, "objectId": element.object_id() }));
         match element.place().session.call_as::<Done>(command, deadline).await {
             Err(BrowserError::Protocol { message, .. }) => {
                 Err(BrowserError::invalid(format!("{self}: expected an input of type file ({message})")))
@@ -456,17 +459,20 @@ impl Locator {
             .await;
         let covered = covered.into_inner().ok().flatten();
         match (found, covered) {
-            (Err(error), Some(above)) => {
-                Err(error.waiting_for(|| format!("{self} to be {}; its frame is covered by {above}", needs.action)))
-            }
+            (Err(error), Some(above)) => Err(error
+                .waiting_for(|| format!("{self} to be {}; its frame is covered by {above}", needs.action))),
             (found, _) => found,
         }
     }
 
     async fn prepare(&self, needs: &Needs, deadline: Deadline) -> Result<Prepared> {
         let waiting_for = || format!("{self} to be {}; the page's scripts are busy", needs.action);
-        self.retrying(deadline, waiting_for, |frame| async move { self.prepare_in(&frame, needs, deadline).await })
-            .await
+        self.retrying(
+            deadline,
+            waiting_for,
+            |frame| async move { self.prepare_in(&frame, needs, deadline).await },
+        )
+        .await
     }
 
     async fn prepare_in(&self, frame: &Frame, needs: &Needs, deadline: Deadline) -> Result<Prepared> {

@@ -7,7 +7,7 @@ use crate::frame::Frame;
 use crate::handle::JsHandle;
 use crate::injected::SOURCE;
 use crate::page::state::World;
-use crate::protocol::{RemoteObject, Raw};
+use crate::protocol::{Raw, RemoteObject};
 use crate::script::{Place, Return, SCRIPT};
 use crate::selector::{Step, describe, steps_json};
 use crate::value::{JsArg, into_rust};
@@ -118,12 +118,14 @@ impl Frame {
             }
             Err(error) => return Err(error),
         };
-        let missing = || deadline.timeout(format!("frame {} to be attached; no element matches", describe(steps)));
+        let missing =
+            || deadline.timeout(format!("frame {} to be attached; no element matches", describe(steps)));
         let element = element.ok_or_else(missing)?;
         let command = Raw::new("DOM.describeNode", json!({ "objectId": element.object_id() }));
         let described: Described = injected.place.session.call_as(command, deadline).await?;
         let id = described.node.frame_id.filter(|id| **id != *self.id());
-        let id = id.ok_or_else(|| BrowserError::invalid(format!("{}: expected an iframe", describe(steps))))?;
+        let id =
+            id.ok_or_else(|| BrowserError::invalid(format!("{}: expected an iframe", describe(steps))))?;
         let known = |state: &crate::page::inner::PageState| {
             state.frames.get(&id).is_some().then(|| Ok(Frame::new(self.page().clone(), Arc::clone(&id))))
         };

@@ -99,7 +99,9 @@ impl Locator {
     /// The value of an input, a text area or a drop-down list, or of the one that a label is for.
     pub async fn input_value(&self) -> Result<String> {
         let value: Option<String> = self.read("value", Vec::new()).await?;
-        value.ok_or_else(|| BrowserError::invalid(format!("{self}: expected an input, text area or drop-down list")))
+        value.ok_or_else(|| {
+            BrowserError::invalid(format!("{self}: expected an input, text area or drop-down list"))
+        })
     }
 
     /// Whether it is visible now; false where none matches.
@@ -193,7 +195,8 @@ impl Locator {
         let mut all: Vec<JsArg> = vec![length.into()];
         all.extend(elements.iter().map(JsArg::from));
         all.extend_from_slice(args);
-        let function = format!("(length, ...rest) => ({function})(rest.slice(0, length), ...rest.slice(length))");
+        let function =
+            format!("(length, ...rest) => ({function})(rest.slice(0, length), ...rest.slice(length))");
         frame.call(&function, &all).await
     }
 
@@ -263,11 +266,13 @@ impl Locator {
         deadline: Deadline,
     ) -> Result<T> {
         let injected = frame.injected(deadline).await?;
-        let args = [self.steps_json().into(), what.into(), Value::Array(args).into(), deadline.in_page_ms().into()];
+        let args =
+            [self.steps_json().into(), what.into(), Value::Array(args).into(), deadline.in_page_ms().into()];
         let answer: ReadAnswer = injected.call(READ, &args, deadline).await?;
         let missing = || deadline.timeout(format!("{self} to be attached; no element matches"));
         let value = self.strict(answer)?.ok_or_else(missing)?;
-        serde_json::from_value(value).map_err(|error| BrowserError::invalid(format!("{what} of {self}: {error}")))
+        serde_json::from_value(value)
+            .map_err(|error| BrowserError::invalid(format!("{what} of {self}: {error}")))
     }
 
     /// The value, or `None` where no element matches.

@@ -97,7 +97,11 @@ impl WillBeSent {
 
 impl Network {
     /// The request, and the one that redirected to it with its response.
-    pub(crate) fn will_be_sent(&self, session: &Arc<Session>, event: WillBeSent) -> (Request, Option<Request>) {
+    pub(crate) fn will_be_sent(
+        &self,
+        session: &Arc<Session>,
+        event: WillBeSent,
+    ) -> (Request, Option<Request>) {
         let is_navigation = event.is_navigation();
         let mut state = self.state.lock();
         let before = state.under_way.remove(&event.request_id);

@@ -246,7 +246,12 @@ impl PageInner {
             });
             let Some(frame) = of.and_then(|id| state.frames.get_mut(id)) else { return };
             let url = frame.pending.as_ref().map(|(_, url)| url.clone()).unwrap_or_default();
-            frame.fail(Failure { loader: Some(loader), url, reason: event.error_text.clone(), download: false });
+            frame.fail(Failure {
+                loader: Some(loader),
+                url,
+                reason: event.error_text.clone(),
+                download: false,
+            });
         });
     }
 
@@ -309,9 +314,11 @@ impl PageInner {
         }
         let Ok(call) = serde_json::from_str::<BindingCall>(&event.payload) else { return };
         let own = self.exposed.lock().function(&call.name);
-        let of_context = || self.context.upgrade().and_then(|context| context.exposed.lock().function(&call.name));
+        let of_context =
+            || self.context.upgrade().and_then(|context| context.exposed.lock().function(&call.name));
         let Some(function) = own.or_else(of_context) else { return };
-        let reply = Answer { session: Arc::clone(session), context: event.execution_context_id, call: call.call };
+        let reply =
+            Answer { session: Arc::clone(session), context: event.execution_context_id, call: call.call };
         let Some(page) = self.public() else { return };
         if self.exposed_calls.fetch_add(1, Ordering::Relaxed) >= CALLS_MAX {
             self.exposed_calls.fetch_sub(1, Ordering::Relaxed);

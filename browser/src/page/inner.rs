@@ -328,7 +328,8 @@ impl PageInner {
             let state = self.state.lock();
             let Some(id) = state.frames.frame_of_session(session) else { return };
             let parent = state.frames.get(&id).and_then(|frame| frame.parent.as_ref());
-            let parent = parent.and_then(|parent| state.frames.get(parent)).map(|frame| Arc::clone(&frame.session));
+            let parent =
+                parent.and_then(|parent| state.frames.get(parent)).map(|frame| Arc::clone(&frame.session));
             (id, parent.unwrap_or_else(|| Arc::clone(&self.session)))
         };
         let this = Weak::clone(&self.this);

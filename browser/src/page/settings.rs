@@ -183,5 +183,7 @@ fn boxed<F>(function: impl Fn(Vec<Value>) -> F + Send + Sync + 'static) -> Funct
 where
     F: Future<Output = std::result::Result<Value, String>> + Send + 'static,
 {
-    Arc::new(move |args| -> BoxFuture<'static, std::result::Result<Value, String>> { Box::pin(function(args)) })
+    Arc::new(move |args| -> BoxFuture<'static, std::result::Result<Value, String>> {
+        Box::pin(function(args))
+    })
 }

@@ -42,7 +42,11 @@ impl<'a> Startup<'a> {
     }
 
     /// `then` gets the answer in order with the events.
-    pub(crate) fn send_then(&mut self, command: impl Command, then: impl FnOnce(Bytes) + Send + Sync + 'static) {
+    pub(crate) fn send_then(
+        &mut self,
+        command: impl Command,
+        then: impl FnOnce(Bytes) + Send + Sync + 'static,
+    ) {
         self.tally.lock().outstanding += 1;
         let tally = Arc::clone(&self.tally);
         self.session.call_then(command, move |result| {

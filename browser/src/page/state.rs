@@ -224,7 +224,8 @@ impl FrameTree {
     pub(crate) fn reached(&self, id: &str, state: LoadState) -> bool {
         let Some(frame) = self.frames.get(id) else { return false };
         frame.reached_alone(state)
-            && (state != LoadState::NetworkIdle || frame.children.iter().all(|child| self.reached(child, state)))
+            && (state != LoadState::NetworkIdle
+                || frame.children.iter().all(|child| self.reached(child, state)))
     }
 
     /// The answer to `Page.getFrameTree`.
@@ -376,14 +377,6 @@ impl FrameTree {
                 }
             }
         }
-    }
-
-    /// The frame in which an execution context of the session runs.
-    pub(crate) fn frame_of_world(&self, session: &Arc<Session>, context: i64) -> Option<&FrameState> {
-        self.frames.values().find(|frame| {
-            Arc::ptr_eq(&frame.session, session)
-                && (frame.main_world == Some(context) || frame.isolated_world == Some(context))
-        })
     }
 
     /// The frame that an ended session was of, where it has not moved on.

@@ -2,8 +2,8 @@
 
 use crate::support::browser;
 use espalier_browser::{
-    ActionOptions, BrowserContext, BrowserError, ContextOptions, ElementState, Filter, Fulfill, GotoOptions, LoadState,
-    Locator, Modifier, Page, Point, Result, RoleOptions, SelectOption, TextMatch,
+    ActionOptions, BrowserContext, BrowserError, ContextOptions, ElementState, Filter, Fulfill, GotoOptions,
+    LoadState, Locator, Modifier, Page, Point, Result, RoleOptions, SelectOption, TextMatch,
 };
 use futures::StreamExt;
 use serde::Deserialize;
@@ -38,8 +38,10 @@ async fn every_row_comes_to_its_outcome() {
     let lines = std::fs::read_to_string(folder.join("rows.jsonl")).expect("the rows");
     let only = std::env::var("CONFORMANCE_ROW").ok();
     let rows = lines.lines().filter(|line| !line.trim().is_empty());
-    let rows = rows.map(|line| serde_json::from_str::<Row>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
-    let rows: Vec<Row> = rows.filter(|row| only.as_ref().is_none_or(|only| row.id.starts_with(only.as_str()))).collect();
+    let rows =
+        rows.map(|line| serde_json::from_str::<Row>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
+    let rows: Vec<Row> =
+        rows.filter(|row| only.as_ref().is_none_or(|only| row.id.starts_with(only.as_str()))).collect();
     assert!(only.is_some() || rows.len() >= 150, "{} rows", rows.len());
     let browser = browser().await;
     let outcomes = futures::stream::iter(rows.iter().map(|row| {
@@ -54,8 +56,15 @@ async fn every_row_comes_to_its_outcome() {
         }
     }));
     let outcomes: Vec<(bool, String)> = outcomes.buffer_unordered(4).collect().await;
-    let different: Vec<String> = outcomes.into_iter().filter(|(same, _)| !same).map(|(_, text)| text).collect();
-    assert!(different.is_empty(), "{} of {} rows differ:\n{}", different.len(), rows.len(), different.join("\n"));
+    let different: Vec<String> =
+        outcomes.into_iter().filter(|(same, _)| !same).map(|(_, text)| text).collect();
+    assert!(
+        different.is_empty(),
+        "{} of {} rows differ:\n{}",
+        different.len(),
+        rows.len(),
+        different.join("\n")
+    );
 }
 
 /// Numbers are equal whether they are written as 1 or 1.0.
@@ -152,7 +161,11 @@ async fn run(page: &Page, row: &Row) -> Result<Value> {
     let target = locate(page, None, row.locator.as_deref().unwrap_or_default());
     let nothing = |()| Value::Null;
     Ok(match row.call.as_str() {
-        "ids" => target.call_all("elements => elements.map(element => element.id || element.localName)", &[]).await?,
+        "ids" => {
+            target
+                .call_all("elements => elements.map(element => element.id || element.localName)", &[])
+                .await?
+        }
         "count" => json!(target.count().await?),
         "all_text_contents" => json!(target.all_text_contents().await?),
         "all_inner_texts" => json!(target.all_inner_texts().await?),
@@ -199,7 +212,8 @@ fn click(args: &Value) -> ActionOptions {
     if let (Some(x), Some(y)) = (args["position"]["x"].as_f64(), args["position"]["y"].as_f64()) {
         options.position = Some(Point::new(x, y));
     }
-    options.click.count = args["clickCount"].as_u64().map_or(1, |count| u32::try_from(count).expect("a count"));
+    options.click.count =
+        args["clickCount"].as_u64().map_or(1, |count| u32::try_from(count).expect("a count"));
     options.click.button = match args["button"].as_str() {
         Some("right") => espalier_browser::Button::Right,
         Some("middle") => espalier_browser::Button::Middle,
@@ -237,21 +251,21 @@ async fn select(target: &Locator, values: &Value) -> Result<Vec<String>> {
 fn locate(page: &Page, base: Option<Locator>, steps: &[Value]) -> Locator {
     let mut at = base;
     for step in steps {
-        at = Some(apply(page, at, step["engine"].as_str().unwrap_or_default(), &step["body"]));
+        at = Some(apply(page, at.as_ref(), step["engine"].as_str().unwrap_or_default(), &step["body"]));
     }
     at.unwrap_or_else(|| page.locator(":root"))
 }
 
-fn apply(page: &Page, at: Option<Locator>, engine: &str, body: &Value) -> Locator {
+fn apply(page: &Page, at: Option<&Locator>, engine: &str, body: &Value) -> Locator {
     macro_rules! find {
         ($method:ident, $($arg:expr),*) => {
-            match &at {
+            match at {
                 None => page.$method($($arg),*),
                 Some(at) => at.$method($($arg),*),
             }
         };
     }
-    let here = || at.clone().unwrap_or_else(|| page.locator(":root"));
+    let here = || at.cloned().unwrap_or_else(|| page.locator(":root"));
     match engine {
         "css" => find!(locator, &format!("css={}", body.as_str().unwrap_or_default())),
         "xpath" => find!(locator, &format!("xpath={}", body.as_str().unwrap_or_default())),

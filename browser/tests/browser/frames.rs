@@ -12,7 +12,9 @@ async fn nested() -> (Server, Page) {
             "/outer",
             Answer::dynamic(|seen| {
                 let port = seen.headers["host"].rsplit_once(':').expect("a port").1.to_owned();
-                Answer::html(&format!("<h1>outer</h1><iframe name=inner src='http://b.localhost:{port}/inner'></iframe>"))
+                Answer::html(&format!(
+                    "<h1>outer</h1><iframe name=inner src='http://b.localhost:{port}/inner'></iframe>"
+                ))
             }),
         ),
         ("/inner", Answer::html("<h1>inner</h1><iframe name=leaf src=/leaf></iframe>")),
@@ -42,7 +44,10 @@ async fn frames_of_other_processes_are_frames() {
     assert_eq!(leaf.parent(), Some(inner.clone()));
     assert_eq!(heading(&leaf).await, "leaf");
     assert_eq!(heading(&page.main_frame()).await, "outer");
-    let same: bool = inner.evaluate("(() => { try { return !!parent.document } catch { return false } })()").await.expect("a bool");
+    let same: bool = inner
+        .evaluate("(() => { try { return !!parent.document } catch { return false } })()")
+        .await
+        .expect("a bool");
     assert!(!same, "the frame is of another origin");
 }
 
@@ -128,7 +133,10 @@ async fn a_crashed_page_is_reported_and_neighbours_go_on() {
     });
     assert_eq!(page.evaluate::<i32>("1").await, Ok(1));
     let crash = page.goto("chrome://crash").await;
-    assert!(matches!(&crash, Err(BrowserError::Crashed { .. } | BrowserError::Navigation { .. })), "{crash:?}");
+    assert!(
+        matches!(&crash, Err(BrowserError::Crashed { .. } | BrowserError::Navigation { .. })),
+        "{crash:?}"
+    );
     assert!(matches!(waiting.await.expect("no panic"), Err(BrowserError::Crashed { what: "page", .. })));
     assert!(matches!(page.evaluate::<i32>("1").await, Err(BrowserError::Crashed { .. })));
     let mut crashed = false;

@@ -19,9 +19,11 @@ async fn log(page: &Page) -> Vec<String> {
 #[tokio::test]
 async fn clicks_with_any_button_and_modifier() {
     let page = page().await;
-    page.set_content(&format!("{LOG}<button style='position:fixed;left:10px;top:10px;width:100px;height:40px'>x</button>"))
-        .await
-        .expect("content");
+    page.set_content(&format!(
+        "{LOG}<button style='position:fixed;left:10px;top:10px;width:100px;height:40px'>x</button>"
+    ))
+    .await
+    .expect("content");
     page.mouse().click(50.0, 30.0).await.expect("a click");
     assert_eq!(log(&page).await, ["mousedown 0 1", "mouseup 0 1", "click 0 1"]);
     page.mouse().double_click(50.0, 30.0).await.expect("a double click");
@@ -136,7 +138,10 @@ async fn elements_are_dragged() {
     page.mouse().drag(Point::new(50.0, 50.0), Point::new(340.0, 50.0)).await.expect("dragged");
     assert_eq!(log(&page).await, ["start", "drop cargo", "end"]);
     page.mouse().drag(Point::new(50.0, 340.0), Point::new(150.0, 340.0)).await.expect("dragged");
-    assert_eq!(log(&page).await, ["move 70", "move 90", "move 110", "move 130", "move 150", "move 150", "up"]);
+    assert_eq!(
+        log(&page).await,
+        ["move 70", "move 90", "move 110", "move 130", "move 150", "move 150", "up"]
+    );
     page.mouse().click(340.0, 50.0).await.expect("the mouse is free again");
 }
 
@@ -158,7 +163,10 @@ async fn input_reaches_frames_of_other_processes() {
     page.goto(&server.at("a.localhost", "/outer")).await.expect("a page");
     let inner = page.frame_named("in").expect("the frame");
     // Chromium must have drawn the frame before it knows what lies under the mouse.
-    inner.evaluate::<()>("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))").await.expect("drawn");
+    inner
+        .evaluate::<()>("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
+        .await
+        .expect("drawn");
     page.mouse().click(130.0, 120.0).await.expect("a click");
     page.keyboard().type_text("aß").await.expect("typed");
     assert_eq!(inner.evaluate::<i32>("window.clicked").await, Ok(1));

@@ -3,7 +3,8 @@
 use crate::server::{Answer, Server};
 use crate::support::page;
 use espalier_browser::{
-    ActionOptions, BrowserError, ElementState, Filter, LoadState, Page, RoleOptions, ScreenshotOptions, TextMatch,
+    ActionOptions, BrowserError, ElementState, Filter, LoadState, Page, RoleOptions, ScreenshotOptions,
+    TextMatch,
 };
 use std::time::Duration;
 
@@ -44,10 +45,18 @@ async fn timeouts_say_what_was_missing() {
     assert_eq!(none, "timed out after 2 s: waiting for `#none` to be clicked; no element matches");
     assert!(off.contains("; it is disabled: "), "{off}");
     assert!(moving.contains("; it is moving: "), "{moving}");
-    assert!(under.contains("; it is covered by <div id=\"over\">over</div>: <button id=\"under\">"), "{under}");
-    let (ro, option, off, none) = (page.locator("#ro"), page.locator("#s"), page.locator("#off"), page.locator("#none"));
-    let (read_only, option, visible, text) =
-        tokio::join!(ro.fill("y"), option.select_option("b"), off.wait_for(ElementState::Hidden, None), none.text_content());
+    assert!(
+        under.contains("; it is covered by <div id=\"over\">over</div>: <button id=\"under\">"),
+        "{under}"
+    );
+    let (ro, option, off, none) =
+        (page.locator("#ro"), page.locator("#s"), page.locator("#off"), page.locator("#none"));
+    let (read_only, option, visible, text) = tokio::join!(
+        ro.fill("y"),
+        option.select_option("b"),
+        off.wait_for(ElementState::Hidden, None),
+        none.text_content()
+    );
     let text_of = |error: BrowserError| error.to_string();
     let read_only = text_of(read_only.expect_err("it is read-only"));
     assert!(read_only.contains("; it is read-only: "), "{read_only}");
@@ -77,7 +86,8 @@ async fn several_matches_are_an_error_that_shows_them() {
     .await
     .expect("texts");
     assert_eq!(texts, ["one", "two", "three"]);
-    let filtered = page.locator("div").filter(Filter { has: Some(page.get_by_text("three")), ..Filter::default() });
+    let filtered =
+        page.locator("div").filter(Filter { has: Some(page.get_by_text("three")), ..Filter::default() });
     assert_eq!(filtered.count().await, Ok(1));
     assert!(matches!(page.locator("p >> nth=x").count().await, Err(BrowserError::Invalid { .. })));
     assert!(matches!(page.locator("p[").count().await, Err(BrowserError::Invalid { .. })));
@@ -158,9 +168,11 @@ async fn elements_in_frames_of_other_processes_are_clicked() {
     )
     .await
     .expect("covered");
-    let error = inner.get_by_text("Deep").click_with(soon()).await.expect_err("the frame is covered").to_string();
+    let error =
+        inner.get_by_text("Deep").click_with(soon()).await.expect_err("the frame is covered").to_string();
     assert!(error.contains("its frame is covered by <div id=\"cover\">"), "{error}");
-    let error = page.frame_locator("#none").locator("p").click_with(soon()).await.expect_err("no frame").to_string();
+    let error =
+        page.frame_locator("#none").locator("p").click_with(soon()).await.expect_err("no frame").to_string();
     assert!(error.contains("frame `#none` to be attached"), "{error}");
     let wrong = page.frame_locator("#cover").locator("p").click_with(soon()).await;
     assert!(matches!(wrong, Err(BrowserError::Invalid { .. })), "{wrong:?}");
@@ -176,11 +188,17 @@ async fn files_are_uploaded() {
     let input = page.locator("#f");
     input.set_input_files(&[path("a.txt"), path("b.txt")]).await.expect("put in");
     let read = "Promise.all([...f.files].map(async file => file.name + ':' + await file.text()))";
-    assert_eq!(page.evaluate::<Vec<String>>(read).await, Ok(vec!["a.txt:first".into(), "b.txt:second".into()]));
+    assert_eq!(
+        page.evaluate::<Vec<String>>(read).await,
+        Ok(vec!["a.txt:first".into(), "b.txt:second".into()])
+    );
     input.set_input_files(&[] as &[&str]).await.expect("emptied");
     assert_eq!(page.evaluate::<i32>("f.files.length").await, Ok(0));
     assert!(matches!(input.set_input_files(&[path("none")]).await, Err(BrowserError::Invalid { .. })));
-    assert!(matches!(page.locator("#t").set_input_files(&[path("a.txt")]).await, Err(BrowserError::Invalid { .. })));
+    assert!(matches!(
+        page.locator("#t").set_input_files(&[path("a.txt")]).await,
+        Err(BrowserError::Invalid { .. })
+    ));
 }
 
 #[tokio::test]
@@ -195,7 +213,8 @@ async fn elements_are_read_hovered_dragged_and_drawn() {
     .await;
     let hover = page.locator("#h");
     hover.hover().await.expect("hovered");
-    let color: String = hover.call("element => getComputedStyle(element).backgroundColor", &[]).await.expect("a colour");
+    let color: String =
+        hover.call("element => getComputedStyle(element).backgroundColor", &[]).await.expect("a colour");
     assert_eq!(color, "rgb(1, 2, 3)");
     assert_eq!(hover.inner_html().await.as_deref(), Ok("hover <b>me</b>"));
     assert_eq!(hover.get_attribute("id").await, Ok(Some("h".into())));
@@ -234,7 +253,10 @@ async fn waits_for_functions_requests_and_responses() {
     page.evaluate::<()>("setTimeout(() => { window.ready = { at: 7 } }, 100)").await.expect("set up");
     let ready: serde_json::Value = page.wait_for_function("() => window.ready", &[]).await.expect("ready");
     assert_eq!(ready, serde_json::json!({ "at": 7 }));
-    let never = page.main_frame().wait_for_function::<bool>("() => false", &[], Some(Duration::from_millis(300))).await;
+    let never = page
+        .main_frame()
+        .wait_for_function::<bool>("() => false", &[], Some(Duration::from_millis(300)))
+        .await;
     assert_eq!(
         never.expect_err("never").to_string(),
         "timed out after 300 ms: waiting for `() => false` to return something true"
@@ -246,6 +268,9 @@ async fn waits_for_functions_requests_and_responses() {
     let request = page.wait_for_request("**/data", fetch, None).await.expect("a request");
     assert_eq!(request.post_data().await, Ok(Some("c".into())));
     let none = page.wait_for_request("**/none", async { Ok(()) }, Some(Duration::from_millis(200))).await;
-    assert_eq!(none.expect_err("none").to_string(), "timed out after 200 ms: waiting for a request to **/none");
+    assert_eq!(
+        none.expect_err("none").to_string(),
+        "timed out after 200 ms: waiting for a request to **/none"
+    );
     page.wait_for_load_state(LoadState::NetworkIdle).await.expect("idle");
 }

@@ -7,6 +7,7 @@ mod frames;
 mod input;
 mod locators;
 mod navigation;
+mod pool;
 mod scripts;
 mod server;
 mod start;

@@ -41,7 +41,12 @@ async fn goto_waits_as_far_as_asked() {
         ("/slow-script", Answer::html("<p id=p>here</p><script src=/never></script>")),
         ("/never", Answer::Hang),
         ("/half", Answer::HangInBody("<p id=p>half</p>".repeat(200))),
-        ("/idle", Answer::html("<script>setTimeout(() => fetch('/late').then(() => window.late = 1), 100)</script>")),
+        (
+            "/idle",
+            Answer::html(
+                "<script>setTimeout(() => fetch('/late').then(() => window.late = 1), 100)</script>",
+            ),
+        ),
         ("/late", Answer::typed("text/plain", "late")),
     ])
     .await;
@@ -49,11 +54,14 @@ async fn goto_waits_as_far_as_asked() {
     page.goto_with(&server.url("/half"), until(LoadState::Commit)).await.expect("committed");
     page.goto_with(&server.url("/slow-image"), until(LoadState::DomContentLoaded)).await.expect("parsed");
     assert_eq!(page.evaluate::<String>("p.textContent").await.as_deref(), Ok("here"));
-    let error = page.goto_with(&server.url("/slow-image"), within(300)).await.expect_err("its image never comes");
+    let error =
+        page.goto_with(&server.url("/slow-image"), within(300)).await.expect_err("its image never comes");
     let url = server.url("/slow-image");
     assert_eq!(error.to_string(), format!("timed out after 300 ms: waiting for {url} to be loaded (Load)"));
     let options = GotoOptions { wait_until: LoadState::DomContentLoaded, ..within(300) };
-    assert!(page.goto_with(&server.url("/slow-script"), options).await.expect_err("never parsed").is_timeout());
+    assert!(
+        page.goto_with(&server.url("/slow-script"), options).await.expect_err("never parsed").is_timeout()
+    );
     page.goto_with(&server.url("/idle"), until(LoadState::NetworkIdle)).await.expect("idle");
     assert_eq!(page.evaluate::<i32>("window.late").await, Ok(1));
 }
@@ -86,7 +94,8 @@ async fn navigating_to_a_download_is_typed_and_the_next_navigation_works() {
         ("/", Answer::html("<title>home</title>")),
         (
             "/file",
-            Answer::typed("application/octet-stream", "data").header("content-disposition", "attachment; filename=f.bin"),
+            Answer::typed("application/octet-stream", "data")
+                .header("content-disposition", "attachment; filename=f.bin"),
         ),
         ("/empty", Answer::html("").status(204)),
     ])
@@ -98,9 +107,13 @@ async fn navigating_to_a_download_is_typed_and_the_next_navigation_works() {
     assert_eq!(page.url(), server.url("/"));
     assert_eq!(page.title().await.as_deref(), Ok("home"));
     let nothing = page.goto(&server.url("/empty")).await.map(drop);
-    assert!(matches!(&nothing, Err(BrowserError::Navigation { reason, .. }) if reason == "net::ERR_ABORTED"), "{nothing:?}");
+    assert!(
+        matches!(&nothing, Err(BrowserError::Navigation { reason, .. }) if reason == "net::ERR_ABORTED"),
+        "{nothing:?}"
+    );
     page.goto(&server.url("/#x")).await.expect("the next navigation works");
-    let clicked = page.expect_navigation(async { page.evaluate::<()>("void (location.href = '/file')").await }).await;
+    let clicked =
+        page.expect_navigation(async { page.evaluate::<()>("void (location.href = '/file')").await }).await;
     assert_eq!(clicked.map(drop), Err(BrowserError::Download { url }));
 }
 
@@ -124,20 +137,27 @@ async fn failed_navigations_name_their_reason() {
     assert_eq!(reason(page.goto("http://does-not-exist.invalid/").await), "net::ERR_NAME_NOT_RESOLVED");
     assert!(reason(page.goto("no address").await).contains("invalid URL"));
     let error = page.goto_with(&server.url("/hang"), within(300)).await.expect_err("it hangs");
-    assert_eq!(error.to_string(), format!("timed out after 300 ms: waiting for {} to answer", server.url("/hang")));
+    assert_eq!(
+        error.to_string(),
+        format!("timed out after 300 ms: waiting for {} to answer", server.url("/hang"))
+    );
     page.goto(&server.url("/")).await.expect("the page is none the worse");
-    assert_eq!(reason(page.expect_navigation(async { page.evaluate::<()>("void (location.href = '/close')").await }).await), "net::ERR_EMPTY_RESPONSE");
+    assert_eq!(
+        reason(
+            page.expect_navigation(async { page.evaluate::<()>("void (location.href = '/close')").await })
+                .await
+        ),
+        "net::ERR_EMPTY_RESPONSE"
+    );
     page.goto(&server.url("/")).await.expect("a page");
     assert_eq!(page.title().await.as_deref(), Ok("home"));
 }
 
 #[tokio::test]
 async fn history_and_reload() {
-    let server = Server::start([
-        ("/1", Answer::html("<title>1</title>")),
-        ("/2", Answer::html("<title>2</title>")),
-    ])
-    .await;
+    let server =
+        Server::start([("/1", Answer::html("<title>1</title>")), ("/2", Answer::html("<title>2</title>"))])
+            .await;
     let page = page().await;
     assert_eq!(page.go_back().await, Ok(false), "there is nothing to go back to");
     page.goto(&server.url("/1")).await.expect("a page");
@@ -158,7 +178,12 @@ async fn history_and_reload() {
 #[tokio::test]
 async fn beforeunload_does_not_wedge_navigation() {
     let server = Server::start([
-        ("/", Answer::html("<button>x</button><script>onbeforeunload = event => event.preventDefault()</script>")),
+        (
+            "/",
+            Answer::html(
+                "<button>x</button><script>onbeforeunload = event => event.preventDefault()</script>",
+            ),
+        ),
         ("/next", Answer::html("<title>next</title>")),
     ])
     .await;
@@ -185,7 +210,10 @@ async fn a_navigation_that_is_replaced_ends() {
     while !matches!(events.next_within(Duration::from_secs(10)).await, Some(PageEvent::Request(_)) | None) {}
     page.goto(&server.url("/")).await.expect("the second goes through");
     let first = first.await.expect("no panic");
-    assert!(matches!(&first, Err(BrowserError::Navigation { reason, .. }) if reason == "net::ERR_ABORTED"), "{first:?}");
+    assert!(
+        matches!(&first, Err(BrowserError::Navigation { reason, .. }) if reason == "net::ERR_ABORTED"),
+        "{first:?}"
+    );
 }
 
 #[tokio::test]
@@ -210,7 +238,9 @@ async fn client_redirects_end_at_the_last_page() {
 
 #[tokio::test]
 async fn a_page_in_an_endless_loop_does_not_hold_others() {
-    let server = Server::start([("/spin", Answer::html("<script>setTimeout(() => { while (true) {} }, 0)</script>"))]).await;
+    let server =
+        Server::start([("/spin", Answer::html("<script>setTimeout(() => { while (true) {} }, 0)</script>"))])
+            .await;
     let context = context(ContextOptions::default()).await;
     let page = context.new_page().await.expect("a page");
     let neighbour = context.new_page().await.expect("a page");

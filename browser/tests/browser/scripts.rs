@@ -10,8 +10,12 @@ async fn values_come_back_as_rust_types() {
     let page = page().await;
     assert_eq!(page.evaluate::<i64>("1 + 1").await, Ok(2));
     assert_eq!(page.evaluate::<Option<i64>>("undefined").await, Ok(None));
-    assert_eq!(page.evaluate::<String>("Promise.resolve('späte Antwort')").await.as_deref(), Ok("späte Antwort"));
-    let value: serde_json::Value = page.evaluate("({ a: [1, null], b: { c: true } })").await.expect("a value");
+    assert_eq!(
+        page.evaluate::<String>("Promise.resolve('späte Antwort')").await.as_deref(),
+        Ok("späte Antwort")
+    );
+    let value: serde_json::Value =
+        page.evaluate("({ a: [1, null], b: { c: true } })").await.expect("a value");
     assert_eq!(value, json!({ "a": [1, null], "b": { "c": true } }));
     assert!(page.evaluate::<f64>("NaN").await.expect("a number").is_nan());
     assert_eq!(page.evaluate::<f64>("-Infinity").await, Ok(f64::NEG_INFINITY));
@@ -62,7 +66,10 @@ async fn arguments_go_in() {
         )
         .await
         .expect("texts");
-    assert_eq!(texts, ["undefined:undefined", "number:NaN", "-0", "bigint:7", "string:é", "object:[object Object]"]);
+    assert_eq!(
+        texts,
+        ["undefined:undefined", "number:NaN", "-0", "bigint:7", "string:é", "object:[object Object]"]
+    );
 }
 
 #[tokio::test]
@@ -73,7 +80,8 @@ async fn handles_hold_objects() {
     let list = handle.property("list").await.expect("a property");
     assert_eq!(list.kind(), "array");
     assert_eq!(list.json::<Vec<i32>>().await, Ok(vec![1, 2, 3]));
-    let same: bool = page.call("(a, b) => a.list === b", &[(&handle).into(), (&list).into()]).await.expect("a bool");
+    let same: bool =
+        page.call("(a, b) => a.list === b", &[(&handle).into(), (&list).into()]).await.expect("a bool");
     assert!(same);
     let number = page.evaluate_handle("1").await;
     assert!(matches!(number, Err(BrowserError::Invalid { .. })), "{number:?}");
@@ -131,9 +139,14 @@ async fn a_script_whose_document_goes_away_says_so() {
 #[tokio::test]
 async fn content_is_set_and_read() {
     let page = page().await;
-    page.set_content("<!doctype html><title>Tést</title><p id=a>text</p><img src='data:,'>").await.expect("content");
+    page.set_content("<!doctype html><title>Tést</title><p id=a>text</p><img src='data:,'>")
+        .await
+        .expect("content");
     assert_eq!(page.title().await.as_deref(), Ok("Tést"));
     let content = page.content().await.expect("content");
     assert!(content.starts_with("<!DOCTYPE html><html><head><title>Tést"), "{content}");
-    assert_eq!(page.evaluate::<String>("document.getElementById('a').textContent").await.as_deref(), Ok("text"));
+    assert_eq!(
+        page.evaluate::<String>("document.getElementById('a').textContent").await.as_deref(),
+        Ok("text")
+    );
 }

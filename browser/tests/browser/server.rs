@@ -18,7 +18,11 @@ pub(crate) struct Seen {
 /// What a path does.
 #[derive(Clone)]
 pub(crate) enum Answer {
-    Ok { status: u16, headers: Vec<(String, String)>, body: Vec<u8> },
+    Ok {
+        status: u16,
+        headers: Vec<(String, String)>,
+        body: Vec<u8>,
+    },
     /// Never answers.
     Hang,
     /// Sends the head and the beginning of a page, then nothing.
@@ -133,7 +137,8 @@ async fn serve(stream: TcpStream, pages: Arc<HashMap<String, Answer>>, seen: Arc
                     head.push_str(&format!("{name}: {value}\r\n"));
                 }
                 head.push_str("\r\n");
-                if stream.write_all(head.as_bytes()).await.is_err() || stream.write_all(&body).await.is_err() {
+                if stream.write_all(head.as_bytes()).await.is_err() || stream.write_all(&body).await.is_err()
+                {
                     return;
                 }
             }

@@ -33,11 +33,8 @@ async fn its_profile_folder_goes_with_it() {
 
 #[tokio::test]
 async fn a_program_that_is_no_browser_is_an_error_with_its_words() {
-    let options = LaunchOptions {
-        executable: Some("/bin/sh".into()),
-        timeout: Duration::from_secs(20),
-        ..options()
-    };
+    let options =
+        LaunchOptions { executable: Some("/bin/sh".into()), timeout: Duration::from_secs(20), ..options() };
     let error = Browser::launch(options).await.expect_err("sh is no browser");
     let text = error.to_string();
     assert!(text.starts_with("browser did not start: ") && text.contains("exit status"), "{text}");
@@ -48,7 +45,9 @@ async fn chromium_as_root_with_its_sandbox_says_what_is_wrong() {
     if !options().no_sandbox {
         return;
     }
-    let error = Browser::launch(LaunchOptions { no_sandbox: false, ..options() }).await.expect_err("no sandbox as root");
+    let error = Browser::launch(LaunchOptions { no_sandbox: false, ..options() })
+        .await
+        .expect_err("no sandbox as root");
     assert!(error.to_string().contains("--no-sandbox"), "{error}");
 }
 
@@ -68,7 +67,10 @@ async fn a_killed_browser_is_told_to_all_at_once() {
     assert!(matches!(&error, BrowserError::Crashed { what: "browser process", .. }), "{error}");
     assert!(matches!(page.evaluate::<i32>("1").await, Err(BrowserError::Crashed { .. })));
     assert!(matches!(context.new_page().await, Err(BrowserError::Crashed { .. })));
-    assert!(matches!(browser.new_context(ContextOptions::default()).await, Err(BrowserError::Crashed { .. })));
+    assert!(matches!(
+        browser.new_context(ContextOptions::default()).await,
+        Err(BrowserError::Crashed { .. })
+    ));
 }
 
 #[tokio::test]
@@ -126,8 +128,10 @@ fn members(group: u32) -> Vec<u32> {
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(|pid: &u32| {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-        let fields: Vec<&str> =
-            stat.rsplit_once(')').map(|(_, rest)| rest.split_ascii_whitespace().collect()).unwrap_or_default();
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map(|(_, rest)| rest.split_ascii_whitespace().collect())
+            .unwrap_or_default();
         fields.first() != Some(&"Z") && fields.get(2) == Some(&group.to_string().as_str())
     })
     .collect()

@@ -6,7 +6,9 @@ use espalier_browser::{ContextOptions, Cookie, OriginStorage, SameSite, StorageI
 
 #[tokio::test]
 async fn cookies_go_in_and_out() {
-    let server = Server::start([("/", Answer::html("x").header("set-cookie", "served=1; HttpOnly; SameSite=Strict"))]).await;
+    let server =
+        Server::start([("/", Answer::html("x").header("set-cookie", "served=1; HttpOnly; SameSite=Strict"))])
+            .await;
     let context = browser().await.new_context(ContextOptions::default()).await.expect("a context");
     let mut given = Cookie::new("given", "välue", "127.0.0.1");
     given.expires = 4_000_000_000.0;
@@ -40,7 +42,10 @@ async fn storage_state_moves_to_another_context() {
         origin: server.at(host, ""),
         local_storage: vec![StorageItem { name: name.into(), value: value.into() }],
     };
-    assert_eq!(state.origins, [origin("here.localhost", "key", "ä"), origin("left.localhost", "left", "behind")]);
+    assert_eq!(
+        state.origins,
+        [origin("here.localhost", "key", "ä"), origin("left.localhost", "left", "behind")]
+    );
     assert_eq!(state.cookies.len(), 1);
     assert_eq!(first.pages(), vec![page], "the page that looked is gone");
     let json = serde_json::to_string(&state).expect("JSON");
@@ -51,7 +56,10 @@ async fn storage_state_moves_to_another_context() {
     page.goto(&server.at("here.localhost", "/")).await.expect("a page");
     assert_eq!(page.evaluate::<String>("localStorage.getItem('key')").await.as_deref(), Ok("ä"));
     assert_eq!(second.storage_state().await.expect("the state"), state);
-    assert!(server.seen_at("/").iter().all(|seen| seen.path == "/"), "only pages of the test asked the server");
+    assert!(
+        server.seen_at("/").iter().all(|seen| seen.path == "/"),
+        "only pages of the test asked the server"
+    );
     assert_eq!(server.seen_at("/").len(), 3);
 }
 

@@ -4,7 +4,8 @@ use crate::server::{Answer, Server};
 use crate::support::{context, page};
 use bytes::Bytes;
 use espalier_browser::{
-    AbortReason, BrowserError, ContextOptions, ContinueOptions, DownloadState, Fulfill, PageEvent, Route, RouteHandler,
+    AbortReason, BrowserError, ContextOptions, ContinueOptions, DownloadState, Fulfill, PageEvent, Route,
+    RouteHandler,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -22,7 +23,13 @@ fn handler(decide: impl Fn(&Route) -> Result<(), BrowserError> + Send + Sync + '
 async fn requests_and_responses_are_events() {
     let server = Server::start([
         ("/", Answer::html("<script src=/s.js></script><img src=/missing.png>")),
-        ("/s.js", Answer::typed("text/javascript", "fetch('/post', { method: 'POST', body: 'bödy', headers: { 'X-A': 'b' } })")),
+        (
+            "/s.js",
+            Answer::typed(
+                "text/javascript",
+                "fetch('/post', { method: 'POST', body: 'bödy', headers: { 'X-A': 'b' } })",
+            ),
+        ),
         ("/post", Answer::typed("application/json", "{\"a\":1}")),
     ])
     .await;
@@ -33,8 +40,12 @@ async fn requests_and_responses_are_events() {
     let mut lines = Vec::new();
     while posted.is_none() {
         match events.next_within(Duration::from_secs(20)).await.expect("an event") {
-            PageEvent::Request(request) => lines.push(format!("{} {}", request.method(), request.resource_type())),
-            PageEvent::RequestFinished(request) if request.url() == server.url("/post") => posted = Some(request),
+            PageEvent::Request(request) => {
+                lines.push(format!("{} {}", request.method(), request.resource_type()));
+            }
+            PageEvent::RequestFinished(request) if request.url() == server.url("/post") => {
+                posted = Some(request);
+            }
             _ => {}
         }
     }
@@ -54,9 +65,20 @@ async fn requests_and_responses_are_events() {
 async fn routes_answer_refuse_and_change() {
     let server = Server::start([
         ("/", Answer::html("<title>real</title>")),
-        ("/echo", Answer::dynamic(|seen| {
-            Answer::typed("text/plain", format!("{} {} {}", seen.method, seen.headers.get("x-a").cloned().unwrap_or_default(), seen.body))
-        })),
+        (
+            "/echo",
+            Answer::dynamic(|seen| {
+                Answer::typed(
+                    "text/plain",
+                    format!(
+                        "{} {} {}",
+                        seen.method,
+                        seen.headers.get("x-a").cloned().unwrap_or_default(),
+                        seen.body
+                    ),
+                )
+            }),
+        ),
     ])
     .await;
     let page = page().await;
@@ -72,8 +94,12 @@ async fn routes_answer_refuse_and_change() {
     let response = page.goto(&server.url("/")).await.expect("a page").expect("a response");
     assert_eq!((response.status(), response.headers()["x-made"].as_str()), (201, "up"));
     assert_eq!(page.title().await.as_deref(), Ok("made up"));
-    page.context().route("**/blocked", handler(|route| route.abort(AbortReason::Blocked))).await.expect("routed");
-    let fetch = |path: &str| format!("fetch('{path}').then(r => r.text()).catch(e => 'failed: ' + e.message)");
+    page.context()
+        .route("**/blocked", handler(|route| route.abort(AbortReason::Blocked)))
+        .await
+        .expect("routed");
+    let fetch =
+        |path: &str| format!("fetch('{path}').then(r => r.text()).catch(e => 'failed: ' + e.message)");
     assert_eq!(page.evaluate::<String>(&fetch("/blocked")).await.as_deref(), Ok("failed: Failed to fetch"));
     let changed = |route: &Route| {
         route.continue_with(ContinueOptions {
@@ -92,9 +118,15 @@ async fn routes_answer_refuse_and_change() {
     assert_eq!(page.unroute(id).await, Ok(false));
     page.goto(&server.url("/")).await.expect("a page");
     assert_eq!(page.title().await.as_deref(), Ok("real"));
-    let aborted = page.route("**/", handler(|route| route.abort(AbortReason::ConnectionRefused))).await.expect("routed");
+    let aborted = page
+        .route("**/", handler(|route| route.abort(AbortReason::ConnectionRefused)))
+        .await
+        .expect("routed");
     let error = page.goto(&server.url("/")).await.expect_err("refused");
-    assert!(matches!(&error, BrowserError::Navigation { reason, .. } if reason == "net::ERR_CONNECTION_REFUSED"), "{error}");
+    assert!(
+        matches!(&error, BrowserError::Navigation { reason, .. } if reason == "net::ERR_CONNECTION_REFUSED"),
+        "{error}"
+    );
     page.unroute(aborted).await.expect("removed");
 }
 
@@ -103,19 +135,32 @@ async fn routes_hold_in_popups_frames_and_workers() {
     let server = Server::start([
         ("/", Answer::html("<iframe src=/frame></iframe>")),
         ("/frame", Answer::html("frame")),
-        ("/worker.js", Answer::typed("text/javascript", "fetch('/secret').then(r => r.text()).then(t => postMessage(t), () => postMessage('failed'))")),
+        (
+            "/worker.js",
+            Answer::typed(
+                "text/javascript",
+                "fetch('/secret').then(r => r.text()).then(t => postMessage(t), () => postMessage('failed'))",
+            ),
+        ),
         ("/secret", Answer::typed("text/plain", "secret")),
     ])
     .await;
     let page = page().await;
-    page.context().route("**/secret", handler(|route| route.abort(AbortReason::Blocked))).await.expect("routed");
+    page.context()
+        .route("**/secret", handler(|route| route.abort(AbortReason::Blocked)))
+        .await
+        .expect("routed");
     page.goto(&server.url("/")).await.expect("a page");
     let fetch = "fetch('/secret').then(r => r.text()).catch(() => 'failed')";
     let frame = page.frames().pop().expect("a frame");
     assert_eq!(frame.evaluate::<String>(fetch).await.as_deref(), Ok("failed"));
     let worker = "new Promise(r => { new Worker('/worker.js').onmessage = e => r(e.data) })";
     assert_eq!(page.evaluate::<String>(worker).await.as_deref(), Ok("failed"));
-    let popup = page.context().wait_for_page(async { page.evaluate::<()>("void open('/secret')").await }).await.expect("a popup");
+    let popup = page
+        .context()
+        .wait_for_page(async { page.evaluate::<()>("void open('/secret')").await })
+        .await
+        .expect("a popup");
     popup.wait_for_load_state(espalier_browser::LoadState::Load).await.expect("loaded");
     assert_eq!(server.seen_at("/secret").len(), 0, "nothing reached the server");
 }
@@ -132,9 +177,9 @@ async fn downloads_are_kept_until_the_context_ends() {
     let mut events = page.events();
     page.evaluate::<()>("a.click()").await.expect("clicked");
     let download = loop {
-        match events.next_within(Duration::from_secs(20)).await.expect("an event") {
-            PageEvent::Download(download) => break download,
-            _ => {}
+        let event = events.next_within(Duration::from_secs(20)).await.expect("an event");
+        if let PageEvent::Download(download) = event {
+            break download;
         }
     };
     assert_eq!(download.suggested_name(), "näme.txt");
@@ -151,16 +196,20 @@ async fn downloads_are_kept_until_the_context_ends() {
 
 #[tokio::test]
 async fn a_context_may_take_no_downloads() {
-    let server = Server::start([("/", Answer::html("<a id=a href=/file download>get</a>")), ("/file", Answer::typed("text/plain", "x"))]).await;
+    let server = Server::start([
+        ("/", Answer::html("<a id=a href=/file download>get</a>")),
+        ("/file", Answer::typed("text/plain", "x")),
+    ])
+    .await;
     let context = context(ContextOptions { accept_downloads: false, ..ContextOptions::default() }).await;
     let page = context.new_page().await.expect("a page");
     page.goto(&server.url("/")).await.expect("a page");
     let mut events = page.events();
     page.evaluate::<()>("a.click()").await.expect("clicked");
     let download = loop {
-        match events.next_within(Duration::from_secs(20)).await.expect("an event") {
-            PageEvent::Download(download) => break download,
-            _ => {}
+        let event = events.next_within(Duration::from_secs(20)).await.expect("an event");
+        if let PageEvent::Download(download) = event {
+            break download;
         }
     };
     let error = download.path(Duration::from_secs(20)).await.expect_err("there is no file");

@@ -3,8 +3,8 @@
 use crate::server::{Answer, Server};
 use crate::support::{browser, context, page};
 use espalier_browser::{
-    Area, BrowserError, ColorScheme, ContextOptions, Geolocation, ImageFormat, Media, MediaOptions, Page, PdfOptions,
-    Permission, Rect, ScreenshotOptions, Viewport,
+    Area, BrowserError, ColorScheme, ContextOptions, Geolocation, ImageFormat, Media, MediaOptions, Page,
+    PdfOptions, Permission, Rect, ScreenshotOptions, Viewport,
 };
 use std::collections::BTreeMap;
 
@@ -23,7 +23,9 @@ async fn shot(page: &Page, area: Area, format: ImageFormat) -> Vec<u8> {
 #[tokio::test]
 async fn pictures_in_every_format_and_area() {
     let page = page().await;
-    page.set_content("<body style='margin:0;background:#fee'><div style='height:3000px'>tall</div>").await.expect("content");
+    page.set_content("<body style='margin:0;background:#fee'><div style='height:3000px'>tall</div>")
+        .await
+        .expect("content");
     assert_eq!(png_size(&page.screenshot().await.expect("a picture")), (1280, 720));
     assert_eq!(png_size(&shot(&page, Area::FullPage, ImageFormat::FastPng).await), (1280, 3000));
     let rect = Rect { x: 10.0, y: 10.0, width: 100.0, height: 50.0 };
@@ -80,7 +82,11 @@ async fn pages_are_printed() {
 
 #[tokio::test]
 async fn contexts_make_pages_believe() {
-    let server = Server::start([("/", Answer::html("<meta name=viewport content='width=device-width'>")), ("/data", Answer::typed("text/plain", "data"))]).await;
+    let server = Server::start([
+        ("/", Answer::html("<meta name=viewport content='width=device-width'>")),
+        ("/data", Answer::typed("text/plain", "data")),
+    ])
+    .await;
     let options = ContextOptions {
         viewport: Viewport { width: 400, height: 300 },
         device_scale_factor: 2.0,
@@ -106,14 +112,18 @@ async fn contexts_make_pages_believe() {
         )
         .await
         .expect("values");
-    let expected = serde_json::json!([400, 300, 2, "de-DE", "1,5", "Asia/Tokyo", true, "Agent/1", true, true, true]);
+    let expected =
+        serde_json::json!([400, 300, 2, "de-DE", "1,5", "Asia/Tokyo", true, "Agent/1", true, true, true]);
     assert_eq!(believed, expected);
     let seen = &server.seen_at("/")[0];
     assert_eq!(seen.headers["x-extra"], "yes");
     assert!(seen.headers["accept-language"].starts_with("de-DE"), "{:?}", seen.headers);
     let place = "new Promise((y, n) => navigator.geolocation.getCurrentPosition(p => y([p.coords.latitude, p.coords.longitude]), e => n(e.message)))";
     assert_eq!(page.evaluate::<(f64, f64)>(place).await, Ok((48.0, 11.0)));
-    context.set_geolocation(Some(Geolocation { latitude: 1.0, longitude: 2.0, accuracy: 1.0 })).await.expect("moved");
+    context
+        .set_geolocation(Some(Geolocation { latitude: 1.0, longitude: 2.0, accuracy: 1.0 }))
+        .await
+        .expect("moved");
     assert_eq!(page.evaluate::<(f64, f64)>(place).await, Ok((1.0, 2.0)));
     let fetch = "fetch('/data').then(r => r.text()).catch(() => 'cut off')";
     context.set_offline(true).await.expect("cut off");
@@ -136,7 +146,10 @@ async fn pages_can_be_changed_one_by_one() {
         .await
         .expect("values");
     assert_eq!(matches, (true, true, false));
-    assert!(matches!(page.set_viewport_size(Viewport { width: 0, height: 1 }).await, Err(BrowserError::Invalid { .. })));
+    assert!(matches!(
+        page.set_viewport_size(Viewport { width: 0, height: 1 }).await,
+        Err(BrowserError::Invalid { .. })
+    ));
 }
 
 #[tokio::test]
@@ -165,9 +178,11 @@ async fn wrong_options_are_told() {
 async fn pages_without_scripts_can_still_be_asked() {
     let context = context(ContextOptions { javascript_enabled: false, ..ContextOptions::default() }).await;
     let page = context.new_page().await.expect("a page");
-    page.goto("data:text/html,<title>t</title><noscript>none</noscript><script>document.title = 'ran'</script>")
-        .await
-        .expect("a page");
+    page.goto(
+        "data:text/html,<title>t</title><noscript>none</noscript><script>document.title = 'ran'</script>",
+    )
+    .await
+    .expect("a page");
     assert_eq!(page.title().await.as_deref(), Ok("t"));
 }
 
