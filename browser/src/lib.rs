@@ -1,4 +1,31 @@
-//! wip
+//! Chromium controlled from Rust, in the manner of Playwright.
+//!
+//! A [`Browser`] is one process. A [`BrowserContext`] is apart from all others: cookies, storage, cache, permissions. A
+//! [`Page`] is a tab with its [`Frame`]s, of whichever process. A [`Locator`] says how to find an element and waits for
+//! it. A [`BrowserPool`] shares processes among contexts.
+//!
+//! ```no_run
+//! use espalier_browser::{Browser, ContextOptions, LaunchOptions, Result, RoleOptions};
+//!
+//! # async fn run() -> Result<()> {
+//! let browser = Browser::launch(LaunchOptions::default()).await?;
+//! let page = browser.new_context(ContextOptions::default()).await?.new_page().await?;
+//! page.goto("https://example.com").await?;
+//! page.get_by_role("link", RoleOptions::named("More")).click().await?;
+//! println!("{}", page.title().await?);
+//! browser.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every call has a deadline: 30 s, that of its context ([`BrowserContext::set_default_timeout`]), or its own. Errors are
+//! typed ([`BrowserError`]). Handles are cheap clones; the process ends with the last of them, or with
+//! [`Browser::close`].
+//!
+//! Inside: `transport` is the pipes, `connection` the calls and sessions over them; its reading task hands every event
+//! to `page/inner.rs` and `page/dispatch.rs`, which change `page/state.rs` and wake those who wait for it. `injected/` is the
+//! JavaScript that locators run in a world of their own.
+
 mod browser;
 mod connection;
 mod console;

@@ -10,6 +10,7 @@ use crate::context::{BrowserContext, ContextOptions};
 use crate::deadline::TIMEOUT_DEFAULT;
 use crate::error::{BrowserError, Result};
 use crate::launch::LaunchOptions;
+use crate::queue::{EventSource, EventStream};
 use parking_lot::Mutex;
 use std::fmt;
 use std::ops::Deref;
@@ -74,8 +75,7 @@ struct PoolInner {
     places: Arc<Semaphore>,
     members: Mutex<Vec<Arc<Member>>>,
     closed: watch::Sender<bool>,
-    /// The last reason for which a process got no more contexts, and how many did.
-    ill: watch::Sender<(u64, Option<IllReason>)>,
+    illnesses: EventSource<IllReason>,
 }
 
 /// One process of the pool.
@@ -181,7 +181,7 @@ impl BrowserPool {
             places: Arc::new(Semaphore::new(places)),
             members: Mutex::default(),
             closed: watch::Sender::new(false),
-            ill: watch::Sender::new((0, None)),
+            illnesses: EventSource::default(),
         });
         // Owner: the pool. Ends when it is closed or dropped.
         tokio::spawn(look_after(Arc::downgrade(&inner), inner.closed.subscribe()));
@@ -218,12 +218,9 @@ impl BrowserPool {
         members.iter().map(tell).collect()
     }
 
-    /// Waits until a process falls ill, and says why; `None`: none did within `timeout`.
-    pub async fn next_ill(&self, timeout: Duration) -> Option<IllReason> {
-        let mut ill = self.inner.ill.subscribe();
-        tokio::time::timeout(timeout, ill.changed()).await.ok()?.ok()?;
-        let (_, reason) = *ill.borrow();
-        reason
+    /// Why processes get no more contexts, from now on.
+    pub fn illnesses(&self) -> EventStream<IllReason> {
+        self.inner.illnesses.subscribe()
     }
 
     /// Ends all its processes; calls on their contexts fail with [`BrowserError::Closed`]. Returns once they are gone.
@@ -323,7 +320,7 @@ impl PoolInner {
             state.ill.get_or_insert(reason);
             state.contexts == 0
         };
-        self.ill.send_modify(|(count, last)| (*count, *last) = (*count + 1, Some(reason)));
+        self.illnesses.send(&reason);
         tracing::info!(?reason, "a browser process of the pool gets no more contexts");
         if empty || matches!(reason, IllReason::Crashed | IllReason::Unanswered) {
             self.remove(member);

@@ -67,9 +67,10 @@ async fn processes_that_are_too_large_or_too_old_get_no_more_contexts() {
         options.memory_bytes_max = 1;
         options.processes_max = 1;
     });
+    let mut illnesses = pool.illnesses();
     let first = pool.new_context(ContextOptions::default()).await.expect("a context");
     let page = first.new_page().await.expect("a page");
-    assert_eq!(pool.next_ill(Duration::from_secs(60)).await, Some(IllReason::Memory));
+    assert_eq!(illnesses.next_within(Duration::from_secs(60)).await, Some(IllReason::Memory));
     assert_eq!(page.evaluate::<i32>("1").await, Ok(1), "its contexts go on");
     let second = pool.new_context(ContextOptions::default()).await.expect("a context in a new process");
     assert_ne!(first.browser().process_group(), second.browser().process_group());
