@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How long a browser with a profile of the caller's may take to write it before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -37,6 +38,8 @@ pub(crate) struct BrowserInner {
     process: Arc<Process>,
     keeps_profile: bool,
     version: OnceLock<Version>,
+    /// The stream of the trace that has just ended.
+    pub(crate) trace: watch::Sender<Option<String>>,
     contexts: Mutex<HashMap<Arc<str>, Weak<ContextInner>>>,
 }
 
@@ -46,6 +49,12 @@ pub(crate) struct BrowserInner {
 struct Version {
     product: String,
     user_agent: Arc<str>,
+}
+
+/// `Tracing.tracingComplete`.
+#[derive(Deserialize)]
+struct TracingComplete {
+    stream: Option<String>,
 }
 
 impl Browser {
@@ -60,6 +69,7 @@ impl Browser {
             process: Arc::clone(&process),
             keeps_profile: options.user_data_dir.is_some(),
             version: OnceLock::new(),
+            trace: watch::Sender::new(None),
             contexts: Mutex::default(),
         });
         let connection = Arc::clone(&inner.connection);
@@ -227,6 +237,11 @@ impl Handler for BrowserInner {
             "Target.detachedFromTarget" => {
                 if let Some(detached) = event::<Detached>(method, params) {
                     self.connection.end_session(&detached.session_id, &BrowserError::closed("page"));
+                }
+            }
+            "Tracing.tracingComplete" => {
+                if let Some(complete) = event::<TracingComplete>(method, params) {
+                    self.trace.send_replace(complete.stream);
                 }
             }
             "Browser.downloadWillBegin" => {

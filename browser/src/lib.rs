@@ -27,6 +27,7 @@
 //! JavaScript that locators run in a world of their own.
 
 mod browser;
+mod clock;
 mod connection;
 mod console;
 mod context;
@@ -38,6 +39,7 @@ mod error;
 mod event;
 mod frame;
 mod handle;
+mod har;
 mod injected;
 mod input;
 mod keys;
@@ -55,6 +57,7 @@ mod screenshot;
 mod script;
 mod selector;
 mod storage;
+mod trace;
 mod transport;
 mod url_match;
 mod value;
@@ -71,6 +74,7 @@ pub use error::{BrowserError, Result};
 pub use event::PageEvent;
 pub use frame::Frame;
 pub use handle::JsHandle;
+pub use har::{HarOptions, HarRecorder};
 pub use input::{Button, ClickOptions, Keyboard, Modifier, Mouse, Point, Touchscreen};
 pub use launch::{Headless, LaunchOptions, Proxy};
 pub use locator::{ActionOptions, ElementState, Filter, FrameLocator, Locator, SelectOption};

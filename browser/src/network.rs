@@ -125,6 +125,11 @@ impl Request {
         Ok(Some(answer.post_data))
     }
 
+    /// The body where it came with the event: text of moderate size.
+    pub(crate) fn inline_post_data(&self) -> Option<&str> {
+        self.inner.post_data.as_deref()
+    }
+
     /// The head of its response, where it is here.
     pub fn response(&self) -> Option<Response> {
         self.inner.response.get().map(|_| Response { request: self.clone() })

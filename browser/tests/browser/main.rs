@@ -8,6 +8,7 @@ mod input;
 mod locators;
 mod navigation;
 mod pool;
+mod records;
 mod scripts;
 mod server;
 mod start;
