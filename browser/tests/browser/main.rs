@@ -1,6 +1,7 @@
 //! The library against real Chromium, with pages from a server of the test.
 #![allow(missing_docs)]
 
+mod chaos;
 mod conformance;
 mod dialogs;
 mod frames;

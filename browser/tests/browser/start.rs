@@ -1,6 +1,6 @@
 //! Start and end of browsers, contexts and pages.
 
-use crate::support::{browser, options, page};
+use crate::support::{browser, members, options, page, profile};
 use espalier_browser::{Browser, BrowserError, ContextOptions, LaunchOptions};
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ async fn a_browser_starts_and_ends_without_leaving_anything() {
     let browser = browser().await;
     assert!(browser.version().contains("Chrome"), "{}", browser.version());
     let group = browser.process_group();
-    let profile = std::fs::read_dir(std::env::temp_dir()).expect("temporary files").count();
+    let profile = profile(group);
+    assert!(profile.is_dir(), "{}", profile.display());
     assert!(browser.memory_bytes().await.expect("memory") > 10 << 20);
     browser.ping(Duration::from_secs(10)).await.expect("it answers");
     browser.close().await;
     assert_eq!(members(group), Vec::<u32>::new(), "processes are left");
-    let _ = profile;
+    assert!(!profile.exists(), "{} is left", profile.display());
     assert_eq!(browser.failure(), Some(BrowserError::Closed { what: "browser" }));
     assert!(browser.new_context(ContextOptions::default()).await.is_err());
 }
@@ -120,19 +121,4 @@ async fn pages_close() {
     assert_eq!(context.pages(), vec![second]);
     assert_eq!(page.evaluate::<i32>("1").await, Err(BrowserError::Closed { what: "page" }));
     page.close().await.expect("closing twice does nothing");
-}
-
-/// Processes of the group that are alive.
-fn members(group: u32) -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc").expect("/proc");
-    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(|pid: &u32| {
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-        let fields: Vec<&str> = stat
-            .rsplit_once(')')
-            .map(|(_, rest)| rest.split_ascii_whitespace().collect())
-            .unwrap_or_default();
-        fields.first() != Some(&"Z") && fields.get(2) == Some(&group.to_string().as_str())
-    })
-    .collect()
 }
