@@ -73,8 +73,14 @@ impl Browser {
             contexts: Mutex::default(),
         });
         let connection = Arc::clone(&inner.connection);
-        // Owner: the connection. Ends when it is closed.
-        tokio::spawn(async move { connection.write().await });
+        let writing = Arc::clone(&process);
+        // Owner: the connection. Ends when it is closed, or when the browser reads no more, which is then ended.
+        tokio::spawn(async move {
+            connection.write().await;
+            if connection.closed().is_none() {
+                writing.kill();
+            }
+        });
         let connection = Arc::clone(&inner.connection);
         // Owner: the process. Ends when it does, which closes the pipe.
         tokio::spawn(async move {
@@ -142,7 +148,9 @@ impl Browser {
 
     /// Kills the process at once: calls under way fail with [`BrowserError::Crashed`].
     pub(crate) fn kill(&self, why: &str) {
-        self.inner.connection.close(BrowserError::Crashed { what: "browser process", detail: Arc::from(why) });
+        self.inner
+            .connection
+            .close(BrowserError::Crashed { what: "browser process", detail: Arc::from(why) });
         self.inner.process.kill();
     }
 
@@ -219,8 +227,7 @@ impl BrowserInner {
 /// Lets a target run without us.
 pub(crate) fn release(connection: &Arc<Connection>, parent: &Arc<Session>, session_id: &str) {
     let session = connection.open_session(session_id, Weak::<BrowserInner>::new(), Arc::new(Gate::default()));
-    let session_id = Some(session_id.to_owned().into());
-    let detach = DetachFromTargetParams { session_id, ..DetachFromTargetParams::default() };
+    let detach = DetachFromTargetParams { session_id: Some(session_id.to_owned().into()) };
     let parent = Arc::clone(parent);
     // Detached too early, a target keeps waiting.
     session.call_then(RunIfWaitingForDebuggerParams::default(), move |_| parent.post(detach));

@@ -221,10 +221,10 @@ impl Connection {
         if let Some(reply) = reply {
             self.pending.insert(id, Pending { session: Arc::clone(session), method, reply });
         }
+        // A message that cannot be written waits as well: the process is gone, and its end fails the call with its cause.
+        self.writer.send(&message);
         // Looked at again after the call is listed: whoever closes between the two has not failed it.
-        let sent = self.writer.send(&message);
-        let ended = self.closed.get().cloned().or_else(|| session.ended());
-        if let Some(reason) = ended.or_else(|| (!sent).then(|| BrowserError::closed("browser"))) {
+        if let Some(reason) = self.closed.get().cloned().or_else(|| session.ended()) {
             return match self.pending.remove(&id) {
                 Some(_) => Err(reason),
                 None => Ok(id),

@@ -25,7 +25,7 @@ use chromiumoxide::cdp::browser_protocol::browser::{
     SetPermissionParams,
 };
 use chromiumoxide::cdp::browser_protocol::target::{
-    CreateBrowserContextParams, CreateTargetParams, DisposeBrowserContextParams,
+    CloseTargetParams, CreateBrowserContextParams, CreateTargetParams, DisposeBrowserContextParams,
 };
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -152,8 +152,13 @@ impl BrowserContext {
                     changed.borrow_and_update();
                     self.inner.check_open()?;
                     let page = self.inner.state.lock().pages.get(&id).cloned();
-                    if let Some(ready) = page.as_ref().and_then(|page| page.ready()) {
-                        return ready;
+                    match page.as_ref().and_then(|page| page.ready()) {
+                        Some(Ok(())) => return Ok(()),
+                        Some(Err(error)) => {
+                            self.inner.browser.root().post(CloseTargetParams::new(id.to_string()));
+                            return Err(error);
+                        }
+                        None => {}
                     }
                     changed.changed().await.map_err(|_| BrowserError::closed("context"))?;
                 }

@@ -69,13 +69,15 @@ impl HarRecorder {
     pub async fn finish(mut self, timeout: Duration) -> Result<Value> {
         self.stop.send_replace(true);
         let ended = tokio::time::timeout(timeout, &mut self.pages).await;
-        ended.map_err(|_| BrowserError::Timeout {
-            waiting_for: "the recorded responses to be read".to_owned(),
-            after: timeout,
-        })?
-        .map_err(|_| BrowserError::closed("context"))?;
+        ended
+            .map_err(|_| BrowserError::Timeout {
+                waiting_for: "the recorded responses to be read".to_owned(),
+                after: timeout,
+            })?
+            .map_err(|_| BrowserError::closed("context"))?;
         let mut log = std::mem::take(&mut *self.log.lock());
-        log.entries.sort_by(|left, right| left["startedDateTime"].as_str().cmp(&right["startedDateTime"].as_str()));
+        log.entries
+            .sort_by(|left, right| left["startedDateTime"].as_str().cmp(&right["startedDateTime"].as_str()));
         Ok(json!({ "log": {
             "version": "1.2",
             "creator": { "name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION") },
@@ -152,12 +154,15 @@ impl Recording {
             return;
         }
         let body = match request.response() {
-            Some(response) if self.options.bodies && request.end().is_some_and(|end| end.failure.is_none()) => {
+            Some(response)
+                if self.options.bodies && request.end().is_some_and(|end| end.failure.is_none()) =>
+            {
                 response.body_within(BODY_BOUND).await.ok()
             }
             _ => None,
         };
-        let entry = entry(page, request, body.filter(|body| body.len() <= self.options.body_bytes_max).as_deref());
+        let entry =
+            entry(page, request, body.filter(|body| body.len() <= self.options.body_bytes_max).as_deref());
         self.log.lock().entries.push(entry);
     }
 }
@@ -270,7 +275,10 @@ mod tests {
 
     #[test]
     fn queries_and_headers_are_split() {
-        assert_eq!(query("http://a/?b=c&d"), [json!({"name":"b","value":"c"}), json!({"name":"d","value":""})]);
+        assert_eq!(
+            query("http://a/?b=c&d"),
+            [json!({"name":"b","value":"c"}), json!({"name":"d","value":""})]
+        );
         let two = BTreeMap::from([("set-cookie".to_owned(), "a=1\nb=2".to_owned())]);
         assert_eq!(headers(&two).len(), 2);
     }

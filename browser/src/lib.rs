@@ -30,6 +30,7 @@ mod browser;
 mod clock;
 mod connection;
 mod console;
+mod contain;
 mod context;
 mod deadline;
 mod dialog;

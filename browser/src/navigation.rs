@@ -57,7 +57,7 @@ impl Frame {
             Err(error) => return Err(error.waiting_for(waiting_for)),
         };
         if let Some(reason) = answer.error_text {
-            return Err(self.refused(url, reason, answer.is_download, before));
+            return Err(self.refused(url, reason, answer.is_download, before, deadline).await);
         }
         let Some(loader) = answer.loader_id else {
             let check = |state: &PageState| {
@@ -203,14 +203,30 @@ impl Frame {
         self.page().inner.wait(deadline, waiting_for, check).await
     }
 
-    fn refused(&self, url: &str, reason: String, is_download: bool, before: Marks) -> BrowserError {
-        let downloads = self.with(|frame| {
-            frame.failures > before.failures && frame.last_failure().is_some_and(|failure| failure.download)
-        });
+    async fn refused(
+        &self,
+        url: &str,
+        reason: String,
+        is_download: bool,
+        before: Marks,
+        deadline: Deadline,
+    ) -> BrowserError {
         if let Some(gone) = self.page().failure() {
             return gone;
         }
-        if is_download || downloads == Some(true) {
+        if is_download {
+            // Told a moment before or after: the next navigation must not take it for its own.
+            let told = |state: &PageState| {
+                let frame = state.frames.get(self.id());
+                let told = frame.is_none_or(|frame| {
+                    let download = frame.last_failure().is_some_and(|failure| failure.download);
+                    frame.failures > before.failures && download
+                });
+                told.then_some(Ok(()))
+            };
+            let grace = deadline.at_most(ABORTED_GRACE);
+            // What matters is that the download is known; that nothing tells of it changes nothing.
+            let _ = self.page().inner.wait(grace, String::new, told).await;
             return BrowserError::Download { url: url.to_owned() };
         }
         BrowserError::Navigation { url: url.to_owned(), reason }

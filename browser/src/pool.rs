@@ -234,7 +234,8 @@ impl BrowserPool {
 
     async fn open(&self, options: ContextOptions) -> Result<PooledContext> {
         let inner = &self.inner;
-        let permit = tokio::time::timeout(inner.options.wait, Arc::clone(&inner.places).acquire_owned()).await;
+        let permit =
+            tokio::time::timeout(inner.options.wait, Arc::clone(&inner.places).acquire_owned()).await;
         let permit = match permit {
             Ok(Ok(permit)) => permit,
             Ok(Err(_)) => return Err(BrowserError::closed("browser")),

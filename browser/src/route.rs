@@ -1,6 +1,7 @@
 //! Requests that are answered, changed or refused before they reach the network.
 
 use crate::connection::Session;
+use crate::contain::contain;
 use crate::deadline::Deadline;
 use crate::error::{BrowserError, Result};
 use crate::network::Request;
@@ -153,7 +154,7 @@ pub(crate) fn paused(page: &PageInner, session: &Arc<Session>, method: &str, par
     // Owner: the request. Ends within the bound of each handler; the request is then decided on.
     tokio::spawn(async move {
         for handler in handlers {
-            let _ = tokio::time::timeout(ROUTE_HANDLER_BOUND, handler(route.clone())).await;
+            contain(ROUTE_HANDLER_BOUND, handler(route.clone())).await;
             if route.is_decided() {
                 break;
             }

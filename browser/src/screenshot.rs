@@ -201,7 +201,9 @@ impl Page {
         command.clip = clip.map(|clip| clip.viewport);
         let session = &self.inner.session;
         if options.transparent {
-            let background = SetDefaultBackgroundColorOverrideParams { color: Some(Rgba { r: 0, g: 0, b: 0, a: Some(0.0) }) };
+            let background = SetDefaultBackgroundColorOverrideParams {
+                color: Some(Rgba { r: 0, g: 0, b: 0, a: Some(0.0) }),
+            };
             session.call_as::<Done>(background, deadline).await?;
         }
         let shot = session.call_as::<Data>(command, deadline).await;

@@ -59,11 +59,11 @@ struct Outgoing {
 }
 
 impl PipeWriter {
-    /// Sends one message without waiting. False: the pipe is closed.
-    pub(crate) fn send(&self, message: &[u8]) -> bool {
+    /// Sends one message without waiting. Once the pipe is closed nothing is sent, and `run` has ended.
+    pub(crate) fn send(&self, message: &[u8]) {
         let mut outgoing = self.outgoing.lock();
         if outgoing.closed {
-            return false;
+            return;
         }
         outgoing.waiting.extend_from_slice(message);
         outgoing.waiting.extend_from_slice(&[0]);
@@ -71,10 +71,9 @@ impl PipeWriter {
         if outgoing.waiting.len() > OUTGOING_BYTES_MAX {
             outgoing.closed = true;
         }
-        if !outgoing.waiting.is_empty() {
+        if outgoing.closed || !outgoing.waiting.is_empty() {
             self.work.notify_one();
         }
-        !outgoing.closed
     }
 
     /// Waits until the buffer is below its bound.
@@ -191,7 +190,7 @@ mod tests {
         });
         let long = vec![b'x'; 5 << 20];
         for message in [&b"a"[..], &b""[..], &long, &b"last"[..]] {
-            assert!(writer.send(message));
+            writer.send(message);
         }
         for expected in [&b"a"[..], &b""[..], &long, &b"last"[..]] {
             assert_eq!(reader.next().await.expect("a message"), expected);
@@ -200,6 +199,6 @@ mod tests {
         echo.abort();
         let _ = echo.await;
         assert!(reader.next().await.is_none());
-        assert!(!writer.send(b"late"));
+        writer.send(b"late");
     }
 }

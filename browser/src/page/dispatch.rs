@@ -4,9 +4,10 @@ use super::inner::{PageInner, PageState, world_of};
 use super::state::Failure;
 use crate::connection::Session;
 use crate::console::{ConsoleCalled, ConsoleMessage, ExceptionThrown, LogEntryAdded, ScriptError};
+use crate::contain::contain;
 use crate::context::{ANSWER, BindingCall, CALLS_MAX};
 use crate::dialog::{DIALOG_HANDLER_BOUND, Dialog, DialogKind, DialogOpening, DialogPolicy};
-use crate::error::BrowserError;
+use crate::error::{BrowserError, seconds};
 use crate::event::PageEvent;
 use crate::network::{Failed, Finished, Received, WillBeSent};
 use crate::protocol::{
@@ -273,7 +274,7 @@ impl PageInner {
                 let of = dialog.clone();
                 // Owner: the page's dialog. Ends within its bound; the dialog is then answered.
                 tokio::spawn(async move {
-                    let _ = tokio::time::timeout(DIALOG_HANDLER_BOUND, handler(of.clone())).await;
+                    contain(DIALOG_HANDLER_BOUND, handler(of.clone())).await;
                     // Fails where the handler has answered.
                     let _ = of.dismiss();
                 });
@@ -328,9 +329,10 @@ impl PageInner {
         let bound = page.context().timeout();
         // Owner: the page. Ends within its bound; its answer to a document that is gone is dropped by Chromium.
         tokio::spawn(async move {
-            let result = tokio::time::timeout(bound, function(call.args)).await;
-            let timed_out = |_| Err(format!("{} did not return within {} s", call.name, bound.as_secs_f64()));
-            reply.send(result.unwrap_or_else(timed_out));
+            let result = contain(bound, function(call.args)).await;
+            let failed =
+                || Err(format!("{} panicked, or did not return within {}", call.name, seconds(bound)));
+            reply.send(result.unwrap_or_else(failed));
             page.inner.exposed_calls.fetch_sub(1, Ordering::Relaxed);
         });
     }

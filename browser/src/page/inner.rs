@@ -279,7 +279,12 @@ impl PageInner {
     pub(crate) fn download_begins(&self, frame_id: &str, download: Download) {
         self.change(|state| {
             let Some(frame) = state.frames.get_mut(frame_id) else { return };
-            let loader = frame.pending.as_ref().map(|(loader, _)| Arc::clone(loader));
+            let loader = match &frame.pending {
+                Some((loader, url)) if *url == download.url() => Some(Arc::clone(loader)),
+                // Another navigation is under way: this download came from a link, or from the one before.
+                Some(_) => return,
+                None => None,
+            };
             frame.fail(Failure {
                 loader,
                 url: download.url().to_owned(),

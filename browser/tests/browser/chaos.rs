@@ -5,7 +5,8 @@
 use crate::server::{Answer, Server};
 use crate::support::{browser, members, profile};
 use espalier_browser::{
-    Area, Browser, BrowserContext, BrowserError, ContextOptions, DialogPolicy, ImageFormat, Page, ScreenshotOptions,
+    Area, Browser, BrowserContext, BrowserError, ContextOptions, DialogPolicy, ImageFormat, Page,
+    ScreenshotOptions,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -57,7 +58,12 @@ async fn rounds_of_chaos() {
         ("/hang", Answer::Hang),
         ("/file", Answer::typed("application/octet-stream", "x").header("content-disposition", "attachment")),
         ("/spin", Answer::html("<script>setTimeout(() => { while (true) {} })</script>")),
-        ("/flood", Answer::html("<script>setInterval(() => { for (let i = 0; i < 2000; i++) console.log('x', i) })</script>")),
+        (
+            "/flood",
+            Answer::html(
+                "<script>setInterval(() => { for (let i = 0; i < 2000; i++) console.log('x', i) })</script>",
+            ),
+        ),
         ("/many", Answer::html(&format!("<body>{}</body>", "<button>b</button>".repeat(10_000)))),
         ("/tall", Answer::html("<div style='height:100000px;background:linear-gradient(red, blue)'></div>")),
     ])
@@ -71,15 +77,21 @@ async fn rounds_of_chaos() {
         let what = format!("round {round} of seed {seed}: {fault}");
         strike(fault, &what, &context, &page, &server).await;
         if fault == "process killed" {
-            let killed = rustix::process::Pid::from_raw(machine.browser.process_group().cast_signed()).expect("a group");
+            let killed = rustix::process::Pid::from_raw(machine.browser.process_group().cast_signed())
+                .expect("a group");
             rustix::process::kill_process_group(killed, rustix::process::Signal::KILL).expect("killed");
-            let error = bounded(&what, machine.neighbour.evaluate::<i32>("1")).await.expect_err("it was killed");
+            let error =
+                bounded(&what, machine.neighbour.evaluate::<i32>("1")).await.expect_err("it was killed");
             assert!(matches!(error, BrowserError::Crashed { .. }), "{what}: {error}");
             machine.end(&what).await;
             machine = Machine::start().await;
             continue;
         }
-        assert_eq!(bounded(&what, machine.neighbour.evaluate::<i32>("40 + 2")).await, Ok(42), "{what}: the neighbour");
+        assert_eq!(
+            bounded(&what, machine.neighbour.evaluate::<i32>("40 + 2")).await,
+            Ok(42),
+            "{what}: the neighbour"
+        );
         bounded(&what, context.close()).await.unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(page.evaluate::<i32>("1").await.is_err(), "{what}: the context is closed");
     }
@@ -110,7 +122,10 @@ impl Machine {
 }
 
 /// A call that must end a little after its deadline at the latest.
-async fn bounded<T>(what: &str, call: impl Future<Output = Result<T, BrowserError>>) -> Result<T, BrowserError> {
+async fn bounded<T>(
+    what: &str,
+    call: impl Future<Output = Result<T, BrowserError>>,
+) -> Result<T, BrowserError> {
     match tokio::time::timeout(DEADLINE + SLACK, call).await {
         Ok(result) => result,
         Err(_) => panic!("{what}: a call outlives its deadline"),
@@ -131,7 +146,8 @@ async fn strike(fault: &str, what: &str, context: &BrowserContext, page: &Page, 
         }
         "context closed" => {
             let url = server.url("/hang");
-            let (navigation, closed) = tokio::join!(bounded(what, page.goto(&url)), bounded(what, context.close()));
+            let (navigation, closed) =
+                tokio::join!(bounded(what, page.goto(&url)), bounded(what, context.close()));
             assert!(closed.is_ok(), "{what}");
             assert!(matches!(navigation, Err(BrowserError::Closed { .. })), "{what}: {navigation:?}");
         }
@@ -164,21 +180,29 @@ async fn strike(fault: &str, what: &str, context: &BrowserContext, page: &Page, 
                 bounded(what, page.screenshot()).await.map(drop),
                 bounded(what, page.mouse().click(5.0, 5.0)).await,
             ];
-            let typed = |result: &Result<(), BrowserError>| result.as_ref().err().is_none_or(BrowserError::is_timeout);
+            let typed = |result: &Result<(), BrowserError>| {
+                result.as_ref().err().is_none_or(BrowserError::is_timeout)
+            };
             assert!(results.iter().all(typed), "{what}: {results:?}");
         }
         "console flood" => {
             let mut events = page.events();
             let _ = go("/flood").await;
             let answer = bounded(what, page.evaluate::<i32>("1")).await;
-            assert!(answer.is_ok() || answer.as_ref().is_err_and(BrowserError::is_timeout), "{what}: {answer:?}");
+            assert!(
+                answer.is_ok() || answer.as_ref().is_err_and(BrowserError::is_timeout),
+                "{what}: {answer:?}"
+            );
             assert!(page.console_messages().0.len() <= 500, "{what}");
             assert!(events.try_next().is_some(), "{what}");
         }
         "many elements" => {
             assert_eq!(go("/many").await, Ok(()), "{what}");
             let strict = bounded(what, page.locator("button").click()).await;
-            let typed = matches!(strict, Err(BrowserError::Strict { count: 10_000, .. } | BrowserError::Timeout { .. }));
+            let typed = matches!(
+                strict,
+                Err(BrowserError::Strict { count: 10_000, .. } | BrowserError::Timeout { .. })
+            );
             assert!(typed, "{what}: {strict:?}");
         }
         "huge picture" => {
@@ -189,17 +213,26 @@ async fn strike(fault: &str, what: &str, context: &BrowserContext, page: &Page, 
                 ..ScreenshotOptions::default()
             };
             let picture = bounded(what, page.screenshot_with(options)).await;
-            assert!(picture.is_ok() || picture.as_ref().is_err_and(BrowserError::is_timeout), "{what}: {picture:?}");
+            assert!(
+                picture.is_ok() || picture.as_ref().is_err_and(BrowserError::is_timeout),
+                "{what}: {picture:?}"
+            );
         }
         "popups" => {
             assert_eq!(go("/").await, Ok(()), "{what}");
-            bounded(what, page.evaluate::<()>("for (let i = 0; i < 5; i++) void open('/')")).await.expect("opened");
+            bounded(what, page.evaluate::<()>("for (let i = 0; i < 5; i++) void open('/')"))
+                .await
+                .expect("opened");
             let clicked = bounded(what, page.locator("button").click()).await;
-            assert!(clicked.is_ok() || clicked.as_ref().is_err_and(BrowserError::is_timeout), "{what}: {clicked:?}");
+            assert!(
+                clicked.is_ok() || clicked.as_ref().is_err_and(BrowserError::is_timeout),
+                "{what}: {clicked:?}"
+            );
         }
         "two navigations" => {
             let (first, second) = (server.url("/hang"), server.url("/"));
-            let (first, second) = tokio::join!(bounded(what, page.goto(&first)), bounded(what, page.goto(&second)));
+            let (first, second) =
+                tokio::join!(bounded(what, page.goto(&first)), bounded(what, page.goto(&second)));
             assert!(first.is_err(), "{what}: {first:?}");
             assert!(second.is_ok(), "{what}: {second:?}");
         }

@@ -27,13 +27,14 @@ async fn contexts_share_processes_up_to_the_limits() {
     let filled: Vec<usize> = pool.members().iter().map(|member| member.contexts).collect();
     assert_eq!(filled, [2, 2]);
     let error = pool.new_context(ContextOptions::default()).await.expect_err("all places are taken");
-    assert_eq!(
-        error.to_string(),
-        "timed out after 300 ms: waiting for a place in the pool; all 4 are taken"
-    );
+    assert_eq!(error.to_string(), "timed out after 300 ms: waiting for a place in the pool; all 4 are taken");
     let page = contexts[3].new_page().await.expect("a page");
     contexts.truncate(3);
-    assert_eq!(page.evaluate::<i32>("1").await, Err(BrowserError::Closed { what: "context" }), "dropped with its place");
+    assert_eq!(
+        page.evaluate::<i32>("1").await,
+        Err(BrowserError::Closed { what: "context" }),
+        "dropped with its place"
+    );
     let again = pool.new_context(ContextOptions::default()).await.expect("the place is free");
     let page = again.new_page().await.expect("a page");
     assert_eq!(page.evaluate::<i32>("1").await, Ok(1));
@@ -87,7 +88,8 @@ async fn a_process_that_does_not_answer_is_killed_and_its_contexts_told() {
     let pool = pool(|options| options.answer_within = Duration::from_secs(1));
     let context = pool.new_context(ContextOptions::default()).await.expect("a context");
     let page = context.new_page().await.expect("a page");
-    let group = rustix::process::Pid::from_raw(context.browser().process_group().cast_signed()).expect("a group");
+    let group =
+        rustix::process::Pid::from_raw(context.browser().process_group().cast_signed()).expect("a group");
     rustix::process::kill_process_group(group, rustix::process::Signal::STOP).expect("stopped");
     let error = page.evaluate::<i32>("1").await.expect_err("it does not answer");
     assert_eq!(error.to_string(), "the browser process crashed: it did not answer");

@@ -31,7 +31,10 @@ async fn traffic_is_recorded_as_har() {
     let entries = log["entries"].as_array().expect("entries");
     let find = |path: &str| {
         let url = server.url(path);
-        entries.iter().find(|entry| entry["request"]["url"] == json!(url)).unwrap_or_else(|| panic!("no {path}: {har:#}"))
+        entries
+            .iter()
+            .find(|entry| entry["request"]["url"] == json!(url))
+            .unwrap_or_else(|| panic!("no {path}: {har:#}"))
     };
     assert_eq!(find("/old")["response"]["status"], json!(302));
     assert_eq!(find("/old")["response"]["redirectURL"], json!("/"));
@@ -50,7 +53,13 @@ async fn chromium_traces_itself() {
     let browser = browser().await;
     browser.start_tracing(&["devtools.timeline", "blink"]).await.expect("started");
     assert!(browser.start_tracing(&["blink"]).await.is_err(), "one at a time");
-    let page = browser.new_context(ContextOptions::default()).await.expect("a context").new_page().await.expect("a page");
+    let page = browser
+        .new_context(ContextOptions::default())
+        .await
+        .expect("a context")
+        .new_page()
+        .await
+        .expect("a page");
     page.set_content("<h1>traced</h1>").await.expect("content");
     let trace = browser.stop_tracing(Duration::from_secs(60)).await.expect("a trace");
     let trace: serde_json::Value = serde_json::from_slice(&trace).expect("JSON");

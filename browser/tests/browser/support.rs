@@ -1,7 +1,5 @@
 //! What every test starts with.
 
-
-
 use espalier_browser::{Browser, BrowserContext, ContextOptions, LaunchOptions, Page};
 use std::path::PathBuf;
 
@@ -42,7 +40,8 @@ pub(crate) fn members(group: u32) -> Vec<u32> {
 
 /// The profile folder of a browser's process group.
 pub(crate) fn profile(group: u32) -> PathBuf {
-    let lines = members(group).into_iter().filter_map(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok());
+    let lines =
+        members(group).into_iter().filter_map(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok());
     let args: Vec<u8> = lines.flatten().collect();
     let mut args = args.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     args.find_map(|arg| arg.strip_prefix("--user-data-dir=").map(PathBuf::from)).expect("a profile folder")

@@ -131,6 +131,21 @@ async fn routes_answer_refuse_and_change() {
 }
 
 #[tokio::test]
+async fn handlers_that_panic_do_not_wedge_the_page() {
+    let server = Server::start([("/", Answer::html("<title>real</title>"))]).await;
+    let page = page().await;
+    page.route("**/", Arc::new(|_| Box::pin(async { panic!("a panic of the test") }))).await.expect("routed");
+    page.goto(&server.url("/")).await.expect("the request goes on");
+    page.on_dialog(|_| async { panic!("a panic of the test") });
+    assert_eq!(page.evaluate::<bool>("confirm('?')").await, Ok(false));
+    page.expose_function("fails", |_| async { panic!("a panic of the test") }).await.expect("exposed");
+    match page.evaluate::<()>("fails()").await {
+        Err(BrowserError::Script { message, .. }) => assert!(message.contains("fails panicked"), "{message}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
 async fn routes_hold_in_popups_frames_and_workers() {
     let server = Server::start([
         ("/", Answer::html("<iframe src=/frame></iframe>")),

@@ -172,6 +172,7 @@ async fn wrong_options_are_told() {
         .expect("a context");
     let error = context.new_page().await.expect_err("there is no such time zone");
     assert!(error.to_string().contains("timezone"), "{error}");
+    assert_eq!(context.pages(), vec![]);
 }
 
 #[tokio::test]
