@@ -142,8 +142,7 @@ impl Browser {
 
     /// Waits until the browser is closed or has crashed, and says which. Waits without a bound.
     pub async fn ended(&self) -> BrowserError {
-        self.inner.process.how_it_ended().await;
-        self.failure().unwrap_or_else(|| BrowserError::closed("browser"))
+        self.inner.connection.until_closed().await
     }
 
     /// Kills the process at once: calls under way fail with [`BrowserError::Crashed`].

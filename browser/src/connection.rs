@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// What a session's events do. Called by the reading task, so it must not wait.
 pub(crate) trait Handler: Send + Sync {
@@ -35,6 +35,8 @@ pub(crate) struct Connection {
     root: OnceLock<Arc<Session>>,
     /// Why nothing can be sent any more; the first reason stays.
     closed: OnceLock<BrowserError>,
+    /// Wakes those who wait for the end.
+    ended: Notify,
 }
 
 /// A call that has not been answered.
@@ -84,6 +86,7 @@ impl Connection {
             sessions: DashMap::new(),
             root: OnceLock::new(),
             closed: OnceLock::new(),
+            ended: Notify::new(),
         });
         let root = Arc::new(Session::new(None, Arc::clone(&connection), handler, Arc::default()));
         let _ = connection.root.set(root);
@@ -139,6 +142,18 @@ impl Connection {
         }
         self.end(&Arc::clone(self.root()), reason);
         self.fail_pending(reason, |_, _| true);
+        self.ended.notify_waiters();
+    }
+
+    /// Waits until it is closed, and says why.
+    pub(crate) async fn until_closed(&self) -> BrowserError {
+        loop {
+            let ended = self.ended.notified();
+            if let Some(reason) = self.closed.get() {
+                return reason.clone();
+            }
+            ended.await;
+        }
     }
 
     /// Why the connection is closed.
