@@ -40,6 +40,32 @@ async fn main() -> Result<()> {
         evaluations.push(start.elapsed());
     }
     report("evaluate 1 + 1", evaluations);
+    page.set_content(
+        "<input id=i style='position:fixed;left:10px;top:10px'><button style='margin:100px'>Go</button>",
+    )
+    .await?;
+    let button = page.locator("button");
+    let (mut clicks, mut located, mut typed, mut pictures) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..100 {
+        let start = Instant::now();
+        page.mouse().click(20.0, 20.0).await?;
+        clicks.push(start.elapsed());
+        let start = Instant::now();
+        page.keyboard().type_text("hello world").await?;
+        typed.push(start.elapsed());
+        let start = Instant::now();
+        button.click().await?;
+        located.push(start.elapsed());
+    }
+    report("click at a place", clicks);
+    report("type 11 characters", typed);
+    report("locator.click", located);
+    for _ in 0..20 {
+        let start = Instant::now();
+        page.screenshot().await?;
+        pictures.push(start.elapsed());
+    }
+    report("picture, PNG", pictures);
     browser.close().await;
     Ok(())
 }
