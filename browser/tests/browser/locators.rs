@@ -29,7 +29,7 @@ async fn timeouts_say_what_was_missing() {
          <button id=moving>Moving</button>",
     )
     .await;
-    page.context().set_default_timeout(Duration::from_secs(2));
+    page.context().set_default_timeout(Duration::from_secs(5));
     let save = page.get_by_role("button", RoleOptions { include_hidden: true, ..RoleOptions::named("Save") });
     let click = |selector: &str| {
         let locator = page.locator(selector);
@@ -39,10 +39,10 @@ async fn timeouts_say_what_was_missing() {
         tokio::join!(save.click(), click("#none"), click("#off"), click("#moving"), click("#under"));
     assert_eq!(
         hidden.expect_err("it is hidden").to_string(),
-        "timed out after 2 s: waiting for `button` named \"Save\" (hidden ones too) to be clicked; it is hidden: \
+        "timed out after 5 s: waiting for `button` named \"Save\" (hidden ones too) to be clicked; it is hidden: \
          <button id=\"hidden\">Save</button>"
     );
-    assert_eq!(none, "timed out after 2 s: waiting for `#none` to be clicked; no element matches");
+    assert_eq!(none, "timed out after 5 s: waiting for `#none` to be clicked; no element matches");
     assert!(off.contains("; it is disabled: "), "{off}");
     assert!(moving.contains("; it is moving: "), "{moving}");
     assert!(
@@ -65,7 +65,7 @@ async fn timeouts_say_what_was_missing() {
     let visible = text_of(visible.expect_err("it is visible"));
     assert!(visible.contains("`#off` to be hidden; it is visible: "), "{visible}");
     let text = text_of(text.expect_err("there is none"));
-    assert_eq!(text, "timed out after 2 s: waiting for `#none` to be attached; no element matches");
+    assert_eq!(text, "timed out after 5 s: waiting for `#none` to be attached; no element matches");
 }
 
 #[tokio::test]
