@@ -42,7 +42,7 @@ function firstBox(element) {
     if (box.width * box.height > 0.99) return box;
   }
   if (styleOf(element).display === "contents") {
-    const range = document.createRange();
+    const range = new Range();
     range.selectNodeContents(element);
     for (const box of range.getClientRects()) {
       if (box.width * box.height > 0.99) return box;
@@ -138,7 +138,7 @@ function selectTextOf(element) {
   if (name === "input") selectInput(control);
   else if (name === "textarea") selectTextarea(control);
   if (name !== "input" && name !== "textarea") {
-    const range = document.createRange();
+    const range = new Range();
     range.selectNodeContents(control);
     const selection = window.getSelection();
     selection.removeAllRanges();

@@ -18,6 +18,7 @@ const NAMED_BOXES = roleSet(
   "banner complementary contentinfo figure form group list main navigation region search tabpanel article feed application marquee timer",
 );
 
+const LINE_ITEMS_MAX = 8;
 const OPTIONS_MAX = 12;
 const VALUE_MAX = 200;
 // Deeper nodes are left out; such a page is made to be in the way.
@@ -209,7 +210,7 @@ function walkChildren(element, context, flow, build) {
 }
 
 function isTextSeen(node, context) {
-  const range = document.createRange();
+  const range = new Range();
   range.selectNodeContents(node);
   return meets(range.getBoundingClientRect(), context.clip);
 }
@@ -280,6 +281,8 @@ function addItem(element, role, name, context, flow, build) {
     options: name === "select" ? optionsTold(element) : null,
     ref: -1,
   };
+  // A long run of controls is parted, so that a bound can cut between them.
+  if (flow.pieces.filter((piece) => piece.kind === "item").length >= LINE_ITEMS_MAX) endLine(flow);
   flow.pieces.push(item);
   if (name === "select" || name === "input" || name === "textarea") return;
   const isComposite = role === "treeitem" || role === "listbox" || !isWhole;

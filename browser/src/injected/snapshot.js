@@ -118,7 +118,7 @@ function compareWithLast(table) {
   return { marks: isOther ? new Map() : marks, added, changed, gone, isOther };
 }
 
-// The outline as lines `{text, mark, frames, isItem}` with what was said as text.
+// The outline as lines `{text, frames, items}` with what was said as text.
 function writeOutline(outline, detail, { isDiff, compared }) {
   const lines = [];
   const texts = new Set();
@@ -145,7 +145,7 @@ function writeOutline(outline, detail, { isDiff, compared }) {
       if (parts.length === 0) continue;
       const at = lines.length;
       const isTold = !isDiff || compared.isOther || mark !== "";
-      lines.push({ text: lineText(line, parts, indent, mark), frames, isItem: line.pieces.some((piece) => piece.ref > 0) });
+      lines.push({ text: lineText(line, parts, indent, mark), frames, items: line.pieces.filter((piece) => piece.ref > 0).length });
       const isInnerTold = inner !== null && write(inner, indent + 1);
       if (!isTold && !isInnerTold && frames.length === 0) lines.length = at;
       else isAny = true;
@@ -219,13 +219,13 @@ function fitLines(lines, pageLines, tokensMax) {
     // Place is kept for the line that says how much is missing.
     if (isFull || left - cost < 12) {
       isFull = true;
-      truncated += line.isItem ? 1 : 0;
+      truncated += line.items;
       continue;
     }
     left -= cost;
     kept.push(line);
   }
-  if (isFull) kept.push({ text: `(${truncated} more lines with elements are left out to keep this short)` });
+  if (isFull) kept.push({ text: `(${truncated} more elements are left out to keep this short)` });
   return { kept: [...kept, ...lines.slice(pageLines)], truncated };
 }
 

@@ -36,7 +36,7 @@ function checkVisibilityOfParent(element) {
 
 // Whether a text node is laid out with an extent.
 function hasTextBox(node) {
-  const range = document.createRange();
+  const range = new Range();
   range.selectNode(node);
   const box = range.getBoundingClientRect();
   return box.width > 0 && box.height > 0;
