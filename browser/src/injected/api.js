@@ -41,6 +41,6 @@ const injected = Object.freeze({
   selectOptions: call(chooseOptions),
 
   // See snapshot.js.
-  ariaSnapshot: call((root = document, options = {}) => snapshotOf(root, options)),
+  ariaSnapshot: call((root = document, options = {}, ...clickable) => snapshotOf(root, options, clickable)),
   resolveRef: call(elementOfRef),
 });

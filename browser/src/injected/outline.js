@@ -22,10 +22,11 @@ const LINE_ITEMS_MAX = 8;
 const OPTIONS_MAX = 12;
 const VALUE_MAX = 200;
 // Deeper nodes are left out; such a page is made to be in the way.
-const OUTLINE_DEPTH_MAX = 400;
+const OUTLINE_DEPTH_MAX = 1_000;
 
-// Outline of what is below the root: `{lines, frames, outside: {above, below, beside}, modal}`.
-function outlineOf(root, { viewportOnly }) {
+// Outline of what is below the root: `{lines, frames, outside: {above, below, beside}, modal}`. `clickable` are elements that the host
+// knows to have listeners, which no script sees.
+function outlineOf(root, { viewportOnly, clickable }) {
   const top = nodeType(root) === DOCUMENT_NODE ? documentElementOf(root) : root;
   const view = { left: 0, top: 0, right: window.innerWidth, bottom: window.innerHeight };
   const modal = nodeType(root) === DOCUMENT_NODE ? topModal(root) : null;
@@ -34,13 +35,37 @@ function outlineOf(root, { viewportOnly }) {
     view,
     outside: { above: 0, below: 0, beside: 0 },
     frames: [],
+    clickable: new Set(clickable),
     labels: namedBy(root),
+    near: viewportOnly && queryAll(root, "*").length > LARGE_PAGE ? hitElements(view) : null,
   };
   const flow = newFlow();
   const context = { clip: view, absolute: view, depth: 0, isSeen: true, inside: null, muted: null, pointer: false, box: null };
   if (top !== null) walkElement(modal ?? top, context, flow, build);
   endLine(flow);
   return { lines: flow.lines, frames: build.frames, outside: build.outside, modal: modal !== null };
+}
+
+// Pages of more elements are not walked where they lie far from the viewport.
+const LARGE_PAGE = 3_000;
+const HIT_STEP_PX = 24;
+
+// What is seen at the points of a grid over the viewport, with all that it is in: a fixed box may belong to something far away.
+function hitElements(view) {
+  const near = new Set();
+  for (let y = HIT_STEP_PX / 2; y < view.bottom; y += HIT_STEP_PX) {
+    for (let x = HIT_STEP_PX / 2; x < view.right; x += HIT_STEP_PX) {
+      for (let at = elementAt(x, y); at !== null && !near.has(at); at = flatParent(at)) near.add(at);
+    }
+  }
+  return near;
+}
+
+// Whether a box lies more than half a viewport away.
+function isFar(box, view) {
+  const height = view.bottom / 2;
+  const width = view.right / 2;
+  return box.width > 0 && (box.bottom < -height || box.top > view.bottom + height || box.right < -width || box.left > view.right + width);
 }
 
 // The modal dialog on top: what is behind it takes no input.
@@ -56,7 +81,7 @@ function topModal(root) {
 // Elements whose text is the name of a control: the text is told there.
 function namedBy(root) {
   const sources = new Map();
-  for (const element of queryAll(root, "[aria-labelledby]")) {
+  for (const element of candidates(root, "[aria-labelledby]")) {
     for (const source of referenced(element, "aria-labelledby") ?? []) sources.set(source, element);
   }
   return sources;
@@ -93,6 +118,10 @@ function walkElement(element, context, flow, build) {
   const name = tag(element);
   if (NEVER_EXPOSED.has(name) || context.depth > OUTLINE_DEPTH_MAX || hasAttribute(element, "inert")) return;
   if (getAttribute(element, "aria-hidden")?.toLowerCase() === "true") return;
+  if (build.near !== null && !build.near.has(element)) {
+    const box = boundingRect(element);
+    if (isFar(box, build.view)) return countOutside(element, box, build);
+  }
   const style = styleOf(element);
   if (style.display === "none" || style.contentVisibility === "hidden") return;
   const isPlaced = style.display !== "contents";
@@ -125,9 +154,10 @@ function contextBelow(context, style, box, clip) {
   return { ...context, clip: inner, absolute: isAnchor ? inner : context.absolute, depth: context.depth + 1 };
 }
 
+// Counted by markup alone: it is told as "more elements that way".
 function countOutside(element, box, build) {
-  const count = [element, ...elementsBelow(element)].filter((inner) => INTERACTIVE.has(roleOf(inner)) && tag(inner) !== "option").length;
-  addOutside(box, count, build);
+  const count = candidates(element, CONTROLS).length + (elementMatches(element, CONTROLS) ? 1 : 0);
+  if (count > 0) addOutside(box, count, build);
 }
 
 function addOutside(box, count, build) {
@@ -141,7 +171,7 @@ function visit(element, name, style, { box, isSeen }, context, flow, build) {
   const isPointer = style.cursor === "pointer";
   const below = { ...context, pointer: isPointer };
   if (name === "iframe" || name === "frame") return isSeen ? addFrame(element, flow, build) : undefined;
-  if (isInteractive(element, role, isPointer, context, name)) {
+  if (isInteractive(element, role, name, isPointer, context, build)) {
     if (isSeen) return addItem(element, role, name, below, flow, build);
     if (box !== null && style.visibility === "visible" && box.width > 0) addOutside(box, 1, build);
   }
@@ -179,8 +209,8 @@ function visit(element, name, style, { box, isSeen }, context, flow, build) {
 }
 
 // Whether a user acts on the element: by its role, by taking focus, or by a pointer cursor or `onclick` of its own. Within something
-// interactive only a role or focus counts.
-function isInteractive(element, role, isPointer, context, name) {
+// interactive only a role or focus counts. What holds much and has a listener only passes on the events of what is in it.
+function isInteractive(element, role, name, isPointer, context, build) {
   if (INTERACTIVE.has(role)) return name !== "option";
   if (name === "summary") return isDetailsSummary(element);
   if ((name === "audio" || name === "video") && hasAttribute(element, "controls")) return true;
@@ -191,22 +221,22 @@ function isInteractive(element, role, isPointer, context, name) {
   if (editable !== null && editable.toLowerCase() !== "false") return true;
   if (context.inside !== null || TOLD_BOXES.has(role)) return false;
   if (name === "label" && labelControl(element) !== null) return false;
+  if (build.clickable.has(element) && isNamedWhole(element, role)) return true;
   return hasAttribute(element, "onclick") || (isPointer && !context.pointer);
 }
 
 function walkChildren(element, context, flow, build) {
-  const isLong = context.isSeen && build.viewportOnly && boundingRect(element).height > build.view.bottom * 1.5;
+  const isTold = context.isSeen && context.inside === null;
+  const isLong = isTold && build.viewportOnly && boundingRect(element).height > build.view.bottom * 1.5;
   const tell = (text) => {
-    if (!context.isSeen || context.inside !== null) return;
-    if (context.muted !== null && context.muted.includes(normalizeSpace(text))) return;
-    addText(flow, text);
+    if (context.muted === null || !context.muted.includes(normalizeSpace(text))) addText(flow, text);
   };
-  tell(pseudoText(element, "::before"));
+  if (isTold) tell(pseudoText(element, "::before"));
   for (const child of flatChildren(element)) {
     if (isElement(child)) walkElement(child, context, flow, build);
-    else if (isText(child) && (!isLong || isTextSeen(child, context))) tell(characterData(child));
+    else if (isTold && isText(child) && (!isLong || isTextSeen(child, context))) tell(characterData(child));
   }
-  tell(pseudoText(element, "::after"));
+  if (isTold) tell(pseudoText(element, "::after"));
 }
 
 function isTextSeen(node, context) {
@@ -270,13 +300,14 @@ function addGroup(element, mark, context, flow, build) {
 // An interactive element. What it is named by is not told again; interactive elements in it are told after it.
 function addItem(element, role, name, context, flow, build) {
   const isWhole = isNamedWhole(element, role);
+  const label = itemName(element, role);
   const item = {
     kind: "item",
     element,
     role: itemRole(element, role, name),
-    name: itemName(element, role),
+    name: label,
     value: itemValue(element, name, role),
-    hint: hintOf(element),
+    hint: hintOf(element, label),
     states: itemStates(element, role, name),
     options: name === "select" ? optionsTold(element) : null,
     ref: -1,
@@ -295,7 +326,8 @@ function addItem(element, role, name, context, flow, build) {
 }
 
 const WHOLE_TEXT_MAX = 100;
-const CONTROLS = "a[href], button, input, select, textarea, summary, iframe, [tabindex], [role], [onclick], [contenteditable]";
+const CONTROLS = "a[href], button, input:not([type=hidden]), select, textarea, summary, iframe, [tabindex], [role=button], [role=link], " +
+  "[role=checkbox], [role=radio], [role=switch], [role=tab], [role=option], [role=treeitem], [role^=menuitem], [onclick], [contenteditable]";
 
 // Whether the name stands for all that is in the element. A clickable or focusable thing without a role that holds much, or other
 // controls, is told with its content below it.
@@ -340,11 +372,15 @@ function rangeValue(element) {
   return getAttribute(element, "aria-valuetext") ?? getAttribute(element, "aria-valuenow") ?? getAttribute(element, "value") ?? "";
 }
 
-// What an empty field asks for, where its name does not say it.
-function hintOf(element) {
-  const hint = normalizeSpace(getAttribute(element, "placeholder") ?? "");
-  return hint !== "" && hint !== nameOf(element) ? hint : "";
+// What an empty field asks for, where its name does not say it; for anything else without a name, what its author calls it.
+function hintOf(element, name) {
+  const placeholder = normalizeSpace(getAttribute(element, "placeholder") ?? "");
+  if (placeholder !== "") return placeholder === name ? "" : placeholder;
+  if (name !== "" || TYPED_TAGS.has(tag(element)) || !isNamedWhole(element, roleOf(element))) return "";
+  const named = ["data-testid", "id", "class"].map((attribute) => normalizeSpace(getAttribute(element, attribute) ?? ""));
+  return clip(named.find((text) => text !== "") ?? "", 30);
 }
+const TYPED_TAGS = roleSet("input select textarea");
 
 function optionsTold(select) {
   const labels = [...optionsOf(select)].map(optionText);

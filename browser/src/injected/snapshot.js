@@ -48,11 +48,11 @@ const DETAIL = [
 // Returns `{text, tokens, refs, next_ref, frames, outside, truncated, changed}`: `refs` the numbers told; `frames` `{ref, line, indent}`
 // for each `iframe`, whose content the host puts below that line of the text (from 0); `outside` the interactive elements `above`,
 // `below` and `beside` the viewport; `truncated` those left out by the bound; `changed` `{added, changed, gone}` against the last
-// snapshot, null for the first.
-function snapshotOf(root, options = {}) {
+// snapshot, null for the first. `clickable` are elements that the host found to have listeners of clicks.
+function snapshotOf(root, options = {}, clickable = []) {
   const { tokens_max: tokensMax = SNAPSHOT_TOKENS, viewport_only: viewportOnly = true, changes = false, next_ref: firstRef = 1 } = options;
   nextRef = Math.max(nextRef, firstRef);
-  const outline = outlineOf(root, { viewportOnly });
+  const outline = outlineOf(root, { viewportOnly, clickable });
   const table = new Map();
   giveRefs(outline.lines, table);
   const compared = compareWithLast(table);
