@@ -24,11 +24,16 @@ function isShown(element) {
   const x = (box.left + box.right) / 2;
   const y = (box.top + box.bottom) / 2;
   if (x < 0 || y < 0 || x >= window.innerWidth || y >= window.innerHeight) return false;
-  for (let at = flatParent(element); at !== null && at !== documentElementOf(ownerDocument(at)); at = flatParent(at)) {
+  for (
+    let at = flatParent(element);
+    at !== null && at !== documentElementOf(ownerDocument(at));
+    at = flatParent(at)
+  ) {
     const { overflowX, overflowY, position } = styleOf(at);
     if (overflowX !== "visible" || overflowY !== "visible") {
       const clipBox = boundingRect(at);
-      if (x < clipBox.left || x > clipBox.right || y < clipBox.top || y > clipBox.bottom) return tag(at) === "body";
+      if (x < clipBox.left || x > clipBox.right || y < clipBox.top || y > clipBox.bottom)
+        return tag(at) === "body";
     }
     if (position === "fixed") break;
   }
@@ -164,9 +169,12 @@ function fillWith(element, text) {
     const type = inputType(control);
     if (SET_TYPES.has(type)) return setTyped(control, type, text.trim());
     if (!TYPED_TYPES.has(type)) throw new ActionError(`input of type "${type}" cannot be filled`);
-    if (type === "number" && Number.isNaN(Number(text.trim()))) throw new ActionError(`input of type "number" takes no ${JSON.stringify(clip(text, 40))}`);
+    if (type === "number" && Number.isNaN(Number(text.trim())))
+      throw new ActionError(`input of type "number" takes no ${JSON.stringify(clip(text, 40))}`);
   } else if (name !== "textarea" && !isContentEditable(control)) {
-    throw new ActionError(`${describeElement(control)} is not an <input>, <textarea> or [contenteditable] element`);
+    throw new ActionError(
+      `${describeElement(control)} is not an <input>, <textarea> or [contenteditable] element`,
+    );
   }
   selectTextOf(control);
   return "needsinput";
@@ -192,24 +200,30 @@ function setTyped(control, type, text) {
 // Times are kept in their shortest form.
 const normalizedDate = (value) => value.replace(" ", "T").replace(/(:\d\d):00(\.0+)?$/, "$1");
 
-const malformed = (type, text) => new ActionError(`malformed value ${JSON.stringify(clip(text, 40))} for an input of type "${type}"`);
+const malformed = (type, text) =>
+  new ActionError(`malformed value ${JSON.stringify(clip(text, 40))} for an input of type "${type}"`);
 
 function announceChange(control) {
   dispatch(control, new Event("input", { bubbles: true, composed: true }));
   dispatch(control, new Event("change", { bubbles: true }));
 }
 
-const setOptionSelected = uncurry(Object.getOwnPropertyDescriptor(HTMLOptionElement.prototype, "selected").set);
+const setOptionSelected = uncurry(
+  Object.getOwnPropertyDescriptor(HTMLOptionElement.prototype, "selected").set,
+);
 const optionValue = getter(HTMLOptionElement.prototype, "value");
 const optionLabel = getter(HTMLOptionElement.prototype, "label");
-const setSelectedIndex = uncurry(Object.getOwnPropertyDescriptor(HTMLSelectElement.prototype, "selectedIndex").set);
+const setSelectedIndex = uncurry(
+  Object.getOwnPropertyDescriptor(HTMLSelectElement.prototype, "selectedIndex").set,
+);
 
 // Selects options of a drop-down list, and no others. Each of `wanted` is a text (value or label), or an object of `value`, `label` and
 // `index` that all hold. A list without `multiple` takes the first option that matches. Answers `{selected: [values]}`;
 // `{missing: wanted}` if one is not there, `{disabled: value}` if an option cannot be chosen: nothing is changed then.
 function chooseOptions(element, wanted) {
   const control = controlOf(element);
-  if (tag(control) !== "select") throw new ActionError(`${describeElement(control)} is not a <select> element`);
+  if (tag(control) !== "select")
+    throw new ActionError(`${describeElement(control)} is not a <select> element`);
   const options = [...optionsOf(control)];
   const isMultiple = selectMultiple(control);
   const remaining = new Set(wanted);
@@ -237,7 +251,8 @@ function optionMatches(option, index, wanted) {
   const value = optionValue(option);
   const label = normalizeSpace(optionLabel(option));
   if (typeof wanted === "string") return wanted === value || normalizeSpace(wanted) === label;
-  if (wanted === null || typeof wanted !== "object") throw new ActionError("expected a text or {value, label, index} for an option");
+  if (wanted === null || typeof wanted !== "object")
+    throw new ActionError("expected a text or {value, label, index} for an option");
   if (!isGiven(wanted.value) && !isGiven(wanted.label) && !isGiven(wanted.index)) {
     throw new ActionError("an option needs a value, label or index");
   }

@@ -3,7 +3,10 @@
 // the element is not made for), by their `name`.
 
 // The function with caches for its duration.
-const call = (work) => (...parameters) => withCaches(() => work(...parameters));
+const call =
+  (work) =>
+  (...parameters) =>
+    withCaches(() => work(...parameters));
 
 const injected = Object.freeze({
   // Elements that the steps find below the root (the document by default), each once. See query.js.

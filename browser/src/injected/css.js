@@ -28,14 +28,19 @@ function parseCss(text) {
 }
 
 function parseSelector(text) {
-  const alternatives = splitSelector(text, (char) => char === ",").map((alternative) => parseComplex(alternative.trim(), text));
-  const usesOwn = (alternative) => alternative.parts.some((part) => part.compound.pseudos.some((pseudo) => pseudo.own));
+  const alternatives = splitSelector(text, (char) => char === ",").map((alternative) =>
+    parseComplex(alternative.trim(), text),
+  );
+  const usesOwn = (alternative) =>
+    alternative.parts.some((part) => part.compound.pseudos.some((pseudo) => pseudo.own));
   const parsed = { alternatives, native: !alternatives.some(usesOwn) };
   // Invalid CSS is reported before anything is searched.
   const probe = document.createDocumentFragment();
   for (const alternative of alternatives) {
     for (const { compound } of alternative.parts) {
-      const css = parsed.native ? compound.css + compound.pseudos.map((pseudo) => pseudo.text).join("") : compound.css;
+      const css = parsed.native
+        ? compound.css + compound.pseudos.map((pseudo) => pseudo.text).join("")
+        : compound.css;
       try {
         fragmentQueryAll(probe, css === "" ? "*" : css);
       } catch {
@@ -95,13 +100,15 @@ function parseComplex(text, whole) {
       combinator = text[at++];
     } else {
       let end = at;
-      while (end < text.length && !isSpace(text[end]) && !">+~".includes(text[end])) end = Math.max(skipNested(text, end), end + 1);
+      while (end < text.length && !isSpace(text[end]) && !">+~".includes(text[end]))
+        end = Math.max(skipNested(text, end), end + 1);
       parts.push({ combinator, compound: parseCompound(text.slice(at, end)) });
       combinator = "";
       at = end;
     }
   }
-  if (parts.length === 0 || combinator.trim() !== "") throw new QueryError(`invalid CSS selector ${JSON.stringify(whole)}`);
+  if (parts.length === 0 || combinator.trim() !== "")
+    throw new QueryError(`invalid CSS selector ${JSON.stringify(whole)}`);
   return { text, parts };
 }
 
@@ -147,18 +154,22 @@ function ownPseudo(name, argument, text) {
   const words = splitSelector(argument, (char) => char === ",").map((word) => word.trim());
   if (name === "nth-match") {
     const index = Number(words.pop());
-    if (!Number.isInteger(index) || index < 1) throw new QueryError(`"${text}" needs a selector and a number from 1`);
+    if (!Number.isInteger(index) || index < 1)
+      throw new QueryError(`"${text}" needs a selector and a number from 1`);
     return { name, own: true, text, inner: parseCss(words.join(",")), index };
   }
   const [first, second] = words.map(unquoteCss);
-  if (name === "text-matches") return { name, own: true, text, wanted: { pattern: first, flags: second ?? "" } };
+  if (name === "text-matches")
+    return { name, own: true, text, wanted: { pattern: first, flags: second ?? "" } };
   return { name, own: true, text, wanted: { text: first, exact: name === "text-is" } };
 }
 
 function unquoteCss(text) {
   if (!/^(["']).*\1$/s.test(text)) return text;
   return text.slice(1, -1).replace(/\\([0-9a-f]{1,6}\s?|[^])/gi, (_, code) => {
-    return /^[0-9a-f]/i.test(code) ? String.fromCodePoint(Math.min(Number.parseInt(code, 16), 0x10ffff)) : code;
+    return /^[0-9a-f]/i.test(code)
+      ? String.fromCodePoint(Math.min(Number.parseInt(code, 16), 0x10ffff))
+      : code;
   });
 }
 
@@ -169,7 +180,8 @@ function queryCss(root, text) {
   const first = selector.alternatives.map(({ parts }) => parts[0].combinator);
   const isBeside = first.some((combinator) => combinator === "+" || combinator === "~");
   const isSelf = selector.alternatives.some(({ parts }) => parts.at(-1).compound.scope);
-  if (selector.native && !isBeside && !isSelf && !hasShadowBelow(root)) return [...queryAll(root, nativeSelector(root, selector, text))];
+  if (selector.native && !isBeside && !isSelf && !hasShadowBelow(root))
+    return [...queryAll(root, nativeSelector(root, selector, text))];
   const below = elementsBelow(root);
   const self = isSelf && isElement(root) ? [root] : [];
   const beside = isBeside && isElement(root) ? followingElements(root) : [];
@@ -186,15 +198,22 @@ function followingElements(element) {
 
 // The selector for native search; below an element every part is tied to it by `:scope`.
 function nativeSelector(root, selector, text) {
-  if (nodeType(root) === DOCUMENT_NODE && !selector.alternatives.some((alternative) => alternative.parts[0].combinator !== "")) return text;
-  const tie = ({ text, parts }) => (mentionsScope(parts) || (parts.length === 1 && parts[0].combinator === "") ? text : `:scope ${text}`);
+  if (
+    nodeType(root) === DOCUMENT_NODE &&
+    !selector.alternatives.some((alternative) => alternative.parts[0].combinator !== "")
+  )
+    return text;
+  const tie = ({ text, parts }) =>
+    mentionsScope(parts) || (parts.length === 1 && parts[0].combinator === "") ? text : `:scope ${text}`;
   return selector.alternatives.map(tie).join(", ");
 }
 
 const mentionsScope = (parts) => parts.some((part) => part.compound.scope);
 
 function matchesSelector(element, selector, scope) {
-  return selector.alternatives.some((alternative) => matchesFrom(element, alternative.parts, alternative.parts.length - 1, scope));
+  return selector.alternatives.some((alternative) =>
+    matchesFrom(element, alternative.parts, alternative.parts.length - 1, scope),
+  );
 }
 
 // Whether the element matches part `index` and what stands before it matches around the element.
@@ -209,7 +228,11 @@ function matchesFrom(element, parts, index, scope) {
   switch (combinator) {
     case ">": {
       const parent = composedParent(element);
-      return parent !== null && isInScope(parent, parts[index - 1], scope) && matchesFrom(parent, parts, index - 1, scope);
+      return (
+        parent !== null &&
+        isInScope(parent, parts[index - 1], scope) &&
+        matchesFrom(parent, parts, index - 1, scope)
+      );
     }
     case "+": {
       const previous = previousElement(element);
@@ -264,7 +287,9 @@ function matchesPseudo(element, pseudo, scope) {
     case "text":
     case "text-is":
     case "text-matches":
-      return cachedMatches(pseudo, scope, () => queryText(ownerDocument(element), pseudo.wanted)).has(element);
+      return cachedMatches(pseudo, scope, () => queryText(ownerDocument(element), pseudo.wanted)).has(
+        element,
+      );
     case "nth-match":
       return cachedList(pseudo, scope)[pseudo.index - 1] === element;
     case "is":
@@ -287,14 +312,17 @@ function cachedMatches(pseudo, scope, find) {
 }
 
 function cachedList(pseudo, scope) {
-  const matches = () => elementsBelow(scope).filter((element) => matchesSelector(element, pseudo.inner, scope));
+  const matches = () =>
+    elementsBelow(scope).filter((element) => matchesSelector(element, pseudo.inner, scope));
   return [...cachedMatches(pseudo, scope, matches)];
 }
 
 // `:has()`: something below (or, by its combinator, beside) the element matches relative to it.
 function hasMatch(element, selector) {
   if (elementsBelow(element).some((inner) => matchesSelector(inner, selector, element))) return true;
-  const beside = selector.alternatives.filter(({ parts }) => parts[0].combinator === "+" || parts[0].combinator === "~");
+  const beside = selector.alternatives.filter(
+    ({ parts }) => parts[0].combinator === "+" || parts[0].combinator === "~",
+  );
   if (beside.length === 0) return false;
   const matches = (inner) => beside.some(({ parts }) => matchesFrom(inner, parts, parts.length - 1, element));
   return followingElements(element).some(matches);

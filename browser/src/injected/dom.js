@@ -76,7 +76,8 @@ function tag(element) {
   const name = localName(element);
   const namespace = namespaceUri(element);
   if (namespace === HTML_NAMESPACE) return name;
-  if (namespace !== SVG_NAMESPACE) return namespace === "http://www.w3.org/1998/Math/MathML" ? "math:" + name : "x:" + name;
+  if (namespace !== SVG_NAMESPACE)
+    return namespace === "http://www.w3.org/1998/Math/MathML" ? "math:" + name : "x:" + name;
   let prefixed = tagCache.get(name);
   if (prefixed === undefined) {
     prefixed = "svg:" + name;
@@ -152,7 +153,11 @@ function composedParent(node) {
 // Parent in the flat tree: the slot of a slotted node, the host of a child of a shadow root. A child of a host that no slot takes
 // has its host as parent, though it is not rendered.
 function flatParent(node) {
-  const slot = isElement(node) ? assignedSlotOf(node) : nodeType(node) === TEXT_NODE ? textAssignedSlot(node) : null;
+  const slot = isElement(node)
+    ? assignedSlotOf(node)
+    : nodeType(node) === TEXT_NODE
+      ? textAssignedSlot(node)
+      : null;
   return slot ?? composedParent(node);
 }
 

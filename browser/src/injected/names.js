@@ -110,7 +110,10 @@ function isReadByContent(role, name, via) {
 
 function joinReferenced(targets, via) {
   const texts = targets.map((target) => textAlternative(target, newWalk(via, isAriaHidden(target))));
-  return texts.map((text) => text.trim()).filter((text) => text !== "").join(" ");
+  return texts
+    .map((text) => text.trim())
+    .filter((text) => text !== "")
+    .join(" ");
 }
 
 function tooltipOf(element, name) {
@@ -125,14 +128,26 @@ function embeddedValue(element, role, name, walk) {
     return name === "textarea" ? textareaValue(element) : textContent(element);
   }
   if (role === "combobox" || role === "listbox") {
-    if (name === "select") return selectedOptions(element).map((option) => optionText(option)).join(" ");
+    if (name === "select")
+      return selectedOptions(element)
+        .map((option) => optionText(option))
+        .join(" ");
     if (name === "input") return inputValue(element);
     const scope = role === "combobox" ? [element, ...(referenced(element, "aria-owns") ?? [])] : [element];
-    const chosen = scope.flatMap((part) => elementsBelow(part)).filter((option) => roleOf(option) === "option" && isSelected(option));
-    if (chosen.length > 0) return chosen.map((option) => textAlternative(option, { ...walk, via: "content" })).join(" ");
+    const chosen = scope
+      .flatMap((part) => elementsBelow(part))
+      .filter((option) => roleOf(option) === "option" && isSelected(option));
+    if (chosen.length > 0)
+      return chosen.map((option) => textAlternative(option, { ...walk, via: "content" })).join(" ");
     return "";
   }
-  if (role === "slider" || role === "spinbutton" || role === "scrollbar" || role === "progressbar" || role === "meter") {
+  if (
+    role === "slider" ||
+    role === "spinbutton" ||
+    role === "scrollbar" ||
+    role === "progressbar" ||
+    role === "meter"
+  ) {
     const spoken = getAttribute(element, "aria-valuetext") ?? getAttribute(element, "aria-valuenow");
     if (spoken !== null) return spoken;
     if (name === "input") return inputValue(element);
@@ -207,7 +222,9 @@ function inputName(element) {
     return type === "reset" ? "Reset" : null;
   }
   if (type === "image") {
-    return labelledName(element) ?? nonEmpty(getAttribute(element, "alt")) ?? titleOr(element, null) ?? "Submit";
+    return (
+      labelledName(element) ?? nonEmpty(getAttribute(element, "alt")) ?? titleOr(element, null) ?? "Submit"
+    );
   }
   const labelled = labelledName(element);
   if (labelled !== null) return labelled;
@@ -262,7 +279,13 @@ function nodeText(node, walk) {
 function pseudoText(element, pseudo) {
   const style = computedStyle(element, pseudo);
   const content = style?.content ?? "none";
-  if (content === "none" || content === "normal" || content === "" || style.display === "none" || style.visibility === "hidden") {
+  if (
+    content === "none" ||
+    content === "normal" ||
+    content === "" ||
+    style.display === "none" ||
+    style.visibility === "hidden"
+  ) {
     return "";
   }
   const text = generatedText(content, element);

@@ -13,7 +13,9 @@ const INTERACTIVE = roleSet(
     "switch tab textbox treeitem",
 );
 // Containers told even without a name, and those told if they have one.
-const TOLD_BOXES = roleSet("alert alertdialog dialog grid listbox log menu menubar radiogroup status table tablist tree treegrid toolbar");
+const TOLD_BOXES = roleSet(
+  "alert alertdialog dialog grid listbox log menu menubar radiogroup status table tablist tree treegrid toolbar",
+);
 const NAMED_BOXES = roleSet(
   "banner complementary contentinfo figure form group list main navigation region search tabpanel article feed application marquee timer",
 );
@@ -40,7 +42,16 @@ function outlineOf(root, { viewportOnly, clickable }) {
     near: viewportOnly && queryAll(root, "*").length > LARGE_PAGE ? hitElements(view) : null,
   };
   const flow = newFlow();
-  const context = { clip: view, absolute: view, depth: 0, isSeen: true, inside: null, muted: null, pointer: false, box: null };
+  const context = {
+    clip: view,
+    absolute: view,
+    depth: 0,
+    isSeen: true,
+    inside: null,
+    muted: null,
+    pointer: false,
+    box: null,
+  };
   if (top !== null) walkElement(modal ?? top, context, flow, build);
   endLine(flow);
   return { lines: flow.lines, frames: build.frames, outside: build.outside, modal: modal !== null };
@@ -65,7 +76,13 @@ function hitElements(view) {
 function isFar(box, view) {
   const height = view.bottom / 2;
   const width = view.right / 2;
-  return box.width > 0 && (box.bottom < -height || box.top > view.bottom + height || box.right < -width || box.left > view.right + width);
+  return (
+    box.width > 0 &&
+    (box.bottom < -height ||
+      box.top > view.bottom + height ||
+      box.right < -width ||
+      box.left > view.right + width)
+  );
 }
 
 // The modal dialog on top: what is behind it takes no input.
@@ -106,7 +123,8 @@ function addText(flow, text) {
   else flow.pieces.push({ kind: "text", text });
 }
 
-const meets = (box, clip) => box.right > clip.left && box.left < clip.right && box.bottom > clip.top && box.top < clip.bottom;
+const meets = (box, clip) =>
+  box.right > clip.left && box.left < clip.right && box.bottom > clip.top && box.top < clip.bottom;
 const overlap = (box, clip) => ({
   left: Math.max(box.left, clip.left),
   top: Math.max(box.top, clip.top),
@@ -143,7 +161,8 @@ function walkElement(element, context, flow, build) {
 
 // What the element's own box is clipped by: absolute and fixed boxes leave the scrolling boxes they are not placed in.
 function clipOf(style, context) {
-  if (style.position === "fixed") return { left: 0, top: 0, right: window.innerWidth, bottom: window.innerHeight };
+  if (style.position === "fixed")
+    return { left: 0, top: 0, right: window.innerWidth, bottom: window.innerHeight };
   return style.position === "absolute" ? context.absolute : context.clip;
 }
 
@@ -190,7 +209,16 @@ function visit(element, name, style, { box, isSeen }, context, flow, build) {
     return;
   }
   if (role === "progressbar" || role === "meter") {
-    if (isSeen) flow.pieces.push({ kind: "item", element, role, name: nameOf(element), value: rangeValue(element), states: [], ref: 0 });
+    if (isSeen)
+      flow.pieces.push({
+        kind: "item",
+        element,
+        role,
+        name: nameOf(element),
+        value: rangeValue(element),
+        states: [],
+        ref: 0,
+      });
     return;
   }
   if (isNameOnly(element, name, context, build)) return;
@@ -253,12 +281,25 @@ function isNameOnly(element, name, context, build) {
   if (named !== null && isVisible(named) && nameOf(named).includes(normalizedText(element))) {
     return !elementsBelow(element).some((inner) => INTERACTIVE.has(roleOf(inner)) && isVisible(inner));
   }
-  return (name === "legend" || name === "caption" || name === "figcaption") && context.box !== null && context.box === normalizedText(element);
+  return (
+    (name === "legend" || name === "caption" || name === "figcaption") &&
+    context.box !== null &&
+    context.box === normalizedText(element)
+  );
 }
 
 function addFrame(element, flow, build) {
   endLine(flow);
-  const frame = { kind: "box", element, role: "iframe", name: nameOf(element), states: [], lines: [], ref: -1, frame: true };
+  const frame = {
+    kind: "box",
+    element,
+    role: "iframe",
+    name: nameOf(element),
+    states: [],
+    lines: [],
+    ref: -1,
+    frame: true,
+  };
   build.frames.push(frame);
   flow.lines.push({ pieces: [frame], level: 0, mark: null });
 }
@@ -275,7 +316,8 @@ function addBox(element, role, name, context, flow, build, isSeen) {
 }
 
 // Whether a line says nothing but the name of its box.
-const isOnlyText = (line, name) => line.pieces.length === 1 && line.pieces[0].kind === "text" && line.pieces[0].text === name;
+const isOnlyText = (line, name) =>
+  line.pieces.length === 1 && line.pieces[0].kind === "text" && line.pieces[0].text === name;
 
 function boxStates(element) {
   return getAttribute(element, "aria-modal") === "true" || elementMatches(element, ":modal") ? ["modal"] : [];
@@ -287,7 +329,9 @@ function addGroup(element, mark, context, flow, build) {
   const inner = newFlow();
   walkChildren(element, context, inner, build);
   endLine(inner);
-  const isFlat = inner.lines.every((line) => line.level === 0 && line.pieces.every((piece) => piece.kind !== "box"));
+  const isFlat = inner.lines.every(
+    (line) => line.level === 0 && line.pieces.every((piece) => piece.kind !== "box"),
+  );
   if (mark === "row" && isFlat) {
     const pieces = inner.lines.flatMap((line) => line.pieces);
     if (pieces.some((piece) => piece.kind !== "cell")) flow.lines.push({ pieces, level: 0, mark });
@@ -326,13 +370,15 @@ function addItem(element, role, name, context, flow, build) {
 }
 
 const WHOLE_TEXT_MAX = 100;
-const CONTROLS = "a[href], button, input:not([type=hidden]), select, textarea, summary, iframe, [tabindex], [role=button], [role=link], " +
+const CONTROLS =
+  "a[href], button, input:not([type=hidden]), select, textarea, summary, iframe, [tabindex], [role=button], [role=link], " +
   "[role=checkbox], [role=radio], [role=switch], [role=tab], [role=option], [role=treeitem], [role^=menuitem], [onclick], [contenteditable]";
 
 // Whether the name stands for all that is in the element. A clickable or focusable thing without a role that holds much, or other
 // controls, is told with its content below it.
 function isNamedWhole(element, role) {
-  if (NAMED_BY_CONTENT.has(role) || role === "textbox" || role === "searchbox" || isContentEditable(element)) return true;
+  if (NAMED_BY_CONTENT.has(role) || role === "textbox" || role === "searchbox" || isContentEditable(element))
+    return true;
   const text = normalizedText(element);
   return text.length <= WHOLE_TEXT_MAX && candidates(element, CONTROLS).length === 0;
 }
@@ -346,7 +392,8 @@ function itemRole(element, role, name) {
 // A clickable thing without a role is named by its text.
 function itemName(element, role) {
   const name = nameOf(element);
-  if (name !== "" || NAMED_BY_CONTENT.has(role) || EMPTY_NAMED.has(role) || isContentEditable(element)) return name;
+  if (name !== "" || NAMED_BY_CONTENT.has(role) || EMPTY_NAMED.has(role) || isContentEditable(element))
+    return name;
   return isNamedWhole(element, role) ? normalizeSpace(contentOf(element, newWalk("content"))) : "";
 }
 const EMPTY_NAMED = roleSet("textbox searchbox combobox listbox slider spinbutton scrollbar");
@@ -364,12 +411,19 @@ function itemValue(element, name, role) {
       return selectedOptions(element).map(optionText).join(", ");
     default:
       if (role === "slider" || role === "spinbutton" || role === "scrollbar") return rangeValue(element);
-      return role === "textbox" || role === "searchbox" || isContentEditable(element) ? normalizeSpace(elementText(element)) : "";
+      return role === "textbox" || role === "searchbox" || isContentEditable(element)
+        ? normalizeSpace(elementText(element))
+        : "";
   }
 }
 
 function rangeValue(element) {
-  return getAttribute(element, "aria-valuetext") ?? getAttribute(element, "aria-valuenow") ?? getAttribute(element, "value") ?? "";
+  return (
+    getAttribute(element, "aria-valuetext") ??
+    getAttribute(element, "aria-valuenow") ??
+    getAttribute(element, "value") ??
+    ""
+  );
 }
 
 // What an empty field asks for, where its name does not say it; for anything else without a name, what its author calls it.
@@ -377,32 +431,40 @@ function hintOf(element, name) {
   const placeholder = normalizeSpace(getAttribute(element, "placeholder") ?? "");
   if (placeholder !== "") return placeholder === name ? "" : placeholder;
   if (name !== "" || TYPED_TAGS.has(tag(element)) || !isNamedWhole(element, roleOf(element))) return "";
-  const named = ["data-testid", "id", "class"].map((attribute) => normalizeSpace(getAttribute(element, attribute) ?? ""));
+  const named = ["data-testid", "id", "class"].map((attribute) =>
+    normalizeSpace(getAttribute(element, attribute) ?? ""),
+  );
   return clip(named.find((text) => text !== "") ?? "", 30);
 }
 const TYPED_TAGS = roleSet("input select textarea");
 
 function optionsTold(select) {
   const labels = [...optionsOf(select)].map(optionText);
-  return labels.length > OPTIONS_MAX ? [...labels.slice(0, OPTIONS_MAX), `${labels.length - OPTIONS_MAX} more`] : labels;
+  return labels.length > OPTIONS_MAX
+    ? [...labels.slice(0, OPTIONS_MAX), `${labels.length - OPTIONS_MAX} more`]
+    : labels;
 }
 
 const TOLD_TYPES = roleSet("color date datetime-local file month number range time week");
 
 function itemStates(element, role, name) {
   const states = [];
-  if (name === "input" && TOLD_TYPES.has(inputType(element)) && role !== "slider" && role !== "spinbutton") states.push(inputType(element));
+  if (name === "input" && TOLD_TYPES.has(inputType(element)) && role !== "slider" && role !== "spinbutton")
+    states.push(inputType(element));
   const checked = checkState(element);
   if (checked === true) states.push("checked");
   if (checked === "mixed") states.push("mixed");
   const pressed = pressedState(element);
   if (pressed !== null && pressed !== false) states.push(pressed === true ? "pressed" : "mixed");
-  const expanded = name === "summary" ? hasAttribute(composedParent(element), "open") : expandedState(element);
+  const expanded =
+    name === "summary" ? hasAttribute(composedParent(element), "open") : expandedState(element);
   if (expanded !== null) states.push(expanded ? "expanded" : "collapsed");
   if (STATE_ROLES.selected.has(role) && isSelected(element)) states.push("selected");
   if (isDisabled(element)) states.push("disabled");
-  if (hasAttribute(element, "readonly") || getAttribute(element, "aria-readonly") === "true") states.push("readonly");
-  if (hasAttribute(element, "required") || getAttribute(element, "aria-required") === "true") states.push("required");
+  if (hasAttribute(element, "readonly") || getAttribute(element, "aria-readonly") === "true")
+    states.push("readonly");
+  if (hasAttribute(element, "required") || getAttribute(element, "aria-required") === "true")
+    states.push("required");
   if (getAttribute(element, "aria-invalid") === "true") states.push("invalid");
   const current = getAttribute(element, "aria-current");
   if (current !== null && current !== "false" && current !== "") states.push("current");

@@ -41,7 +41,8 @@ const FINDERS = {
 
 const FILTERS = {
   nth: (elements, body) => {
-    if (!Number.isInteger(body)) throw new QueryError(`nth: expected an integer, got ${JSON.stringify(body)}`);
+    if (!Number.isInteger(body))
+      throw new QueryError(`nth: expected an integer, got ${JSON.stringify(body)}`);
     const element = elements.at(body);
     return element === undefined ? [] : [element];
   },
@@ -63,7 +64,8 @@ const FILTERS = {
 
 // Elements that the steps find below the root (a document, shadow root or element), each once.
 function runSteps(steps, root) {
-  if (!Array.isArray(steps) || steps.length === 0) throw new QueryError("expected a list of steps, one at least");
+  if (!Array.isArray(steps) || steps.length === 0)
+    throw new QueryError("expected a list of steps, one at least");
   let elements = null;
   for (const step of steps) {
     const engine = step?.engine;
@@ -104,7 +106,8 @@ function inPageOrder(elements, root) {
   return elements.sort((left, right) => place(left) - place(right) || byPosition(left, right));
 }
 
-const byPosition = (left, right) => (comparePosition(left, right) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1);
+const byPosition = (left, right) =>
+  comparePosition(left, right) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1;
 
 // An empty text filters nothing.
 const isEmptyText = (body) => (typeof body === "string" ? body : body?.text) === "";
@@ -118,7 +121,8 @@ function textFilter(body) {
 // An absolute path below an element starts at the element.
 function queryXpath(root, expression) {
   if (typeof expression !== "string") throw new QueryError("xpath: expected an expression");
-  const relative = expression.startsWith("/") && nodeType(root) !== DOCUMENT_NODE ? `.${expression}` : expression;
+  const relative =
+    expression.startsWith("/") && nodeType(root) !== DOCUMENT_NODE ? `.${expression}` : expression;
   const scope = nodeType(root) === DOCUMENT_NODE ? root : ownerDocument(root);
   let result;
   try {
@@ -164,7 +168,8 @@ function queryLabel(root, body) {
 // `aria-labelledby` comes before `aria-label`, and that before `<label>`, as for names; each label is compared by itself.
 function labelMatches(element, matcher, isPattern) {
   const targets = referenced(element, "aria-labelledby");
-  if (targets !== null && targets.length > 0) return targets.some((target) => elementTextMatches(target, matcher, isPattern));
+  if (targets !== null && targets.length > 0)
+    return targets.some((target) => elementTextMatches(target, matcher, isPattern));
   const own = getAttribute(element, "aria-label");
   if (own !== null && own.trim() !== "") return matcher.matches(own);
   return labelsOf(element).some((label) => elementTextMatches(label, matcher, isPattern));
@@ -185,16 +190,20 @@ function queryRole(root, body) {
   const role = given === "image" ? "img" : given;
   if (role === "") throw new QueryError("role: expected a role");
   const name = isGiven(options.name) ? textMatcher(options.name, options.exact === true) : null;
-  const description = isGiven(options.description) ? textMatcher(options.description, options.exact === true) : null;
+  const description = isGiven(options.description)
+    ? textMatcher(options.description, options.exact === true)
+    : null;
   const states = Object.keys(ROLE_STATES).filter((state) => isGiven(options[state]));
   for (const state of states) {
     if (!STATE_ROLES[state].has(role)) throw new QueryError(`role: "${state}" is not a state of "${role}"`);
   }
   return candidates(root, roleSelector(role)).filter((element) => {
     if (roleOf(element) !== role) return false;
-    if (!states.every((state) => stateMatches(state, ROLE_STATES[state](element), options[state]))) return false;
+    if (!states.every((state) => stateMatches(state, ROLE_STATES[state](element), options[state])))
+      return false;
     if (options.include_hidden !== true && isAriaHidden(element)) return false;
-    if (name !== null && !name.matchesNormalized(nameOf(element, options.include_hidden === true))) return false;
+    if (name !== null && !name.matchesNormalized(nameOf(element, options.include_hidden === true)))
+      return false;
     return description === null || description.matchesNormalized(descriptionOf(element));
   });
 }

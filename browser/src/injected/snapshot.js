@@ -50,7 +50,12 @@ const DETAIL = [
 // `below` and `beside` the viewport; `truncated` those left out by the bound; `changed` `{added, changed, gone}` against the last
 // snapshot, null for the first. `clickable` are elements that the host found to have listeners of clicks.
 function snapshotOf(root, options = {}, clickable = []) {
-  const { tokens_max: tokensMax = SNAPSHOT_TOKENS, viewport_only: viewportOnly = true, changes = false, next_ref: firstRef = 1 } = options;
+  const {
+    tokens_max: tokensMax = SNAPSHOT_TOKENS,
+    viewport_only: viewportOnly = true,
+    changes = false,
+    next_ref: firstRef = 1,
+  } = options;
   nextRef = Math.max(nextRef, firstRef);
   const outline = outlineOf(root, { viewportOnly, clickable });
   const table = new Map();
@@ -68,7 +73,9 @@ function snapshotOf(root, options = {}, clickable = []) {
   lastTable = table;
   const text = kept.map((line) => line.text).join("\n");
   const frames = [];
-  kept.forEach((line, at) => line.frames?.forEach(({ ref, indent }) => frames.push({ ref: `e${ref}`, line: at, indent })));
+  kept.forEach((line, at) =>
+    line.frames?.forEach(({ ref, indent }) => frames.push({ ref: `e${ref}`, line: at, indent })),
+  );
   return {
     text,
     tokens: estimateTokens(text),
@@ -77,7 +84,10 @@ function snapshotOf(root, options = {}, clickable = []) {
     frames,
     outside: outline.outside,
     truncated,
-    changed: compared === null ? null : { added: compared.added, changed: compared.changed, gone: compared.gone.map((ref) => `e${ref}`) },
+    changed:
+      compared === null
+        ? null
+        : { added: compared.added, changed: compared.changed, gone: compared.gone.map((ref) => `e${ref}`) },
   };
 }
 
@@ -88,8 +98,18 @@ function giveRefs(lines, table) {
       if (piece.ref === -1) {
         piece.ref = refNumbers.get(piece.element) ?? nextRef++;
         refNumbers.set(piece.element, piece.ref);
-        piece.told = JSON.stringify([piece.role, piece.name, piece.value ?? "", piece.states.filter((state) => state !== "focused")]);
-        table.set(piece.ref, { element: new WeakRef(piece.element), role: piece.role, name: piece.name, told: piece.told });
+        piece.told = JSON.stringify([
+          piece.role,
+          piece.name,
+          piece.value ?? "",
+          piece.states.filter((state) => state !== "focused"),
+        ]);
+        table.set(piece.ref, {
+          element: new WeakRef(piece.element),
+          role: piece.role,
+          name: piece.name,
+          told: piece.told,
+        });
       }
       if (piece.lines !== undefined) giveRefs(piece.lines, table);
     }
@@ -145,7 +165,11 @@ function writeOutline(outline, detail, { isDiff, compared }) {
       if (parts.length === 0) continue;
       const at = lines.length;
       const isTold = !isDiff || compared.isOther || mark !== "";
-      lines.push({ text: lineText(line, parts, indent, mark), frames, items: line.pieces.filter((piece) => piece.ref > 0).length });
+      lines.push({
+        text: lineText(line, parts, indent, mark),
+        frames,
+        items: line.pieces.filter((piece) => piece.ref > 0).length,
+      });
       const isInnerTold = inner !== null && write(inner, indent + 1);
       if (!isTold && !isInnerTold && frames.length === 0) lines.length = at;
       else isAny = true;
@@ -179,18 +203,30 @@ function writePiece(piece, detail) {
   if (piece.value !== undefined && piece.value !== "") parts.push("=", quote(piece.value, detail.value));
   else if (piece.hint !== undefined && piece.hint !== "") parts.push(`(${quote(piece.hint, detail.value)})`);
   parts.push(...piece.states);
-  if (detail.options && piece.options?.length > 0) parts.push(`[${piece.options.map((label) => clip(label, 30)).map((label) => JSON.stringify(label)).join(" ")}]`);
+  if (detail.options && piece.options?.length > 0)
+    parts.push(
+      `[${piece.options
+        .map((label) => clip(label, 30))
+        .map((label) => JSON.stringify(label))
+        .join(" ")}]`,
+    );
   return parts.join(" ");
 }
 
 // Closing lines: what is gone, and what lies outside of the viewport.
 function notes(outline, compared, isDiff) {
   const said = [];
-  if (isDiff && compared.added + compared.changed + compared.gone.length === 0) said.push("(no interactive element changed)");
-  if (compared !== null && !compared.isOther && compared.gone.length > 0) said.push(`(gone: ${refRanges(compared.gone)})`);
+  if (isDiff && compared.added + compared.changed + compared.gone.length === 0)
+    said.push("(no interactive element changed)");
+  if (compared !== null && !compared.isOther && compared.gone.length > 0)
+    said.push(`(gone: ${refRanges(compared.gone)})`);
   if (outline.modal) said.push("(a modal dialog is open; the page behind it takes no input)");
   const { above, below, beside } = outline.outside;
-  const places = [above > 0 ? `${above} above` : "", below > 0 ? `${below} below` : "", beside > 0 ? `${beside} beside` : ""].filter((part) => part !== "");
+  const places = [
+    above > 0 ? `${above} above` : "",
+    below > 0 ? `${below} below` : "",
+    beside > 0 ? `${beside} beside` : "",
+  ].filter((part) => part !== "");
   if (places.length > 0) said.push(`(scroll for more elements: ${places.join(", ")})`);
   return said.map((text) => ({ text }));
 }
@@ -248,7 +284,8 @@ function elementOfRef(ref) {
   if (entry === undefined) throw new StaleError(`${ref} is not in the last snapshot`);
   const told = `${entry.role} ${JSON.stringify(entry.name)}`;
   const element = entry.element.deref();
-  if (element === undefined || !isConnected(element)) throw new StaleError(`${ref} (${told}) is gone from the page`);
+  if (element === undefined || !isConnected(element))
+    throw new StaleError(`${ref} (${told}) is gone from the page`);
   const now = toldNow(element);
   if (now !== told) throw new StaleError(`${ref} was ${told} and is now ${now}`);
   return element;

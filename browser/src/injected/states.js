@@ -9,7 +9,8 @@ class ActionError extends Error {
 }
 
 // What a label leads to is not looked for from these: they take actions themselves.
-const TAKES_ACTIONS = "a, input, textarea, button, select, [role=link], [role=button], [role=checkbox], [role=radio]";
+const TAKES_ACTIONS =
+  "a, input, textarea, button, select, [role=link], [role=button], [role=checkbox], [role=radio]";
 const TAKES_TEXT = "input, textarea, select";
 const BUTTON_LIKE = "button, [role=button], [role=checkbox], [role=radio]";
 const CLICK_LIKE = "button, [role=button], a, [role=link]";
@@ -24,7 +25,8 @@ function closestSelf(element, selector) {
 // The element that an action on `element` means: the button around an icon, the control of a label.
 function controlOf(element) {
   let target = element;
-  if (!elementMatches(target, TAKES_TEXT) && !isContentEditable(target)) target = closestSelf(target, BUTTON_LIKE) ?? target;
+  if (!elementMatches(target, TAKES_TEXT) && !isContentEditable(target))
+    target = closestSelf(target, BUTTON_LIKE) ?? target;
   if (!elementMatches(target, TAKES_ACTIONS) && !isContentEditable(target)) {
     const label = closestSelf(target, "label");
     const control = label !== null && tag(label) === "label" ? labelControl(label) : null;
@@ -118,7 +120,8 @@ function contentBoxOf(element) {
   const box = boxOf(element);
   if (box === null) return null;
   const style = styleOf(element);
-  const edge = (side) => Number.parseFloat(style[`border${side}Width`]) + Number.parseFloat(style[`padding${side}`]) || 0;
+  const edge = (side) =>
+    Number.parseFloat(style[`border${side}Width`]) + Number.parseFloat(style[`padding${side}`]) || 0;
   return {
     x: box.x + edge("Left"),
     y: box.y + edge("Top"),
@@ -144,7 +147,8 @@ function whenStable(element, limitMs = STABLE_MS_MAX) {
     const check = () => {
       if (!isConnected(element)) return finish(false);
       const box = boundingRect(element);
-      if (last !== null && ["x", "y", "width", "height"].every((side) => box[side] === last[side])) return finish(true);
+      if (last !== null && ["x", "y", "width", "height"].every((side) => box[side] === last[side]))
+        return finish(true);
       last = box;
       if (performance.now() - start > limitMs) return finish(false);
       requestAnimationFrame(check);
@@ -153,7 +157,17 @@ function whenStable(element, limitMs = STABLE_MS_MAX) {
   });
 }
 
-const DESCRIBED_ATTRIBUTES = ["id", "name", "type", "role", "aria-label", "placeholder", "href", "class", "data-testid"];
+const DESCRIBED_ATTRIBUTES = [
+  "id",
+  "name",
+  "type",
+  "role",
+  "aria-label",
+  "placeholder",
+  "href",
+  "class",
+  "data-testid",
+];
 const DESCRIBED_MAX = 120;
 
 // One line that a reader knows an element by: `<button id="save">Save</button>`. At most about 200 characters.

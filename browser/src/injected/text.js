@@ -80,7 +80,9 @@ function textMatcher(wanted, exact = false) {
       return wanted.exact === true ? exactMatcher(wanted.text) : substringMatcher(wanted.text);
     }
   }
-  throw new QueryError(`expected a text, {"text", "exact"} or {"pattern", "flags"}, got ${JSON.stringify(wanted)}`);
+  throw new QueryError(
+    `expected a text, {"text", "exact"} or {"pattern", "flags"}, got ${JSON.stringify(wanted)}`,
+  );
 }
 
 function patternMatcher(source, flags) {
@@ -118,7 +120,9 @@ function substringMatcher(text) {
 
 // Whether an element's own text matches: normalized for texts, raw for patterns.
 function elementTextMatches(element, matcher, isPattern) {
-  return isPattern ? matcher.matches(elementText(element)) : matcher.matchesNormalized(normalizedText(element));
+  return isPattern
+    ? matcher.matches(elementText(element))
+    : matcher.matchesNormalized(normalizedText(element));
 }
 
 // Smallest elements whose text matches, the root (if it is an element) and those below it: an element is left out if one of its
@@ -149,7 +153,8 @@ function queryText(root, wanted) {
   return found.has(root) ? [root, ...listed] : listed;
 }
 
-const isPatternText = (wanted) => wanted !== null && typeof wanted === "object" && typeof wanted.pattern === "string";
+const isPatternText = (wanted) =>
+  wanted !== null && typeof wanted === "object" && typeof wanted.pattern === "string";
 
 function isUnread(element) {
   return UNREAD.has(tag(element)) || isInHead(element);

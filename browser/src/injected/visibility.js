@@ -15,12 +15,16 @@ function computeVisible(element) {
   if (!checkVisibility(element)) {
     // `display: contents` has no box of its own: it is as visible as what is in it.
     if (styleOf(element).display !== "contents" || !checkVisibilityOfParent(element)) return false;
-    return childrenOf(element).some((child) => (isElement(child) ? isVisible(child) : isText(child) && hasTextBox(child)));
+    return childrenOf(element).some((child) =>
+      isElement(child) ? isVisible(child) : isText(child) && hasTextBox(child),
+    );
   }
   const style = styleOf(element);
   if (style.visibility !== "visible") return false;
   if (style.display === "contents") {
-    return childrenOf(element).some((child) => (isElement(child) ? isVisible(child) : isText(child) && hasTextBox(child)));
+    return childrenOf(element).some((child) =>
+      isElement(child) ? isVisible(child) : isText(child) && hasTextBox(child),
+    );
   }
   const box = boundingRect(element);
   return box.width > 0 && box.height > 0;
@@ -43,9 +47,20 @@ function hasTextBox(node) {
 }
 
 // Elements that never reach the accessibility tree.
-const NEVER_EXPOSED = new Set(
-  ["style", "script", "noscript", "template", "head", "meta", "link", "title", "svg:title", "svg:desc", "svg:defs", "svg:metadata"],
-);
+const NEVER_EXPOSED = new Set([
+  "style",
+  "script",
+  "noscript",
+  "template",
+  "head",
+  "meta",
+  "link",
+  "title",
+  "svg:title",
+  "svg:desc",
+  "svg:defs",
+  "svg:metadata",
+]);
 
 // Whether assistive technology is not told of the element: not rendered, `visibility: hidden`, or below `aria-hidden="true"`.
 function isAriaHidden(element) {
@@ -69,7 +84,9 @@ function computeAriaHidden(element) {
   if (name === "slot" || styleOf(element).display === "contents") {
     if (checkVisibility(element)) return styleOf(element).visibility !== "visible";
     if (!checkVisibilityOfParent(element)) return true;
-    return !flatChildren(element).some((child) => (isElement(child) ? !isAriaHidden(child) : isText(child) && hasTextBox(child)));
+    return !flatChildren(element).some((child) =>
+      isElement(child) ? !isAriaHidden(child) : isText(child) && hasTextBox(child),
+    );
   }
   if (!checkVisibility(element)) return true;
   return styleOf(element).visibility !== "visible";

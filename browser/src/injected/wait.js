@@ -24,9 +24,13 @@ function whenQuery(steps, wanted, { limit_ms: limitMs, strict = true, root = doc
   return poll(limitMs, () => {
     const found = runSteps(steps, root);
     const element = found[0] ?? null;
-    if (strict && found.length > 1) return { done: true, value: { element, count: found.length, reached: false, missing: null } };
+    if (strict && found.length > 1)
+      return { done: true, value: { element, count: found.length, reached: false, missing: null } };
     const missing = wanted.find((state) => !ELEMENT_STATES[state](element)) ?? null;
-    return { done: missing === null, value: { element, count: found.length, reached: missing === null, missing } };
+    return {
+      done: missing === null,
+      value: { element, count: found.length, reached: missing === null, missing },
+    };
   });
 }
 
