@@ -1,11 +1,13 @@
-// Actions on one element: scrolling, the point of a click and what lies there, focus, text, options. Input itself comes from the host.
+// Actions on one element: scrolling, the point of a click and what lies there, focus, text, options. Input
+// itself comes from the host.
 
 const scrollIntoViewNative = uncurry(Element.prototype.scrollIntoView);
 
 // Where an element is put on each further attempt, to get it from below what sticks to an edge.
 const ALIGNMENTS = [null, "end", "center", "start"];
 
-// Scrolls so that the element is seen; at the first attempt only if it is not, at later ones to another edge. False without a box.
+// Scrolls so that the element is seen; at the first attempt only if it is not, at later ones to another edge.
+// False without a box.
 function scrollTo(element, attempt = 0) {
   if (!isConnected(element)) return false;
   const align = ALIGNMENTS[attempt % ALIGNMENTS.length];
@@ -40,8 +42,8 @@ function isShown(element) {
   return true;
 }
 
-// First box with an extent: a link over two lines has two, and the middle of both may be beside it. With `display: contents` it is a
-// box of what is in it.
+// First box with an extent: a link over two lines has two, and the middle of both may be beside it. With
+// `display: contents` it is a box of what is in it.
 function firstBox(element) {
   for (const box of clientRects(element)) {
     if (box.width * box.height > 0.99) return box;
@@ -56,8 +58,9 @@ function firstBox(element) {
   return null;
 }
 
-// Point to click, in the frame's viewport, after scrolling there: the middle of what is seen of the element, or `position` from the
-// inner edge of its border. `{x, y}`, or `{problem}`: "detached", "no_box", "outside_viewport".
+// Point to click, in the frame's viewport, after scrolling there: the middle of what is seen of the element,
+// or `position` from the inner edge of its border. `{x, y}`, or `{problem}`: "detached", "no_box",
+// "outside_viewport".
 function clickPointOf(element, position = null, attempt = 0) {
   if (!isConnected(element)) return { problem: "detached" };
   scrollTo(element, attempt);
@@ -84,7 +87,8 @@ const inViewport = (x, y) => x >= 0 && y >= 0 && x < window.innerWidth && y < wi
 const documentFromPoint = uncurry(Document.prototype.elementFromPoint);
 const shadowFromPoint = uncurry(ShadowRoot.prototype.elementFromPoint);
 
-// Deepest element at a point of the frame's viewport, through open shadow roots; null outside of the viewport.
+// Deepest element at a point of the frame's viewport, through open shadow roots; null outside of the
+// viewport.
 function elementAt(x, y) {
   let found = documentFromPoint(document, x, y);
   while (found !== null) {
@@ -96,9 +100,9 @@ function elementAt(x, y) {
   return found;
 }
 
-// What gets a click at that point if it is not the element: `{description, from}`, described as by `describeElement`; `from` names the
-// outermost element that both do not share, null where that is the same. Null if the element gets it, by itself, by something in it,
-// or by its label.
+// What gets a click at that point if it is not the element: `{description, from}`, described as by
+// `describeElement`; `from` names the outermost element that both do not share, null where that is the same.
+// Null if the element gets it, by itself, by something in it, or by its label.
 function obstacleAt(element, { x, y }) {
   const target = closestSelf(element, CLICK_LIKE) ?? element;
   const hit = elementAt(x, y);
@@ -159,9 +163,9 @@ const TYPED_TYPES = roleSet("text email number password search tel url");
 const setInputValue = uncurry(Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set);
 const dispatch = uncurry(EventTarget.prototype.dispatchEvent);
 
-// Prepares a control for a text, or sets it. "done": the value is set and its events are sent. "needsinput": the control has focus
-// and its text is selected; the host inserts the text, or deletes the selection for an empty one. Throws `ActionError` for what takes
-// no text.
+// Prepares a control for a text, or sets it. "done": the value is set and its events are sent. "needsinput":
+// the control has focus and its text is selected; the host inserts the text, or deletes the selection for an
+// empty one. Throws `ActionError` for what takes no text.
 function fillWith(element, text) {
   const control = controlOf(element);
   const name = tag(control);
@@ -187,7 +191,8 @@ function setTyped(control, type, text) {
   if (type === "range" && Number.isNaN(Number.parseFloat(value))) throw malformed(type, text);
   const before = inputValue(control);
   setInputValue(control, value);
-  // A range is clamped to its bounds and a color is written out; any other value that is not kept was malformed.
+  // A range is clamped to its bounds and a color is written out; any other value that is not kept was
+  // malformed.
   const isKept = [value, normalizedDate(value)].includes(inputValue(control));
   if (type !== "range" && type !== "color" && !isKept) {
     setInputValue(control, before);
@@ -217,9 +222,10 @@ const setSelectedIndex = uncurry(
   Object.getOwnPropertyDescriptor(HTMLSelectElement.prototype, "selectedIndex").set,
 );
 
-// Selects options of a drop-down list, and no others. Each of `wanted` is a text (value or label), or an object of `value`, `label` and
-// `index` that all hold. A list without `multiple` takes the first option that matches. Answers `{selected: [values]}`;
-// `{missing: wanted}` if one is not there, `{disabled: value}` if an option cannot be chosen: nothing is changed then.
+// Selects options of a drop-down list, and no others. Each of `wanted` is a text (value or label), or an
+// object of `value`, `label` and `index` that all hold. A list without `multiple` takes the first option that
+// matches. Answers `{selected: [values]}`; `{missing: wanted}` if one is not there, `{disabled: value}` if an
+// option cannot be chosen: nothing is changed then.
 function chooseOptions(element, wanted) {
   const control = controlOf(element);
   if (tag(control) !== "select")

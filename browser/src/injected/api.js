@@ -1,6 +1,6 @@
-// What the host calls. Every function takes and returns DOM nodes as handles and plain values otherwise; every call works out roles,
-// names and visibility from the page as it is now. Errors are `QueryError` (a query that is invalid) and `ActionError` (an action that
-// the element is not made for), by their `name`.
+// What the host calls. Every function takes and returns DOM nodes as handles and plain values otherwise;
+// every call works out roles, names and visibility from the page as it is now. Errors are `QueryError` (a
+// query that is invalid) and `ActionError` (an action that the element is not made for), by their `name`.
 
 // The function with caches for its duration.
 const call =

@@ -2,7 +2,8 @@
 
 const roleSet = (names) => new Set(names.split(" "));
 
-// Roles that each state is defined for. A query for a state of another role is an error, as it would never match.
+// Roles that each state is defined for. A query for a state of another role is an error, as it would never
+// match.
 const STATE_ROLES = {
   checked: roleSet("checkbox menuitemcheckbox menuitemradio option radio switch treeitem"),
   disabled: roleSet(

@@ -1,22 +1,26 @@
 // CSS selectors that look through open shadow roots.
 //
-// Native `querySelectorAll` does the work where it can: no shadow root below the root, none of the pseudo-classes below. Otherwise
-// a selector is split into its compounds; each is matched natively, and combinators are followed here, where the parent of a shadow
-// root's child is the host. As with Playwright, every part of a selector is looked for below the root of the query.
+// Native `querySelectorAll` does the work where it can: no shadow root below the root, none of the
+// pseudo-classes below. Otherwise a selector is split into its compounds; each is matched natively, and
+// combinators are followed here, where the parent of a shadow root's child is the host. As with Playwright,
+// every part of a selector is looked for below the root of the query.
 //
-// Pseudo-classes beyond CSS: `:visible`, `:has-text("text")`, `:text("text")`, `:text-is("text")`, `:text-matches("pattern", "flags")`,
-// `:nth-match(selector, n)`.
+// Pseudo-classes beyond CSS: `:visible`, `:has-text("text")`, `:text("text")`, `:text-is("text")`,
+// `:text-matches("pattern", "flags")`, `:nth-match(selector, n)`.
 
 const OWN_PSEUDOS = new Set(["visible", "has-text", "text", "text-is", "text-matches", "nth-match"]);
-// Pseudo-classes with selectors as arguments; matched here only where what they hold, or a shadow root, asks for it.
+// Pseudo-classes with selectors as arguments; matched here only where what they hold, or a shadow root, asks
+// for it.
 const SELECTOR_PSEUDOS = new Set(["is", "where", "not", "has"]);
 
-// Parsed selectors by text, for all queries of this page. Bounded: a host that makes up selectors without end empties it.
+// Parsed selectors by text, for all queries of this page. Bounded: a host that makes up selectors without end
+// empties it.
 const parsedSelectors = new Map();
 const PARSED_MAX = 500;
 
-// A parsed selector: `{alternatives, native}`. An alternative is `{text, parts}`; a part `{combinator, compound}`, the first with "" or
-// the combinator a relative selector starts with; a compound `{css, pseudos, scope}`.
+// A parsed selector: `{alternatives, native}`. An alternative is `{text, parts}`; a part `{combinator,
+// compound}`, the first with "" or the combinator a relative selector starts with; a compound `{css, pseudos,
+// scope}`.
 function parseCss(text) {
   let parsed = parsedSelectors.get(text);
   if (parsed === undefined) {
@@ -173,7 +177,8 @@ function unquoteCss(text) {
   });
 }
 
-// Elements below the root that match, those of a list of selectors in order of the page; the root itself only as `:scope`, and its siblings where a selector starts with `+` or `~`.
+// Elements below the root that match, those of a list of selectors in order of the page; the root itself only
+// as `:scope`, and its siblings where a selector starts with `+` or `~`.
 function queryCss(root, text) {
   if (typeof text !== "string") throw new QueryError("css: expected a selector");
   const selector = parseCss(text);

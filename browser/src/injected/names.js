@@ -1,5 +1,5 @@
-// Accessible names and descriptions by the W3C's Accessible Name and Description Computation 1.2; the letters of its steps stand
-// beside the code. Native sources are those of HTML-AAM and SVG-AAM.
+// Accessible names and descriptions by the W3C's Accessible Name and Description Computation 1.2; the letters
+// of its steps stand beside the code. Native sources are those of HTML-AAM and SVG-AAM.
 
 // Roles named by their content.
 const NAMED_BY_CONTENT = roleSet(
@@ -7,8 +7,8 @@ const NAMED_BY_CONTENT = roleSet(
     "switch tab tooltip treeitem",
 );
 
-// Roles whose content is read as part of what is around them: the above and those that structure text. Anything else, as a dialog or a
-// group within a link, has a name of its own and is no part of another's.
+// Roles whose content is read as part of what is around them: the above and those that structure text.
+// Anything else, as a dialog or a group within a link, has a name of its own and is left out of another's.
 const READ_THROUGH = new Set([
   ...NAMED_BY_CONTENT,
   ...roleSet(
@@ -42,8 +42,9 @@ function computeName(element, hidden) {
   }
 }
 
-// What a computation carries along: `seen` elements against cycles, `hidden` whether hidden nodes count, and how the current
-// node was reached: "target" (the element to be named), "content", "labelledby", "label", "describedby".
+// What a computation carries along: `seen` elements against cycles, `hidden` whether hidden nodes count, and
+// how the current node was reached: "target" (the element to be named), "content", "labelledby", "label",
+// "describedby".
 function newWalk(via = "target", hidden = false) {
   return { seen: new Set(), hidden, via, nested: via };
 }
@@ -253,7 +254,8 @@ function childName(element, wanted, walk) {
   return null;
 }
 
-// Texts of what is in an element, its generated content and what it owns. Boxes that are not inline stand apart.
+// Texts of what is in an element, its generated content and what it owns. Boxes that are not inline stand
+// apart.
 function contentOf(element, walk) {
   const parts = [pseudoText(element, "::before")];
   for (const child of flatChildren(element)) {
@@ -307,7 +309,8 @@ function generatedPart(part, element) {
   });
 }
 
-// Description of an element: `aria-describedby`, `aria-description`, otherwise the title where it is not the name already.
+// Description of an element: `aria-describedby`, `aria-description`, otherwise the title where it is not the
+// name already.
 function descriptionOf(element) {
   const descriptions = cached("descriptions");
   let description = descriptions.get(element);

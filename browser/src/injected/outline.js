@@ -1,11 +1,13 @@
-// What an agent is told of a page, as a tree: interactive elements with references, the texts and headings around them, and containers
-// that mean something. Made from the accessibility semantics of what lies in the viewport; rendered by snapshot.js.
+// What an agent is told of a page, as a tree: interactive elements with references, the texts and headings
+// around them, and containers that mean something. Made from the accessibility semantics of what lies in the
+// viewport; rendered by snapshot.js.
 //
 // Nodes of the outline:
 // - `{kind: "text", text}`;
 // - `{kind: "item", element, role, name, value, hint, states, options, ref}`: interactive, or an image with a name;
 // - `{kind: "box", role, name, states, lines, ref, frame}`: a container; its content is in lines;
-// - a line is `{pieces: [nodes], level, mark}`: what stands beside each other; `level` of a heading or 0; `mark` "row" or "entry" or null.
+// - a line is `{pieces: [nodes], level, mark}`: what stands beside each other; `level` of a heading or 0;
+//   `mark` "row", "entry" or null.
 
 // Roles that a user acts on.
 const INTERACTIVE = roleSet(
@@ -26,8 +28,8 @@ const VALUE_MAX = 200;
 // Deeper nodes are left out; such a page is made to be in the way.
 const OUTLINE_DEPTH_MAX = 1_000;
 
-// Outline of what is below the root: `{lines, frames, outside: {above, below, beside}, modal}`. `clickable` are elements that the host
-// knows to have listeners, which no script sees.
+// Outline of what is below the root: `{lines, frames, outside: {above, below, beside}, modal}`. `clickable`
+// are elements that the host knows to have listeners, which no script sees.
 function outlineOf(root, { viewportOnly, clickable }) {
   const top = nodeType(root) === DOCUMENT_NODE ? documentElementOf(root) : root;
   const view = { left: 0, top: 0, right: window.innerWidth, bottom: window.innerHeight };
@@ -61,7 +63,8 @@ function outlineOf(root, { viewportOnly, clickable }) {
 const LARGE_PAGE = 3_000;
 const HIT_STEP_PX = 24;
 
-// What is seen at the points of a grid over the viewport, with all that it is in: a fixed box may belong to something far away.
+// What is seen at the points of a grid over the viewport, with all that it is in: a fixed box may belong to
+// something far away.
 function hitElements(view) {
   const near = new Set();
   for (let y = HIT_STEP_PX / 2; y < view.bottom; y += HIT_STEP_PX) {
@@ -91,9 +94,9 @@ function topModal(root) {
   return modals.at(-1) ?? null;
 }
 
-// What is carried down: `clip` and `absolute`, what boxes and absolute boxes are clipped by; `isSeen` whether the text around is seen;
-// `inside` the item whose name tells the text; `muted` the name of a labelled control; `pointer` whether a pointer cursor is inherited;
-// `box` the name of the container.
+// What is carried down: `clip` and `absolute`, what boxes and absolute boxes are clipped by; `isSeen` whether
+// the text around is seen; `inside` the item whose name tells the text; `muted` the name of a labelled
+// control; `pointer` whether a pointer cursor is inherited; `box` the name of the container.
 
 // Elements whose text is the name of a control: the text is told there.
 function namedBy(root) {
@@ -125,6 +128,13 @@ function addText(flow, text) {
 
 const meets = (box, clip) =>
   box.right > clip.left && box.left < clip.right && box.bottom > clip.top && box.top < clip.bottom;
+// Whether a box is at most a line of text away.
+const isNear = (box, clip) =>
+  box.bottom > clip.top - LINE_PX &&
+  box.top < clip.bottom + LINE_PX &&
+  box.right > clip.left &&
+  box.left < clip.right;
+const LINE_PX = 40;
 const overlap = (box, clip) => ({
   left: Math.max(box.left, clip.left),
   top: Math.max(box.top, clip.top),
@@ -141,8 +151,9 @@ function walkElement(element, context, flow, build) {
     if (isFar(box, build.view)) return countOutside(element, box, build);
   }
   const style = styleOf(element);
-  if (style.display === "none" || style.contentVisibility === "hidden") return;
   const isPlaced = style.display !== "contents";
+  // Not rendered: by `display`, by `content-visibility`, or folded away in a closed `details`.
+  if (isPlaced && !checkVisibility(element)) return;
   const box = isPlaced ? boundingRect(element) : null;
   const clip = clipOf(style, context);
   const isSeen = !isPlaced || !build.viewportOnly || (meets(box, clip) && (box.width > 0 || box.height > 0));
@@ -153,13 +164,15 @@ function walkElement(element, context, flow, build) {
   const isBlock = !style.display.startsWith("inline") && isPlaced;
   const isShown = style.visibility === "visible";
   // A line of text that runs out of the viewport is told whole.
-  below.isSeen = isShown && (isSeen || (style.display === "inline" && context.isSeen));
+  below.isSeen = isShown && (isSeen || (style.display === "inline" && context.isSeen && isNear(box, clip)));
+  if (name === "details" && !hasAttribute(element, "open")) below.isSeen = false;
   if (isBlock || name === "br") endLine(flow);
   visit(element, name, style, { box, isSeen: isSeen && isShown }, below, flow, build);
   if (isBlock) endLine(flow);
 }
 
-// What the element's own box is clipped by: absolute and fixed boxes leave the scrolling boxes they are not placed in.
+// What the element's own box is clipped by: absolute and fixed boxes leave the scrolling boxes they are not
+// placed in.
 function clipOf(style, context) {
   if (style.position === "fixed")
     return { left: 0, top: 0, right: window.innerWidth, bottom: window.innerHeight };
@@ -236,8 +249,9 @@ function visit(element, name, style, { box, isSeen }, context, flow, build) {
   walkChildren(element, below, flow, build);
 }
 
-// Whether a user acts on the element: by its role, by taking focus, or by a pointer cursor or `onclick` of its own. Within something
-// interactive only a role or focus counts. What holds much and has a listener only passes on the events of what is in it.
+// Whether a user acts on the element: by its role, by taking focus, or by a pointer cursor or `onclick` of
+// its own. Within something interactive only a role or focus counts. What holds much and has a listener only
+// passes on the events of what is in it.
 function isInteractive(element, role, name, isPointer, context, build) {
   if (INTERACTIVE.has(role)) return name !== "option";
   if (name === "summary") return isDetailsSummary(element);
@@ -273,7 +287,8 @@ function isTextSeen(node, context) {
   return meets(range.getBoundingClientRect(), context.clip);
 }
 
-// Whether the element only names a control, which tells the text: its label, the legend or caption of what is around it.
+// Whether the element only names a control, which tells the text: its label, the legend or caption of what is
+// around it.
 function isNameOnly(element, name, context, build) {
   let named = null;
   if (name === "label") named = labelControl(element);
@@ -341,7 +356,8 @@ function addGroup(element, mark, context, flow, build) {
   flow.lines.push(...inner.lines);
 }
 
-// An interactive element. What it is named by is not told again; interactive elements in it are told after it.
+// An interactive element. What it is named by is not told again; interactive elements in it are told after
+// it.
 function addItem(element, role, name, context, flow, build) {
   const isWhole = isNamedWhole(element, role);
   const label = itemName(element, role);
@@ -374,8 +390,8 @@ const CONTROLS =
   "a[href], button, input:not([type=hidden]), select, textarea, summary, iframe, [tabindex], [role=button], [role=link], " +
   "[role=checkbox], [role=radio], [role=switch], [role=tab], [role=option], [role=treeitem], [role^=menuitem], [onclick], [contenteditable]";
 
-// Whether the name stands for all that is in the element. A clickable or focusable thing without a role that holds much, or other
-// controls, is told with its content below it.
+// Whether the name stands for all that is in the element. A clickable or focusable thing without a role that
+// holds much, or other controls, is told with its content below it.
 function isNamedWhole(element, role) {
   if (NAMED_BY_CONTENT.has(role) || role === "textbox" || role === "searchbox" || isContentEditable(element))
     return true;
@@ -426,7 +442,8 @@ function rangeValue(element) {
   );
 }
 
-// What an empty field asks for, where its name does not say it; for anything else without a name, what its author calls it.
+// What an empty field asks for, where its name does not say it; for anything else without a name, what its
+// author calls it.
 function hintOf(element, name) {
   const placeholder = normalizeSpace(getAttribute(element, "placeholder") ?? "");
   if (placeholder !== "") return placeholder === name ? "" : placeholder;

@@ -1,11 +1,12 @@
-// Queries: a list of steps, each `{"engine": name, "body": ...}`. Engines find elements below what the steps before found, or filter it.
+// Queries: a list of steps, each `{"engine": name, "body": ...}`. Engines find elements below what the steps
+// before found, or filter it.
 //
 // | engine | body | finds or keeps |
 // |---|---|---|
 // | css | selector | elements below; see css.js |
 // | xpath | expression | elements, relative to each root; open shadow roots are not entered |
 // | text | text | smallest elements with that text |
-// | role | {role, name, description, exact, checked, disabled, expanded, level, pressed, selected, include_hidden} | by role, name and states |
+// | role | {role, name, description, exact, include_hidden}, and states: {checked, disabled, ...} | by role, name, states |
 // | label | text | controls and elements by the text of a label, `aria-labelledby` or `aria-label` |
 // | placeholder, alt, title | text | by that attribute |
 // | test_id | text (whole value), or {"attribute", "value"} | by `data-testid`, or the attribute given |
@@ -15,7 +16,8 @@
 // | has, has_not | steps | those in which the steps find something, or nothing |
 // | and, or | steps | those that the steps find from the query's root as well; those of either, in order of the page |
 //
-// A text is `"text"` (part of it, case ignored), `{"text", "exact"}`, or `{"pattern", "flags"}`: see `textMatcher`.
+// A text is `"text"` (part of it, case ignored), `{"text", "exact"}`, or `{"pattern", "flags"}`: see
+// `textMatcher`.
 
 // A query that makes no sense; its message is for the caller.
 class QueryError extends Error {
@@ -165,7 +167,8 @@ function queryLabel(root, body) {
   return elementsBelow(root).filter((element) => labelMatches(element, matcher, isPattern));
 }
 
-// `aria-labelledby` comes before `aria-label`, and that before `<label>`, as for names; each label is compared by itself.
+// `aria-labelledby` comes before `aria-label`, and that before `<label>`, as for names; each label is
+// compared by itself.
 function labelMatches(element, matcher, isPattern) {
   const targets = referenced(element, "aria-labelledby");
   if (targets !== null && targets.length > 0)

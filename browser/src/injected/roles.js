@@ -1,4 +1,5 @@
-// Roles of elements: the `role` attribute by WAI-ARIA 1.2, otherwise what HTML-AAM and SVG-AAM give the element.
+// Roles of elements: the `role` attribute by WAI-ARIA 1.2, otherwise what HTML-AAM and SVG-AAM give the
+// element.
 
 // Roles that a `role` attribute may name. Abstract ones (`widget`, `landmark`, ...) are not among them.
 const ROLES = new Set(
@@ -157,8 +158,8 @@ const IMPLICIT_ROLES = {
   ul: always("list"),
 };
 
-// CSS selector of what may have the role: any element with a `role` attribute, elements that have it by themselves, and those that
-// inherit a presentational one.
+// CSS selector of what may have the role: any element with a `role` attribute, elements that have it by
+// themselves, and those that inherit a presentational one.
 const roleSelectors = new Map();
 function roleSelector(role) {
   let selector = roleSelectors.get(role);
@@ -200,7 +201,8 @@ function cellRole(element) {
   return role === "grid" || role === "treegrid" ? "gridcell" : "cell";
 }
 
-// `th` is the header of a column or row by its `scope`, otherwise by its place: of a column where its row has headers only.
+// `th` is the header of a column or row by its `scope`, otherwise by its place: of a column where its row has
+// headers only.
 function headerRole(element) {
   const scope = getAttribute(element, "scope")?.toLowerCase();
   if (scope === "row" || scope === "rowgroup") return "rowheader";
@@ -235,7 +237,8 @@ function hasGlobalAttribute(element, role) {
 
 const FOCUSABLE_TAGS = new Set(["button", "select", "textarea"]);
 
-// Whether the element takes focus: a control that is not disabled, a link, or anything with `tabindex` or editable content.
+// Whether the element takes focus: a control that is not disabled, a link, or anything with `tabindex` or
+// editable content.
 function isFocusable(element) {
   if (isNativelyDisabled(element)) return false;
   const name = tag(element);
@@ -318,7 +321,8 @@ function keepsRole(element, implicit) {
   return hasGlobalAttribute(element, implicit) || isFocusable(element);
 }
 
-// "none" or "presentation" if the list or table that the element belongs to says so and keeps it, otherwise null.
+// "none" or "presentation" if the list or table that the element belongs to says so and keeps it, otherwise
+// null.
 function inheritedPresentation(element) {
   let at = element;
   for (;;) {

@@ -1,4 +1,5 @@
-// Snapshots for agents: the outline of a page as compact text, with a reference for every interactive element.
+// Snapshots for agents: the outline of a page as compact text, with a reference for every interactive
+// element.
 //
 //   # "Sign in"
 //   textbox "Email" e1 = "ann@example.org" focused
@@ -8,12 +9,13 @@
 //    "Apple" | "1.20" | button "Order" e4 disabled
 //   iframe "Payment" e5
 //
-// Texts and names are JSON strings, so no page can write a line that reads like one of ours. `#` to `######` begin headings; `-` begins
-// an entry of several lines; a row's cells are parted by `|`; `+` begins a line with something new since the last snapshot, `~` one
-// in which something changed.
+// Texts and names are JSON strings, so no page can write a line that reads like one of ours. `#` to `######`
+// begin headings; `-` begins an entry of several lines; a row's cells are parted by `|`; `+` begins a line
+// with something new since the last snapshot, `~` one in which something changed.
 //
-// A reference belongs to one element for as long as the document lives and is never given to another. It is good until the next
-// snapshot, and only while its element is in the page with the role and name that the snapshot told.
+// A reference belongs to one element for as long as the document lives and is never given to another. It is
+// good until the next snapshot, and only while its element is in the page with the role and name that the
+// snapshot told.
 
 // A reference that does not lead to the element it was given for.
 class StaleError extends Error {
@@ -25,13 +27,15 @@ class StaleError extends Error {
 
 const refNumbers = new WeakMap();
 let nextRef = 1;
-// Of the last snapshot: number -> {element: WeakRef, role, name, told}, and the lines of text it had. Null before the first.
+// Of the last snapshot: number -> {element: WeakRef, role, name, told}, and the lines of text it had. Null
+// before the first.
 let lastTable = null;
 let lastTexts = new Set();
 
 const SNAPSHOT_TOKENS = 2_000;
 
-// How much is told at each attempt to meet the bound: lengths of names, values and texts in characters, options of lists, lines of text.
+// How much is told at each attempt to meet the bound: lengths of names, values and texts in characters,
+// options of lists, lines of text.
 const DETAIL = [
   { name: 120, value: VALUE_MAX, text: 400, options: true, texts: true },
   { name: 80, value: 80, text: 120, options: true, texts: true },
@@ -45,10 +49,11 @@ const DETAIL = [
 // - `changes`: tell only lines with something new or changed, and what is gone (false);
 // - `next_ref`: number of the first reference to give; a host passes what the last snapshot of any frame of the page returned.
 //
-// Returns `{text, tokens, refs, next_ref, frames, outside, truncated, changed}`: `refs` the numbers told; `frames` `{ref, line, indent}`
-// for each `iframe`, whose content the host puts below that line of the text (from 0); `outside` the interactive elements `above`,
-// `below` and `beside` the viewport; `truncated` those left out by the bound; `changed` `{added, changed, gone}` against the last
-// snapshot, null for the first. `clickable` are elements that the host found to have listeners of clicks.
+// Returns `{text, tokens, refs, next_ref, frames, outside, truncated, changed}`: `refs` the numbers told;
+// `frames` `{ref, line, indent}` for each `iframe`, whose content the host puts below that line of the text
+// (from 0); `outside` the interactive elements `above`, `below` and `beside` the viewport; `truncated` those
+// left out by the bound; `changed` `{added, changed, gone}` against the last snapshot, null for the first.
+// `clickable` are elements that the host found to have listeners of clicks.
 function snapshotOf(root, options = {}, clickable = []) {
   const {
     tokens_max: tokensMax = SNAPSHOT_TOKENS,
@@ -265,7 +270,8 @@ function fitLines(lines, pageLines, tokensMax) {
   return { kept: [...kept, ...lines.slice(pageLines)], truncated };
 }
 
-// Tokens of a text by a usual byte-pair vocabulary, estimated: words by length, digits by three, other characters each.
+// Tokens of a text by a usual byte-pair vocabulary, estimated: words by length, digits by three, other
+// characters each.
 function estimateTokens(text) {
   let tokens = 0;
   for (const [run] of text.matchAll(/[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]|\n/g)) {
@@ -277,7 +283,8 @@ function estimateTokens(text) {
   return tokens;
 }
 
-// The element of a reference ("e12"). Throws `StaleError` unless it is in the page as the last snapshot told it.
+// The element of a reference ("e12"). Throws `StaleError` unless it is in the page as the last snapshot told
+// it.
 function elementOfRef(ref) {
   const number = /^e(\d+)$/.exec(ref)?.[1];
   const entry = number === undefined ? undefined : lastTable?.get(Number(number));

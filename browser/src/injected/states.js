@@ -68,7 +68,8 @@ function focusedElement(element) {
 const documentActive = getter(Document.prototype, "activeElement");
 const fragmentActive = getter(ShadowRoot.prototype, "activeElement");
 
-// All states at once. Those of controls are of what the element leads to (see `controlOf`); null means: does not apply.
+// All states at once. Those of controls are of what the element leads to (see `controlOf`); null means: does
+// not apply.
 function statesOf(element) {
   const attached = isConnected(element);
   const control = controlOf(element);
@@ -92,7 +93,8 @@ function isInViewport(element) {
   return box.bottom > 0 && box.right > 0 && box.top < window.innerHeight && box.left < window.innerWidth;
 }
 
-// Current value of an input, text area or drop-down list, or of the one that a label is for; null for anything else.
+// Current value of an input, text area or drop-down list, or of the one that a label is for; null for
+// anything else.
 function valueOf(element) {
   const control = controlOf(element);
   switch (tag(control)) {
@@ -108,8 +110,8 @@ function valueOf(element) {
 }
 const selectValue = getter(HTMLSelectElement.prototype, "value");
 
-// Boxes in the frame's viewport, in CSS pixels; null without a box. `contentBox` is within border and padding, which is where the
-// document of an `iframe` begins.
+// Boxes in the frame's viewport, in CSS pixels; null without a box. `contentBox` is within border and
+// padding, which is where the document of an `iframe` begins.
 function boxOf(element) {
   if (clientRects(element).length === 0) return null;
   const { x, y, width, height } = boundingRect(element);
@@ -133,8 +135,9 @@ function contentBoxOf(element) {
 // Frames without a change of box that make an element stable, and how long that is waited for.
 const STABLE_MS_MAX = 1_000;
 
-// Promise of whether the element's box was the same in two animation frames one after the other. False once `limitMs` have passed
-// with the box still moving, or without animation frames (a page in the background), or if the element is detached.
+// Promise of whether the element's box was the same in two animation frames one after the other. False once
+// `limitMs` have passed with the box still moving, or without animation frames (a page in the background), or
+// if the element is detached.
 function whenStable(element, limitMs = STABLE_MS_MAX) {
   return new Promise((resolve) => {
     let last = null;
@@ -170,7 +173,8 @@ const DESCRIBED_ATTRIBUTES = [
 ];
 const DESCRIBED_MAX = 120;
 
-// One line that a reader knows an element by: `<button id="save">Save</button>`. At most about 200 characters.
+// One line that a reader knows an element by: `<button id="save">Save</button>`. At most about 200
+// characters.
 function describeElement(element) {
   const name = localName(element);
   let attributes = "";

@@ -1,5 +1,5 @@
-// What is seen and what the accessibility tree leaves out. Visible means: it has a box that is not empty and `visibility` is
-// `visible`. Opacity and overlap do not count.
+// What is seen and what the accessibility tree leaves out. Visible means: it has a box that is not empty and
+// `visibility` is `visible`. Opacity and overlap do not count.
 
 // Whether the element is seen by a user who scrolls to it.
 function isVisible(element) {
@@ -62,7 +62,8 @@ const NEVER_EXPOSED = new Set([
   "svg:metadata",
 ]);
 
-// Whether assistive technology is not told of the element: not rendered, `visibility: hidden`, or below `aria-hidden="true"`.
+// Whether assistive technology is not told of the element: not rendered, `visibility: hidden`, or below
+// `aria-hidden="true"`.
 function isAriaHidden(element) {
   const known = cached("ariaHidden").get(element);
   if (known !== undefined) return known;
@@ -99,8 +100,8 @@ function closestTag(element, name) {
   return null;
 }
 
-// Whether the element or what is above it in the flat tree says `aria-hidden="true"`. Walks up to the first known ancestor, so a
-// whole document costs one step an element.
+// Whether the element or what is above it in the flat tree says `aria-hidden="true"`. Walks up to the first
+// known ancestor, so a whole document costs one step an element.
 function isBelowAriaHidden(element) {
   const known = cached("belowAriaHidden");
   const path = [];
