@@ -1,11 +1,13 @@
-// Actions on one element: scrolling, the point of a click and what lies there, focus, text, options. Input itself comes from the host.
+// Actions on one element: scrolling, the point of a click and what lies there, focus, text, options. Input
+// itself comes from the host.
 
 const scrollIntoViewNative = uncurry(Element.prototype.scrollIntoView);
 
 // Where an element is put on each further attempt, to get it from below what sticks to an edge.
 const ALIGNMENTS = [null, "end", "center", "start"];
 
-// Scrolls so that the element is seen; at the first attempt only if it is not, at later ones to another edge. False without a box.
+// Scrolls so that the element is seen; at the first attempt only if it is not, at later ones to another edge.
+// False without a box.
 function scrollTo(element, attempt = 0) {
   if (!isConnected(element)) return false;
   const align = ALIGNMENTS[attempt % ALIGNMENTS.length];
@@ -24,25 +26,30 @@ function isShown(element) {
   const x = (box.left + box.right) / 2;
   const y = (box.top + box.bottom) / 2;
   if (x < 0 || y < 0 || x >= window.innerWidth || y >= window.innerHeight) return false;
-  for (let at = flatParent(element); at !== null && at !== documentElementOf(ownerDocument(at)); at = flatParent(at)) {
+  for (
+    let at = flatParent(element);
+    at !== null && at !== documentElementOf(ownerDocument(at));
+    at = flatParent(at)
+  ) {
     const { overflowX, overflowY, position } = styleOf(at);
     if (overflowX !== "visible" || overflowY !== "visible") {
       const clipBox = boundingRect(at);
-      if (x < clipBox.left || x > clipBox.right || y < clipBox.top || y > clipBox.bottom) return tag(at) === "body";
+      if (x < clipBox.left || x > clipBox.right || y < clipBox.top || y > clipBox.bottom)
+        return tag(at) === "body";
     }
     if (position === "fixed") break;
   }
   return true;
 }
 
-// First box with an extent: a link over two lines has two, and the middle of both may be beside it. With `display: contents` it is a
-// box of what is in it.
+// First box with an extent: a link over two lines has two, and the middle of both may be beside it. With
+// `display: contents` it is a box of what is in it.
 function firstBox(element) {
   for (const box of clientRects(element)) {
     if (box.width * box.height > 0.99) return box;
   }
   if (styleOf(element).display === "contents") {
-    const range = document.createRange();
+    const range = new Range();
     range.selectNodeContents(element);
     for (const box of range.getClientRects()) {
       if (box.width * box.height > 0.99) return box;
@@ -51,8 +58,9 @@ function firstBox(element) {
   return null;
 }
 
-// Point to click, in the frame's viewport, after scrolling there: the middle of what is seen of the element, or `position` from the
-// inner edge of its border. `{x, y}`, or `{problem}`: "detached", "no_box", "outside_viewport".
+// Point to click, in the frame's viewport, after scrolling there: the middle of what is seen of the element,
+// or `position` from the inner edge of its border. `{x, y}`, or `{problem}`: "detached", "no_box",
+// "outside_viewport".
 function clickPointOf(element, position = null, attempt = 0) {
   if (!isConnected(element)) return { problem: "detached" };
   scrollTo(element, attempt);
@@ -79,7 +87,8 @@ const inViewport = (x, y) => x >= 0 && y >= 0 && x < window.innerWidth && y < wi
 const documentFromPoint = uncurry(Document.prototype.elementFromPoint);
 const shadowFromPoint = uncurry(ShadowRoot.prototype.elementFromPoint);
 
-// Deepest element at a point of the frame's viewport, through open shadow roots; null outside of the viewport.
+// Deepest element at a point of the frame's viewport, through open shadow roots; null outside of the
+// viewport.
 function elementAt(x, y) {
   let found = documentFromPoint(document, x, y);
   while (found !== null) {
@@ -91,9 +100,9 @@ function elementAt(x, y) {
   return found;
 }
 
-// What gets a click at that point if it is not the element: `{description, from}`, described as by `describeElement`; `from` names the
-// outermost element that both do not share, null where that is the same. Null if the element gets it, by itself, by something in it,
-// or by its label.
+// What gets a click at that point if it is not the element: `{description, from}`, described as by
+// `describeElement`; `from` names the outermost element that both do not share, null where that is the same.
+// Null if the element gets it, by itself, by something in it, or by its label.
 function obstacleAt(element, { x, y }) {
   const target = closestSelf(element, CLICK_LIKE) ?? element;
   const hit = elementAt(x, y);
@@ -138,7 +147,7 @@ function selectTextOf(element) {
   if (name === "input") selectInput(control);
   else if (name === "textarea") selectTextarea(control);
   if (name !== "input" && name !== "textarea") {
-    const range = document.createRange();
+    const range = new Range();
     range.selectNodeContents(control);
     const selection = window.getSelection();
     selection.removeAllRanges();
@@ -154,9 +163,9 @@ const TYPED_TYPES = roleSet("text email number password search tel url");
 const setInputValue = uncurry(Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set);
 const dispatch = uncurry(EventTarget.prototype.dispatchEvent);
 
-// Prepares a control for a text, or sets it. "done": the value is set and its events are sent. "needsinput": the control has focus
-// and its text is selected; the host inserts the text, or deletes the selection for an empty one. Throws `ActionError` for what takes
-// no text.
+// Prepares a control for a text, or sets it. "done": the value is set and its events are sent. "needsinput":
+// the control has focus and its text is selected; the host inserts the text, or deletes the selection for an
+// empty one. Throws `ActionError` for what takes no text.
 function fillWith(element, text) {
   const control = controlOf(element);
   const name = tag(control);
@@ -164,9 +173,12 @@ function fillWith(element, text) {
     const type = inputType(control);
     if (SET_TYPES.has(type)) return setTyped(control, type, text.trim());
     if (!TYPED_TYPES.has(type)) throw new ActionError(`input of type "${type}" cannot be filled`);
-    if (type === "number" && Number.isNaN(Number(text.trim()))) throw new ActionError(`input of type "number" takes no ${JSON.stringify(clip(text, 40))}`);
+    if (type === "number" && Number.isNaN(Number(text.trim())))
+      throw new ActionError(`input of type "number" takes no ${JSON.stringify(clip(text, 40))}`);
   } else if (name !== "textarea" && !isContentEditable(control)) {
-    throw new ActionError(`${describeElement(control)} is not an <input>, <textarea> or [contenteditable] element`);
+    throw new ActionError(
+      `${describeElement(control)} is not an <input>, <textarea> or [contenteditable] element`,
+    );
   }
   selectTextOf(control);
   return "needsinput";
@@ -179,7 +191,8 @@ function setTyped(control, type, text) {
   if (type === "range" && Number.isNaN(Number.parseFloat(value))) throw malformed(type, text);
   const before = inputValue(control);
   setInputValue(control, value);
-  // A range is clamped to its bounds and a color is written out; any other value that is not kept was malformed.
+  // A range is clamped to its bounds and a color is written out; any other value that is not kept was
+  // malformed.
   const isKept = [value, normalizedDate(value)].includes(inputValue(control));
   if (type !== "range" && type !== "color" && !isKept) {
     setInputValue(control, before);
@@ -192,24 +205,31 @@ function setTyped(control, type, text) {
 // Times are kept in their shortest form.
 const normalizedDate = (value) => value.replace(" ", "T").replace(/(:\d\d):00(\.0+)?$/, "$1");
 
-const malformed = (type, text) => new ActionError(`malformed value ${JSON.stringify(clip(text, 40))} for an input of type "${type}"`);
+const malformed = (type, text) =>
+  new ActionError(`malformed value ${JSON.stringify(clip(text, 40))} for an input of type "${type}"`);
 
 function announceChange(control) {
   dispatch(control, new Event("input", { bubbles: true, composed: true }));
   dispatch(control, new Event("change", { bubbles: true }));
 }
 
-const setOptionSelected = uncurry(Object.getOwnPropertyDescriptor(HTMLOptionElement.prototype, "selected").set);
+const setOptionSelected = uncurry(
+  Object.getOwnPropertyDescriptor(HTMLOptionElement.prototype, "selected").set,
+);
 const optionValue = getter(HTMLOptionElement.prototype, "value");
 const optionLabel = getter(HTMLOptionElement.prototype, "label");
-const setSelectedIndex = uncurry(Object.getOwnPropertyDescriptor(HTMLSelectElement.prototype, "selectedIndex").set);
+const setSelectedIndex = uncurry(
+  Object.getOwnPropertyDescriptor(HTMLSelectElement.prototype, "selectedIndex").set,
+);
 
-// Selects options of a drop-down list, and no others. Each of `wanted` is a text (value or label), or an object of `value`, `label` and
-// `index` that all hold. A list without `multiple` takes the first option that matches. Answers `{selected: [values]}`;
-// `{missing: wanted}` if one is not there, `{disabled: value}` if an option cannot be chosen: nothing is changed then.
+// Selects options of a drop-down list, and no others. Each of `wanted` is a text (value or label), or an
+// object of `value`, `label` and `index` that all hold. A list without `multiple` takes the first option that
+// matches. Answers `{selected: [values]}`; `{missing: wanted}` if one is not there, `{disabled: value}` if an
+// option cannot be chosen: nothing is changed then.
 function chooseOptions(element, wanted) {
   const control = controlOf(element);
-  if (tag(control) !== "select") throw new ActionError(`${describeElement(control)} is not a <select> element`);
+  if (tag(control) !== "select")
+    throw new ActionError(`${describeElement(control)} is not a <select> element`);
   const options = [...optionsOf(control)];
   const isMultiple = selectMultiple(control);
   const remaining = new Set(wanted);
@@ -237,7 +257,8 @@ function optionMatches(option, index, wanted) {
   const value = optionValue(option);
   const label = normalizeSpace(optionLabel(option));
   if (typeof wanted === "string") return wanted === value || normalizeSpace(wanted) === label;
-  if (wanted === null || typeof wanted !== "object") throw new ActionError("expected a text or {value, label, index} for an option");
+  if (wanted === null || typeof wanted !== "object")
+    throw new ActionError("expected a text or {value, label, index} for an option");
   if (!isGiven(wanted.value) && !isGiven(wanted.label) && !isGiven(wanted.index)) {
     throw new ActionError("an option needs a value, label or index");
   }

@@ -1,9 +1,12 @@
-// What the host calls. Every function takes and returns DOM nodes as handles and plain values otherwise; every call works out roles,
-// names and visibility from the page as it is now. Errors are `QueryError` (a query that is invalid) and `ActionError` (an action that
-// the element is not made for), by their `name`.
+// What the host calls. Every function takes and returns DOM nodes as handles and plain values otherwise;
+// every call works out roles, names and visibility from the page as it is now. Errors are `QueryError` (a
+// query that is invalid) and `ActionError` (an action that the element is not made for), by their `name`.
 
 // The function with caches for its duration.
-const call = (work) => (...parameters) => withCaches(() => work(...parameters));
+const call =
+  (work) =>
+  (...parameters) =>
+    withCaches(() => work(...parameters));
 
 const injected = Object.freeze({
   // Elements that the steps find below the root (the document by default), each once. See query.js.
@@ -41,6 +44,6 @@ const injected = Object.freeze({
   selectOptions: call(chooseOptions),
 
   // See snapshot.js.
-  ariaSnapshot: call((root = document, options = {}) => snapshotOf(root, options)),
+  ariaSnapshot: call((root = document, options = {}, ...clickable) => snapshotOf(root, options, clickable)),
   resolveRef: call(elementOfRef),
 });

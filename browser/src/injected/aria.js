@@ -2,7 +2,8 @@
 
 const roleSet = (names) => new Set(names.split(" "));
 
-// Roles that each state is defined for. A query for a state of another role is an error, as it would never match.
+// Roles that each state is defined for. A query for a state of another role is an error, as it would never
+// match.
 const STATE_ROLES = {
   checked: roleSet("checkbox menuitemcheckbox menuitemradio option radio switch treeitem"),
   disabled: roleSet(
@@ -30,7 +31,9 @@ function checkedState(element) {
   if (!STATE_ROLES.checked.has(role)) return false;
   const value = getAttribute(element, "aria-checked");
   if (value === "true") return true;
-  return value === "mixed" && role !== "radio" && role !== "menuitemradio" && role !== "switch" ? "mixed" : false;
+  return value === "mixed" && role !== "radio" && role !== "menuitemradio" && role !== "switch"
+    ? "mixed"
+    : false;
 }
 
 // Controls that the `disabled` attribute (their own or a fieldset's) applies to.
@@ -39,7 +42,8 @@ const DISABLEABLE = new Set(["button", "input", "select", "textarea", "option", 
 function isNativelyDisabled(element) {
   const name = tag(element);
   // An option is not disabled by its list: that is told of the list.
-  if (name === "option") return hasAttribute(element, "disabled") || closestMatch(element, "optgroup[disabled]") !== null;
+  if (name === "option")
+    return hasAttribute(element, "disabled") || closestMatch(element, "optgroup[disabled]") !== null;
   return (DISABLEABLE.has(name) || localName(element).includes("-")) && elementMatches(element, ":disabled");
 }
 
@@ -88,5 +92,8 @@ function pressedState(element) {
 
 function isSelected(element) {
   if (tag(element) === "option") return optionSelected(element);
-  return STATE_ROLES.selected.has(roleOf(element)) && getAttribute(element, "aria-selected")?.toLowerCase() === "true";
+  return (
+    STATE_ROLES.selected.has(roleOf(element)) &&
+    getAttribute(element, "aria-selected")?.toLowerCase() === "true"
+  );
 }

@@ -1,22 +1,26 @@
 // CSS selectors that look through open shadow roots.
 //
-// Native `querySelectorAll` does the work where it can: no shadow root below the root, none of the pseudo-classes below. Otherwise
-// a selector is split into its compounds; each is matched natively, and combinators are followed here, where the parent of a shadow
-// root's child is the host. As with Playwright, every part of a selector is looked for below the root of the query.
+// Native `querySelectorAll` does the work where it can: no shadow root below the root, none of the
+// pseudo-classes below. Otherwise a selector is split into its compounds; each is matched natively, and
+// combinators are followed here, where the parent of a shadow root's child is the host. As with Playwright,
+// every part of a selector is looked for below the root of the query.
 //
-// Pseudo-classes beyond CSS: `:visible`, `:has-text("text")`, `:text("text")`, `:text-is("text")`, `:text-matches("pattern", "flags")`,
-// `:nth-match(selector, n)`.
+// Pseudo-classes beyond CSS: `:visible`, `:has-text("text")`, `:text("text")`, `:text-is("text")`,
+// `:text-matches("pattern", "flags")`, `:nth-match(selector, n)`.
 
 const OWN_PSEUDOS = new Set(["visible", "has-text", "text", "text-is", "text-matches", "nth-match"]);
-// Pseudo-classes with selectors as arguments; matched here only where what they hold, or a shadow root, asks for it.
+// Pseudo-classes with selectors as arguments; matched here only where what they hold, or a shadow root, asks
+// for it.
 const SELECTOR_PSEUDOS = new Set(["is", "where", "not", "has"]);
 
-// Parsed selectors by text, for all queries of this page. Bounded: a host that makes up selectors without end empties it.
+// Parsed selectors by text, for all queries of this page. Bounded: a host that makes up selectors without end
+// empties it.
 const parsedSelectors = new Map();
 const PARSED_MAX = 500;
 
-// A parsed selector: `{alternatives, native}`. An alternative is `{text, parts}`; a part `{combinator, compound}`, the first with "" or
-// the combinator a relative selector starts with; a compound `{css, pseudos, scope}`.
+// A parsed selector: `{alternatives, native}`. An alternative is `{text, parts}`; a part `{combinator,
+// compound}`, the first with "" or the combinator a relative selector starts with; a compound `{css, pseudos,
+// scope}`.
 function parseCss(text) {
   let parsed = parsedSelectors.get(text);
   if (parsed === undefined) {
@@ -28,14 +32,19 @@ function parseCss(text) {
 }
 
 function parseSelector(text) {
-  const alternatives = splitSelector(text, (char) => char === ",").map((alternative) => parseComplex(alternative.trim(), text));
-  const usesOwn = (alternative) => alternative.parts.some((part) => part.compound.pseudos.some((pseudo) => pseudo.own));
+  const alternatives = splitSelector(text, (char) => char === ",").map((alternative) =>
+    parseComplex(alternative.trim(), text),
+  );
+  const usesOwn = (alternative) =>
+    alternative.parts.some((part) => part.compound.pseudos.some((pseudo) => pseudo.own));
   const parsed = { alternatives, native: !alternatives.some(usesOwn) };
   // Invalid CSS is reported before anything is searched.
   const probe = document.createDocumentFragment();
   for (const alternative of alternatives) {
     for (const { compound } of alternative.parts) {
-      const css = parsed.native ? compound.css + compound.pseudos.map((pseudo) => pseudo.text).join("") : compound.css;
+      const css = parsed.native
+        ? compound.css + compound.pseudos.map((pseudo) => pseudo.text).join("")
+        : compound.css;
       try {
         fragmentQueryAll(probe, css === "" ? "*" : css);
       } catch {
@@ -95,13 +104,15 @@ function parseComplex(text, whole) {
       combinator = text[at++];
     } else {
       let end = at;
-      while (end < text.length && !isSpace(text[end]) && !">+~".includes(text[end])) end = Math.max(skipNested(text, end), end + 1);
+      while (end < text.length && !isSpace(text[end]) && !">+~".includes(text[end]))
+        end = Math.max(skipNested(text, end), end + 1);
       parts.push({ combinator, compound: parseCompound(text.slice(at, end)) });
       combinator = "";
       at = end;
     }
   }
-  if (parts.length === 0 || combinator.trim() !== "") throw new QueryError(`invalid CSS selector ${JSON.stringify(whole)}`);
+  if (parts.length === 0 || combinator.trim() !== "")
+    throw new QueryError(`invalid CSS selector ${JSON.stringify(whole)}`);
   return { text, parts };
 }
 
@@ -147,29 +158,35 @@ function ownPseudo(name, argument, text) {
   const words = splitSelector(argument, (char) => char === ",").map((word) => word.trim());
   if (name === "nth-match") {
     const index = Number(words.pop());
-    if (!Number.isInteger(index) || index < 1) throw new QueryError(`"${text}" needs a selector and a number from 1`);
+    if (!Number.isInteger(index) || index < 1)
+      throw new QueryError(`"${text}" needs a selector and a number from 1`);
     return { name, own: true, text, inner: parseCss(words.join(",")), index };
   }
   const [first, second] = words.map(unquoteCss);
-  if (name === "text-matches") return { name, own: true, text, wanted: { pattern: first, flags: second ?? "" } };
+  if (name === "text-matches")
+    return { name, own: true, text, wanted: { pattern: first, flags: second ?? "" } };
   return { name, own: true, text, wanted: { text: first, exact: name === "text-is" } };
 }
 
 function unquoteCss(text) {
   if (!/^(["']).*\1$/s.test(text)) return text;
   return text.slice(1, -1).replace(/\\([0-9a-f]{1,6}\s?|[^])/gi, (_, code) => {
-    return /^[0-9a-f]/i.test(code) ? String.fromCodePoint(Math.min(Number.parseInt(code, 16), 0x10ffff)) : code;
+    return /^[0-9a-f]/i.test(code)
+      ? String.fromCodePoint(Math.min(Number.parseInt(code, 16), 0x10ffff))
+      : code;
   });
 }
 
-// Elements below the root that match, those of a list of selectors in order of the page; the root itself only as `:scope`, and its siblings where a selector starts with `+` or `~`.
+// Elements below the root that match, those of a list of selectors in order of the page; the root itself only
+// as `:scope`, and its siblings where a selector starts with `+` or `~`.
 function queryCss(root, text) {
   if (typeof text !== "string") throw new QueryError("css: expected a selector");
   const selector = parseCss(text);
   const first = selector.alternatives.map(({ parts }) => parts[0].combinator);
   const isBeside = first.some((combinator) => combinator === "+" || combinator === "~");
   const isSelf = selector.alternatives.some(({ parts }) => parts.at(-1).compound.scope);
-  if (selector.native && !isBeside && !isSelf && !hasShadowBelow(root)) return [...queryAll(root, nativeSelector(root, selector, text))];
+  if (selector.native && !isBeside && !isSelf && !hasShadowBelow(root))
+    return [...queryAll(root, nativeSelector(root, selector, text))];
   const below = elementsBelow(root);
   const self = isSelf && isElement(root) ? [root] : [];
   const beside = isBeside && isElement(root) ? followingElements(root) : [];
@@ -186,15 +203,22 @@ function followingElements(element) {
 
 // The selector for native search; below an element every part is tied to it by `:scope`.
 function nativeSelector(root, selector, text) {
-  if (nodeType(root) === DOCUMENT_NODE && !selector.alternatives.some((alternative) => alternative.parts[0].combinator !== "")) return text;
-  const tie = ({ text, parts }) => (mentionsScope(parts) || (parts.length === 1 && parts[0].combinator === "") ? text : `:scope ${text}`);
+  if (
+    nodeType(root) === DOCUMENT_NODE &&
+    !selector.alternatives.some((alternative) => alternative.parts[0].combinator !== "")
+  )
+    return text;
+  const tie = ({ text, parts }) =>
+    mentionsScope(parts) || (parts.length === 1 && parts[0].combinator === "") ? text : `:scope ${text}`;
   return selector.alternatives.map(tie).join(", ");
 }
 
 const mentionsScope = (parts) => parts.some((part) => part.compound.scope);
 
 function matchesSelector(element, selector, scope) {
-  return selector.alternatives.some((alternative) => matchesFrom(element, alternative.parts, alternative.parts.length - 1, scope));
+  return selector.alternatives.some((alternative) =>
+    matchesFrom(element, alternative.parts, alternative.parts.length - 1, scope),
+  );
 }
 
 // Whether the element matches part `index` and what stands before it matches around the element.
@@ -209,7 +233,11 @@ function matchesFrom(element, parts, index, scope) {
   switch (combinator) {
     case ">": {
       const parent = composedParent(element);
-      return parent !== null && isInScope(parent, parts[index - 1], scope) && matchesFrom(parent, parts, index - 1, scope);
+      return (
+        parent !== null &&
+        isInScope(parent, parts[index - 1], scope) &&
+        matchesFrom(parent, parts, index - 1, scope)
+      );
     }
     case "+": {
       const previous = previousElement(element);
@@ -264,7 +292,9 @@ function matchesPseudo(element, pseudo, scope) {
     case "text":
     case "text-is":
     case "text-matches":
-      return cachedMatches(pseudo, scope, () => queryText(ownerDocument(element), pseudo.wanted)).has(element);
+      return cachedMatches(pseudo, scope, () => queryText(ownerDocument(element), pseudo.wanted)).has(
+        element,
+      );
     case "nth-match":
       return cachedList(pseudo, scope)[pseudo.index - 1] === element;
     case "is":
@@ -287,14 +317,17 @@ function cachedMatches(pseudo, scope, find) {
 }
 
 function cachedList(pseudo, scope) {
-  const matches = () => elementsBelow(scope).filter((element) => matchesSelector(element, pseudo.inner, scope));
+  const matches = () =>
+    elementsBelow(scope).filter((element) => matchesSelector(element, pseudo.inner, scope));
   return [...cachedMatches(pseudo, scope, matches)];
 }
 
 // `:has()`: something below (or, by its combinator, beside) the element matches relative to it.
 function hasMatch(element, selector) {
   if (elementsBelow(element).some((inner) => matchesSelector(inner, selector, element))) return true;
-  const beside = selector.alternatives.filter(({ parts }) => parts[0].combinator === "+" || parts[0].combinator === "~");
+  const beside = selector.alternatives.filter(
+    ({ parts }) => parts[0].combinator === "+" || parts[0].combinator === "~",
+  );
   if (beside.length === 0) return false;
   const matches = (inner) => beside.some(({ parts }) => matchesFrom(inner, parts, parts.length - 1, element));
   return followingElements(element).some(matches);

@@ -1,8 +1,9 @@
 // Access to the DOM that a page cannot change.
 //
-// An isolated world has its own prototypes, so a page's patches of `Element.prototype` are not seen here. What does cross over is DOM
-// clobbering: `<form><input name="parentNode"></form>` makes `form.parentNode` an input, and `<img name="body">` shadows `document.body`.
-// Every property of nodes is therefore read through an accessor taken from its prototype.
+// An isolated world has its own prototypes, so a page's patches of `Element.prototype` are not seen here.
+// What does cross over is DOM clobbering: `<form><input name="parentNode"></form>` makes `form.parentNode` an
+// input, and `<img name="body">` shadows `document.body`. Every property of nodes is therefore read through
+// an accessor taken from its prototype.
 //
 // Three trees are meant in this folder:
 // - the light tree: what `parentNode` and `childNodes` say;
@@ -69,14 +70,15 @@ const isText = (node) => {
 };
 const isSvg = (element) => namespaceUri(element) === SVG_NAMESPACE;
 
-// Lower-case name of an HTML element, otherwise the local name with the namespace's prefix of this library ("svg:a"), so that an
-// SVG `title` is never taken for an HTML `title`.
+// Lower-case name of an HTML element, otherwise the local name with the namespace's prefix of this library
+// ("svg:a"), so that an SVG `title` is never taken for an HTML `title`.
 const tagCache = new Map();
 function tag(element) {
   const name = localName(element);
   const namespace = namespaceUri(element);
   if (namespace === HTML_NAMESPACE) return name;
-  if (namespace !== SVG_NAMESPACE) return namespace === "http://www.w3.org/1998/Math/MathML" ? "math:" + name : "x:" + name;
+  if (namespace !== SVG_NAMESPACE)
+    return namespace === "http://www.w3.org/1998/Math/MathML" ? "math:" + name : "x:" + name;
   let prefixed = tagCache.get(name);
   if (prefixed === undefined) {
     prefixed = "svg:" + name;
@@ -85,8 +87,8 @@ function tag(element) {
   return prefixed;
 }
 
-// What is worked out of one state of the page: texts, roles, names, visibility. It lives as long as the outermost call into this
-// library, because the page may change between two calls.
+// What is worked out of one state of the page: texts, roles, names, visibility. It lives as long as the
+// outermost call into this library, because the page may change between two calls.
 let cache = null;
 
 // Cache of that name for the call under way: a Map.
@@ -149,14 +151,19 @@ function composedParent(node) {
   return type === FRAGMENT_NODE && parent instanceof ShadowRoot ? shadowHost(parent) : null;
 }
 
-// Parent in the flat tree: the slot of a slotted node, the host of a child of a shadow root. A child of a host that no slot takes
-// has its host as parent, though it is not rendered.
+// Parent in the flat tree: the slot of a slotted node, the host of a child of a shadow root. A child of a
+// host that no slot takes has its host as parent, though it is not rendered.
 function flatParent(node) {
-  const slot = isElement(node) ? assignedSlotOf(node) : nodeType(node) === TEXT_NODE ? textAssignedSlot(node) : null;
+  const slot = isElement(node)
+    ? assignedSlotOf(node)
+    : nodeType(node) === TEXT_NODE
+      ? textAssignedSlot(node)
+      : null;
   return slot ?? composedParent(node);
 }
 
-// Children in the flat tree: of a shadow root in place of the host's own, assigned nodes in place of a slot's fallback.
+// Children in the flat tree: of a shadow root in place of the host's own, assigned nodes in place of a slot's
+// fallback.
 function flatChildren(element) {
   const root = shadowRootOf(element);
   if (root === null && localName(element) === "slot" && namespaceUri(element) === HTML_NAMESPACE) {
@@ -172,8 +179,8 @@ function childrenOf(node) {
   return children;
 }
 
-// Every element below a root, the root excluded, in the order in which queries list them: those of the root's own tree, then the
-// content of each open shadow root in turn.
+// Every element below a root, the root excluded, in the order in which queries list them: those of the root's
+// own tree, then the content of each open shadow root in turn.
 function elementsBelow(root) {
   const known = cached("elements").get(root);
   if (known !== undefined) return known;

@@ -1,5 +1,5 @@
-// Accessible names and descriptions by the W3C's Accessible Name and Description Computation 1.2; the letters of its steps stand
-// beside the code. Native sources are those of HTML-AAM and SVG-AAM.
+// Accessible names and descriptions by the W3C's Accessible Name and Description Computation 1.2; the letters
+// of its steps stand beside the code. Native sources are those of HTML-AAM and SVG-AAM.
 
 // Roles named by their content.
 const NAMED_BY_CONTENT = roleSet(
@@ -7,8 +7,8 @@ const NAMED_BY_CONTENT = roleSet(
     "switch tab tooltip treeitem",
 );
 
-// Roles whose content is read as part of what is around them: the above and those that structure text. Anything else, as a dialog or a
-// group within a link, has a name of its own and is no part of another's.
+// Roles whose content is read as part of what is around them: the above and those that structure text.
+// Anything else, as a dialog or a group within a link, has a name of its own and is left out of another's.
 const READ_THROUGH = new Set([
   ...NAMED_BY_CONTENT,
   ...roleSet(
@@ -42,8 +42,9 @@ function computeName(element, hidden) {
   }
 }
 
-// What a computation carries along: `seen` elements against cycles, `hidden` whether hidden nodes count, and how the current
-// node was reached: "target" (the element to be named), "content", "labelledby", "label", "describedby".
+// What a computation carries along: `seen` elements against cycles, `hidden` whether hidden nodes count, and
+// how the current node was reached: "target" (the element to be named), "content", "labelledby", "label",
+// "describedby".
 function newWalk(via = "target", hidden = false) {
   return { seen: new Set(), hidden, via, nested: via };
 }
@@ -110,7 +111,10 @@ function isReadByContent(role, name, via) {
 
 function joinReferenced(targets, via) {
   const texts = targets.map((target) => textAlternative(target, newWalk(via, isAriaHidden(target))));
-  return texts.map((text) => text.trim()).filter((text) => text !== "").join(" ");
+  return texts
+    .map((text) => text.trim())
+    .filter((text) => text !== "")
+    .join(" ");
 }
 
 function tooltipOf(element, name) {
@@ -125,14 +129,26 @@ function embeddedValue(element, role, name, walk) {
     return name === "textarea" ? textareaValue(element) : textContent(element);
   }
   if (role === "combobox" || role === "listbox") {
-    if (name === "select") return selectedOptions(element).map((option) => optionText(option)).join(" ");
+    if (name === "select")
+      return selectedOptions(element)
+        .map((option) => optionText(option))
+        .join(" ");
     if (name === "input") return inputValue(element);
     const scope = role === "combobox" ? [element, ...(referenced(element, "aria-owns") ?? [])] : [element];
-    const chosen = scope.flatMap((part) => elementsBelow(part)).filter((option) => roleOf(option) === "option" && isSelected(option));
-    if (chosen.length > 0) return chosen.map((option) => textAlternative(option, { ...walk, via: "content" })).join(" ");
+    const chosen = scope
+      .flatMap((part) => elementsBelow(part))
+      .filter((option) => roleOf(option) === "option" && isSelected(option));
+    if (chosen.length > 0)
+      return chosen.map((option) => textAlternative(option, { ...walk, via: "content" })).join(" ");
     return "";
   }
-  if (role === "slider" || role === "spinbutton" || role === "scrollbar" || role === "progressbar" || role === "meter") {
+  if (
+    role === "slider" ||
+    role === "spinbutton" ||
+    role === "scrollbar" ||
+    role === "progressbar" ||
+    role === "meter"
+  ) {
     const spoken = getAttribute(element, "aria-valuetext") ?? getAttribute(element, "aria-valuenow");
     if (spoken !== null) return spoken;
     if (name === "input") return inputValue(element);
@@ -207,7 +223,9 @@ function inputName(element) {
     return type === "reset" ? "Reset" : null;
   }
   if (type === "image") {
-    return labelledName(element) ?? nonEmpty(getAttribute(element, "alt")) ?? titleOr(element, null) ?? "Submit";
+    return (
+      labelledName(element) ?? nonEmpty(getAttribute(element, "alt")) ?? titleOr(element, null) ?? "Submit"
+    );
   }
   const labelled = labelledName(element);
   if (labelled !== null) return labelled;
@@ -236,7 +254,8 @@ function childName(element, wanted, walk) {
   return null;
 }
 
-// Texts of what is in an element, its generated content and what it owns. Boxes that are not inline stand apart.
+// Texts of what is in an element, its generated content and what it owns. Boxes that are not inline stand
+// apart.
 function contentOf(element, walk) {
   const parts = [pseudoText(element, "::before")];
   for (const child of flatChildren(element)) {
@@ -262,7 +281,13 @@ function nodeText(node, walk) {
 function pseudoText(element, pseudo) {
   const style = computedStyle(element, pseudo);
   const content = style?.content ?? "none";
-  if (content === "none" || content === "normal" || content === "" || style.display === "none" || style.visibility === "hidden") {
+  if (
+    content === "none" ||
+    content === "normal" ||
+    content === "" ||
+    style.display === "none" ||
+    style.visibility === "hidden"
+  ) {
     return "";
   }
   const text = generatedText(content, element);
@@ -284,7 +309,8 @@ function generatedPart(part, element) {
   });
 }
 
-// Description of an element: `aria-describedby`, `aria-description`, otherwise the title where it is not the name already.
+// Description of an element: `aria-describedby`, `aria-description`, otherwise the title where it is not the
+// name already.
 function descriptionOf(element) {
   const descriptions = cached("descriptions");
   let description = descriptions.get(element);

@@ -1,11 +1,12 @@
-// Queries: a list of steps, each `{"engine": name, "body": ...}`. Engines find elements below what the steps before found, or filter it.
+// Queries: a list of steps, each `{"engine": name, "body": ...}`. Engines find elements below what the steps
+// before found, or filter it.
 //
 // | engine | body | finds or keeps |
 // |---|---|---|
 // | css | selector | elements below; see css.js |
 // | xpath | expression | elements, relative to each root; open shadow roots are not entered |
 // | text | text | smallest elements with that text |
-// | role | {role, name, description, exact, checked, disabled, expanded, level, pressed, selected, include_hidden} | by role, name and states |
+// | role | {role, name, description, exact, include_hidden}, and states: {checked, disabled, ...} | by role, name, states |
 // | label | text | controls and elements by the text of a label, `aria-labelledby` or `aria-label` |
 // | placeholder, alt, title | text | by that attribute |
 // | test_id | text (whole value), or {"attribute", "value"} | by `data-testid`, or the attribute given |
@@ -15,7 +16,8 @@
 // | has, has_not | steps | those in which the steps find something, or nothing |
 // | and, or | steps | those that the steps find from the query's root as well; those of either, in order of the page |
 //
-// A text is `"text"` (part of it, case ignored), `{"text", "exact"}`, or `{"pattern", "flags"}`: see `textMatcher`.
+// A text is `"text"` (part of it, case ignored), `{"text", "exact"}`, or `{"pattern", "flags"}`: see
+// `textMatcher`.
 
 // A query that makes no sense; its message is for the caller.
 class QueryError extends Error {
@@ -41,7 +43,8 @@ const FINDERS = {
 
 const FILTERS = {
   nth: (elements, body) => {
-    if (!Number.isInteger(body)) throw new QueryError(`nth: expected an integer, got ${JSON.stringify(body)}`);
+    if (!Number.isInteger(body))
+      throw new QueryError(`nth: expected an integer, got ${JSON.stringify(body)}`);
     const element = elements.at(body);
     return element === undefined ? [] : [element];
   },
@@ -63,7 +66,8 @@ const FILTERS = {
 
 // Elements that the steps find below the root (a document, shadow root or element), each once.
 function runSteps(steps, root) {
-  if (!Array.isArray(steps) || steps.length === 0) throw new QueryError("expected a list of steps, one at least");
+  if (!Array.isArray(steps) || steps.length === 0)
+    throw new QueryError("expected a list of steps, one at least");
   let elements = null;
   for (const step of steps) {
     const engine = step?.engine;
@@ -104,7 +108,8 @@ function inPageOrder(elements, root) {
   return elements.sort((left, right) => place(left) - place(right) || byPosition(left, right));
 }
 
-const byPosition = (left, right) => (comparePosition(left, right) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1);
+const byPosition = (left, right) =>
+  comparePosition(left, right) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1;
 
 // An empty text filters nothing.
 const isEmptyText = (body) => (typeof body === "string" ? body : body?.text) === "";
@@ -118,7 +123,8 @@ function textFilter(body) {
 // An absolute path below an element starts at the element.
 function queryXpath(root, expression) {
   if (typeof expression !== "string") throw new QueryError("xpath: expected an expression");
-  const relative = expression.startsWith("/") && nodeType(root) !== DOCUMENT_NODE ? `.${expression}` : expression;
+  const relative =
+    expression.startsWith("/") && nodeType(root) !== DOCUMENT_NODE ? `.${expression}` : expression;
   const scope = nodeType(root) === DOCUMENT_NODE ? root : ownerDocument(root);
   let result;
   try {
@@ -161,10 +167,12 @@ function queryLabel(root, body) {
   return elementsBelow(root).filter((element) => labelMatches(element, matcher, isPattern));
 }
 
-// `aria-labelledby` comes before `aria-label`, and that before `<label>`, as for names; each label is compared by itself.
+// `aria-labelledby` comes before `aria-label`, and that before `<label>`, as for names; each label is
+// compared by itself.
 function labelMatches(element, matcher, isPattern) {
   const targets = referenced(element, "aria-labelledby");
-  if (targets !== null && targets.length > 0) return targets.some((target) => elementTextMatches(target, matcher, isPattern));
+  if (targets !== null && targets.length > 0)
+    return targets.some((target) => elementTextMatches(target, matcher, isPattern));
   const own = getAttribute(element, "aria-label");
   if (own !== null && own.trim() !== "") return matcher.matches(own);
   return labelsOf(element).some((label) => elementTextMatches(label, matcher, isPattern));
@@ -185,16 +193,20 @@ function queryRole(root, body) {
   const role = given === "image" ? "img" : given;
   if (role === "") throw new QueryError("role: expected a role");
   const name = isGiven(options.name) ? textMatcher(options.name, options.exact === true) : null;
-  const description = isGiven(options.description) ? textMatcher(options.description, options.exact === true) : null;
+  const description = isGiven(options.description)
+    ? textMatcher(options.description, options.exact === true)
+    : null;
   const states = Object.keys(ROLE_STATES).filter((state) => isGiven(options[state]));
   for (const state of states) {
     if (!STATE_ROLES[state].has(role)) throw new QueryError(`role: "${state}" is not a state of "${role}"`);
   }
   return candidates(root, roleSelector(role)).filter((element) => {
     if (roleOf(element) !== role) return false;
-    if (!states.every((state) => stateMatches(state, ROLE_STATES[state](element), options[state]))) return false;
+    if (!states.every((state) => stateMatches(state, ROLE_STATES[state](element), options[state])))
+      return false;
     if (options.include_hidden !== true && isAriaHidden(element)) return false;
-    if (name !== null && !name.matchesNormalized(nameOf(element, options.include_hidden === true))) return false;
+    if (name !== null && !name.matchesNormalized(nameOf(element, options.include_hidden === true)))
+      return false;
     return description === null || description.matchesNormalized(descriptionOf(element));
   });
 }

@@ -1,4 +1,5 @@
-// Roles of elements: the `role` attribute by WAI-ARIA 1.2, otherwise what HTML-AAM and SVG-AAM give the element.
+// Roles of elements: the `role` attribute by WAI-ARIA 1.2, otherwise what HTML-AAM and SVG-AAM give the
+// element.
 
 // Roles that a `role` attribute may name. Abstract ones (`widget`, `landmark`, ...) are not among them.
 const ROLES = new Set(
@@ -38,10 +39,13 @@ const NAMING_ATTRIBUTES = ["aria-label", "aria-labelledby"];
 
 // Roles whose name the author may not give.
 const UNNAMED_ROLES = new Set(
-  "caption code deletion emphasis generic insertion none paragraph presentation strong subscript superscript".split(" "),
+  "caption code deletion emphasis generic insertion none paragraph presentation strong subscript superscript".split(
+    " ",
+  ),
 );
 
-const LANDMARK_SCOPES = "article, aside, main, nav, section, [role=article], [role=complementary], [role=main], " +
+const LANDMARK_SCOPES =
+  "article, aside, main, nav, section, [role=article], [role=complementary], [role=main], " +
   "[role=navigation], [role=region]";
 
 const INPUT_ROLES = {
@@ -74,9 +78,11 @@ const LIST_TYPES = new Set(["email", "search", "tel", "text", "url"]);
 // A row of the table of implicit roles: which roles it may give, and which for an element.
 const maybe = (roles, find) => ({ roles, find });
 const always = (role) => maybe([role], () => role);
-const unlessScoped = (role) => maybe([role], (element) => (closestMatch(element, LANDMARK_SCOPES) === null ? role : null));
+const unlessScoped = (role) =>
+  maybe([role], (element) => (closestMatch(element, LANDMARK_SCOPES) === null ? role : null));
 const ifNamed = (role) => maybe([role], (element) => (hasAuthorName(element) ? role : null));
-const hasLink = (element) => hasAttribute(element, "href") || (isSvg(element) && hasAttribute(element, "xlink:href"));
+const hasLink = (element) =>
+  hasAttribute(element, "href") || (isSvg(element) && hasAttribute(element, "xlink:href"));
 const ifLink = maybe(["link"], (element) => (hasLink(element) ? "link" : null));
 
 const IMPLICIT_ROLES = {
@@ -112,7 +118,10 @@ const IMPLICIT_ROLES = {
   hr: always("separator"),
   html: always("document"),
   img: maybe(["img", "presentation"], imageRole),
-  input: maybe(["button", "checkbox", "combobox", "radio", "searchbox", "slider", "spinbutton", "textbox"], inputRole),
+  input: maybe(
+    ["button", "checkbox", "combobox", "radio", "searchbox", "slider", "spinbutton", "textbox"],
+    inputRole,
+  ),
   ins: always("insertion"),
   li: always("listitem"),
   main: always("main"),
@@ -129,7 +138,9 @@ const IMPLICIT_ROLES = {
   progress: always("progressbar"),
   search: always("search"),
   section: ifNamed("region"),
-  select: maybe(["combobox", "listbox"], (element) => (selectMultiple(element) || selectSize(element) > 1 ? "listbox" : "combobox")),
+  select: maybe(["combobox", "listbox"], (element) =>
+    selectMultiple(element) || selectSize(element) > 1 ? "listbox" : "combobox",
+  ),
   strong: always("strong"),
   sub: always("subscript"),
   sup: always("superscript"),
@@ -147,15 +158,18 @@ const IMPLICIT_ROLES = {
   ul: always("list"),
 };
 
-// CSS selector of what may have the role: any element with a `role` attribute, elements that have it by themselves, and those that
-// inherit a presentational one.
+// CSS selector of what may have the role: any element with a `role` attribute, elements that have it by
+// themselves, and those that inherit a presentational one.
 const roleSelectors = new Map();
 function roleSelector(role) {
   let selector = roleSelectors.get(role);
   if (selector === undefined) {
     const isPresentational = role === "none" || role === "presentation";
-    const gives = ([name, row]) => row.roles.includes(role) || (isPresentational && Object.hasOwn(OWNED_BY, name));
-    const names = Object.entries(IMPLICIT_ROLES).filter(gives).map(([name]) => name.replace(/^\w+:/, ""));
+    const gives = ([name, row]) =>
+      row.roles.includes(role) || (isPresentational && Object.hasOwn(OWNED_BY, name));
+    const names = Object.entries(IMPLICIT_ROLES)
+      .filter(gives)
+      .map(([name]) => name.replace(/^\w+:/, ""));
     selector = ["[role]", ...names].join(",");
     if (roleSelectors.size < 200) roleSelectors.set(role, selector);
   }
@@ -165,7 +179,9 @@ function roleSelector(role) {
 // An empty `alt` makes an image decorative, unless something else names it or it can be reached.
 function imageRole(element) {
   if (getAttribute(element, "alt") !== "") return "img";
-  return getAttribute(element, "title") || hasGlobalAttribute(element, "img") || isFocusable(element) ? "img" : "presentation";
+  return getAttribute(element, "title") || hasGlobalAttribute(element, "img") || isFocusable(element)
+    ? "img"
+    : "presentation";
 }
 
 function inputRole(element) {
@@ -185,7 +201,8 @@ function cellRole(element) {
   return role === "grid" || role === "treegrid" ? "gridcell" : "cell";
 }
 
-// `th` is the header of a column or row by its `scope`, otherwise by its place: of a column where its row has headers only.
+// `th` is the header of a column or row by its `scope`, otherwise by its place: of a column where its row has
+// headers only.
 function headerRole(element) {
   const scope = getAttribute(element, "scope")?.toLowerCase();
   if (scope === "row" || scope === "rowgroup") return "rowheader";
@@ -220,7 +237,8 @@ function hasGlobalAttribute(element, role) {
 
 const FOCUSABLE_TAGS = new Set(["button", "select", "textarea"]);
 
-// Whether the element takes focus: a control that is not disabled, a link, or anything with `tabindex` or editable content.
+// Whether the element takes focus: a control that is not disabled, a link, or anything with `tabindex` or
+// editable content.
 function isFocusable(element) {
   if (isNativelyDisabled(element)) return false;
   const name = tag(element);
@@ -303,7 +321,8 @@ function keepsRole(element, implicit) {
   return hasGlobalAttribute(element, implicit) || isFocusable(element);
 }
 
-// "none" or "presentation" if the list or table that the element belongs to says so and keeps it, otherwise null.
+// "none" or "presentation" if the list or table that the element belongs to says so and keeps it, otherwise
+// null.
 function inheritedPresentation(element) {
   let at = element;
   for (;;) {
@@ -312,7 +331,8 @@ function inheritedPresentation(element) {
     const parent = composedParent(at);
     if (parent === null || !owners.includes(tag(parent))) return null;
     const role = explicitRole(parent);
-    if (role === "none" || role === "presentation") return keepsRole(parent, implicitRole(parent)) ? null : role;
+    if (role === "none" || role === "presentation")
+      return keepsRole(parent, implicitRole(parent)) ? null : role;
     if (role !== null) return null;
     at = parent;
   }

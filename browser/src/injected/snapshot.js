@@ -1,4 +1,5 @@
-// Snapshots for agents: the outline of a page as compact text, with a reference for every interactive element.
+// Snapshots for agents: the outline of a page as compact text, with a reference for every interactive
+// element.
 //
 //   # "Sign in"
 //   textbox "Email" e1 = "ann@example.org" focused
@@ -8,12 +9,13 @@
 //    "Apple" | "1.20" | button "Order" e4 disabled
 //   iframe "Payment" e5
 //
-// Texts and names are JSON strings, so no page can write a line that reads like one of ours. `#` to `######` begin headings; `-` begins
-// an entry of several lines; a row's cells are parted by `|`; `+` begins a line with something new since the last snapshot, `~` one
-// in which something changed.
+// Texts and names are JSON strings, so no page can write a line that reads like one of ours. `#` to `######`
+// begin headings; `-` begins an entry of several lines; a row's cells are parted by `|`; `+` begins a line
+// with something new since the last snapshot, `~` one in which something changed.
 //
-// A reference belongs to one element for as long as the document lives and is never given to another. It is good until the next
-// snapshot, and only while its element is in the page with the role and name that the snapshot told.
+// A reference belongs to one element for as long as the document lives and is never given to another. It is
+// good until the next snapshot, and only while its element is in the page with the role and name that the
+// snapshot told.
 
 // A reference that does not lead to the element it was given for.
 class StaleError extends Error {
@@ -25,13 +27,15 @@ class StaleError extends Error {
 
 const refNumbers = new WeakMap();
 let nextRef = 1;
-// Of the last snapshot: number -> {element: WeakRef, role, name, told}, and the lines of text it had. Null before the first.
+// Of the last snapshot: number -> {element: WeakRef, role, name, told}, and the lines of text it had. Null
+// before the first.
 let lastTable = null;
 let lastTexts = new Set();
 
 const SNAPSHOT_TOKENS = 2_000;
 
-// How much is told at each attempt to meet the bound: lengths of names, values and texts in characters, options of lists, lines of text.
+// How much is told at each attempt to meet the bound: lengths of names, values and texts in characters,
+// options of lists, lines of text.
 const DETAIL = [
   { name: 120, value: VALUE_MAX, text: 400, options: true, texts: true },
   { name: 80, value: 80, text: 120, options: true, texts: true },
@@ -45,14 +49,20 @@ const DETAIL = [
 // - `changes`: tell only lines with something new or changed, and what is gone (false);
 // - `next_ref`: number of the first reference to give; a host passes what the last snapshot of any frame of the page returned.
 //
-// Returns `{text, tokens, refs, next_ref, frames, outside, truncated, changed}`: `refs` the numbers told; `frames` `{ref, line, indent}`
-// for each `iframe`, whose content the host puts below that line of the text (from 0); `outside` the interactive elements `above`,
-// `below` and `beside` the viewport; `truncated` those left out by the bound; `changed` `{added, changed, gone}` against the last
-// snapshot, null for the first.
-function snapshotOf(root, options = {}) {
-  const { tokens_max: tokensMax = SNAPSHOT_TOKENS, viewport_only: viewportOnly = true, changes = false, next_ref: firstRef = 1 } = options;
+// Returns `{text, tokens, refs, next_ref, frames, outside, truncated, changed}`: `refs` the numbers told;
+// `frames` `{ref, line, indent}` for each `iframe`, whose content the host puts below that line of the text
+// (from 0); `outside` the interactive elements `above`, `below` and `beside` the viewport; `truncated` those
+// left out by the bound; `changed` `{added, changed, gone}` against the last snapshot, null for the first.
+// `clickable` are elements that the host found to have listeners of clicks.
+function snapshotOf(root, options = {}, clickable = []) {
+  const {
+    tokens_max: tokensMax = SNAPSHOT_TOKENS,
+    viewport_only: viewportOnly = true,
+    changes = false,
+    next_ref: firstRef = 1,
+  } = options;
   nextRef = Math.max(nextRef, firstRef);
-  const outline = outlineOf(root, { viewportOnly });
+  const outline = outlineOf(root, { viewportOnly, clickable });
   const table = new Map();
   giveRefs(outline.lines, table);
   const compared = compareWithLast(table);
@@ -68,7 +78,9 @@ function snapshotOf(root, options = {}) {
   lastTable = table;
   const text = kept.map((line) => line.text).join("\n");
   const frames = [];
-  kept.forEach((line, at) => line.frames?.forEach(({ ref, indent }) => frames.push({ ref: `e${ref}`, line: at, indent })));
+  kept.forEach((line, at) =>
+    line.frames?.forEach(({ ref, indent }) => frames.push({ ref: `e${ref}`, line: at, indent })),
+  );
   return {
     text,
     tokens: estimateTokens(text),
@@ -77,7 +89,10 @@ function snapshotOf(root, options = {}) {
     frames,
     outside: outline.outside,
     truncated,
-    changed: compared === null ? null : { added: compared.added, changed: compared.changed, gone: compared.gone.map((ref) => `e${ref}`) },
+    changed:
+      compared === null
+        ? null
+        : { added: compared.added, changed: compared.changed, gone: compared.gone.map((ref) => `e${ref}`) },
   };
 }
 
@@ -88,8 +103,18 @@ function giveRefs(lines, table) {
       if (piece.ref === -1) {
         piece.ref = refNumbers.get(piece.element) ?? nextRef++;
         refNumbers.set(piece.element, piece.ref);
-        piece.told = JSON.stringify([piece.role, piece.name, piece.value ?? "", piece.states.filter((state) => state !== "focused")]);
-        table.set(piece.ref, { element: new WeakRef(piece.element), role: piece.role, name: piece.name, told: piece.told });
+        piece.told = JSON.stringify([
+          piece.role,
+          piece.name,
+          piece.value ?? "",
+          piece.states.filter((state) => state !== "focused"),
+        ]);
+        table.set(piece.ref, {
+          element: new WeakRef(piece.element),
+          role: piece.role,
+          name: piece.name,
+          told: piece.told,
+        });
       }
       if (piece.lines !== undefined) giveRefs(piece.lines, table);
     }
@@ -118,7 +143,7 @@ function compareWithLast(table) {
   return { marks: isOther ? new Map() : marks, added, changed, gone, isOther };
 }
 
-// The outline as lines `{text, mark, frames, isItem}` with what was said as text.
+// The outline as lines `{text, frames, items}` with what was said as text.
 function writeOutline(outline, detail, { isDiff, compared }) {
   const lines = [];
   const texts = new Set();
@@ -145,7 +170,11 @@ function writeOutline(outline, detail, { isDiff, compared }) {
       if (parts.length === 0) continue;
       const at = lines.length;
       const isTold = !isDiff || compared.isOther || mark !== "";
-      lines.push({ text: lineText(line, parts, indent, mark), frames, isItem: line.pieces.some((piece) => piece.ref > 0) });
+      lines.push({
+        text: lineText(line, parts, indent, mark),
+        frames,
+        items: line.pieces.filter((piece) => piece.ref > 0).length,
+      });
       const isInnerTold = inner !== null && write(inner, indent + 1);
       if (!isTold && !isInnerTold && frames.length === 0) lines.length = at;
       else isAny = true;
@@ -179,18 +208,30 @@ function writePiece(piece, detail) {
   if (piece.value !== undefined && piece.value !== "") parts.push("=", quote(piece.value, detail.value));
   else if (piece.hint !== undefined && piece.hint !== "") parts.push(`(${quote(piece.hint, detail.value)})`);
   parts.push(...piece.states);
-  if (detail.options && piece.options?.length > 0) parts.push(`[${piece.options.map((label) => clip(label, 30)).map((label) => JSON.stringify(label)).join(" ")}]`);
+  if (detail.options && piece.options?.length > 0)
+    parts.push(
+      `[${piece.options
+        .map((label) => clip(label, 30))
+        .map((label) => JSON.stringify(label))
+        .join(" ")}]`,
+    );
   return parts.join(" ");
 }
 
 // Closing lines: what is gone, and what lies outside of the viewport.
 function notes(outline, compared, isDiff) {
   const said = [];
-  if (isDiff && compared.added + compared.changed + compared.gone.length === 0) said.push("(no interactive element changed)");
-  if (compared !== null && !compared.isOther && compared.gone.length > 0) said.push(`(gone: ${refRanges(compared.gone)})`);
+  if (isDiff && compared.added + compared.changed + compared.gone.length === 0)
+    said.push("(no interactive element changed)");
+  if (compared !== null && !compared.isOther && compared.gone.length > 0)
+    said.push(`(gone: ${refRanges(compared.gone)})`);
   if (outline.modal) said.push("(a modal dialog is open; the page behind it takes no input)");
   const { above, below, beside } = outline.outside;
-  const places = [above > 0 ? `${above} above` : "", below > 0 ? `${below} below` : "", beside > 0 ? `${beside} beside` : ""].filter((part) => part !== "");
+  const places = [
+    above > 0 ? `${above} above` : "",
+    below > 0 ? `${below} below` : "",
+    beside > 0 ? `${beside} beside` : "",
+  ].filter((part) => part !== "");
   if (places.length > 0) said.push(`(scroll for more elements: ${places.join(", ")})`);
   return said.map((text) => ({ text }));
 }
@@ -219,17 +260,18 @@ function fitLines(lines, pageLines, tokensMax) {
     // Place is kept for the line that says how much is missing.
     if (isFull || left - cost < 12) {
       isFull = true;
-      truncated += line.isItem ? 1 : 0;
+      truncated += line.items;
       continue;
     }
     left -= cost;
     kept.push(line);
   }
-  if (isFull) kept.push({ text: `(${truncated} more lines with elements are left out to keep this short)` });
+  if (isFull) kept.push({ text: `(${truncated} more elements are left out to keep this short)` });
   return { kept: [...kept, ...lines.slice(pageLines)], truncated };
 }
 
-// Tokens of a text by a usual byte-pair vocabulary, estimated: words by length, digits by three, other characters each.
+// Tokens of a text by a usual byte-pair vocabulary, estimated: words by length, digits by three, other
+// characters each.
 function estimateTokens(text) {
   let tokens = 0;
   for (const [run] of text.matchAll(/[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]|\n/g)) {
@@ -241,14 +283,16 @@ function estimateTokens(text) {
   return tokens;
 }
 
-// The element of a reference ("e12"). Throws `StaleError` unless it is in the page as the last snapshot told it.
+// The element of a reference ("e12"). Throws `StaleError` unless it is in the page as the last snapshot told
+// it.
 function elementOfRef(ref) {
   const number = /^e(\d+)$/.exec(ref)?.[1];
   const entry = number === undefined ? undefined : lastTable?.get(Number(number));
   if (entry === undefined) throw new StaleError(`${ref} is not in the last snapshot`);
   const told = `${entry.role} ${JSON.stringify(entry.name)}`;
   const element = entry.element.deref();
-  if (element === undefined || !isConnected(element)) throw new StaleError(`${ref} (${told}) is gone from the page`);
+  if (element === undefined || !isConnected(element))
+    throw new StaleError(`${ref} (${told}) is gone from the page`);
   const now = toldNow(element);
   if (now !== told) throw new StaleError(`${ref} was ${told} and is now ${now}`);
   return element;

@@ -9,7 +9,8 @@ class ActionError extends Error {
 }
 
 // What a label leads to is not looked for from these: they take actions themselves.
-const TAKES_ACTIONS = "a, input, textarea, button, select, [role=link], [role=button], [role=checkbox], [role=radio]";
+const TAKES_ACTIONS =
+  "a, input, textarea, button, select, [role=link], [role=button], [role=checkbox], [role=radio]";
 const TAKES_TEXT = "input, textarea, select";
 const BUTTON_LIKE = "button, [role=button], [role=checkbox], [role=radio]";
 const CLICK_LIKE = "button, [role=button], a, [role=link]";
@@ -24,7 +25,8 @@ function closestSelf(element, selector) {
 // The element that an action on `element` means: the button around an icon, the control of a label.
 function controlOf(element) {
   let target = element;
-  if (!elementMatches(target, TAKES_TEXT) && !isContentEditable(target)) target = closestSelf(target, BUTTON_LIKE) ?? target;
+  if (!elementMatches(target, TAKES_TEXT) && !isContentEditable(target))
+    target = closestSelf(target, BUTTON_LIKE) ?? target;
   if (!elementMatches(target, TAKES_ACTIONS) && !isContentEditable(target)) {
     const label = closestSelf(target, "label");
     const control = label !== null && tag(label) === "label" ? labelControl(label) : null;
@@ -66,7 +68,8 @@ function focusedElement(element) {
 const documentActive = getter(Document.prototype, "activeElement");
 const fragmentActive = getter(ShadowRoot.prototype, "activeElement");
 
-// All states at once. Those of controls are of what the element leads to (see `controlOf`); null means: does not apply.
+// All states at once. Those of controls are of what the element leads to (see `controlOf`); null means: does
+// not apply.
 function statesOf(element) {
   const attached = isConnected(element);
   const control = controlOf(element);
@@ -90,7 +93,8 @@ function isInViewport(element) {
   return box.bottom > 0 && box.right > 0 && box.top < window.innerHeight && box.left < window.innerWidth;
 }
 
-// Current value of an input, text area or drop-down list, or of the one that a label is for; null for anything else.
+// Current value of an input, text area or drop-down list, or of the one that a label is for; null for
+// anything else.
 function valueOf(element) {
   const control = controlOf(element);
   switch (tag(control)) {
@@ -106,8 +110,8 @@ function valueOf(element) {
 }
 const selectValue = getter(HTMLSelectElement.prototype, "value");
 
-// Boxes in the frame's viewport, in CSS pixels; null without a box. `contentBox` is within border and padding, which is where the
-// document of an `iframe` begins.
+// Boxes in the frame's viewport, in CSS pixels; null without a box. `contentBox` is within border and
+// padding, which is where the document of an `iframe` begins.
 function boxOf(element) {
   if (clientRects(element).length === 0) return null;
   const { x, y, width, height } = boundingRect(element);
@@ -118,7 +122,8 @@ function contentBoxOf(element) {
   const box = boxOf(element);
   if (box === null) return null;
   const style = styleOf(element);
-  const edge = (side) => Number.parseFloat(style[`border${side}Width`]) + Number.parseFloat(style[`padding${side}`]) || 0;
+  const edge = (side) =>
+    Number.parseFloat(style[`border${side}Width`]) + Number.parseFloat(style[`padding${side}`]) || 0;
   return {
     x: box.x + edge("Left"),
     y: box.y + edge("Top"),
@@ -130,8 +135,9 @@ function contentBoxOf(element) {
 // Frames without a change of box that make an element stable, and how long that is waited for.
 const STABLE_MS_MAX = 1_000;
 
-// Promise of whether the element's box was the same in two animation frames one after the other. False once `limitMs` have passed
-// with the box still moving, or without animation frames (a page in the background), or if the element is detached.
+// Promise of whether the element's box was the same in two animation frames one after the other. False once
+// `limitMs` have passed with the box still moving, or without animation frames (a page in the background), or
+// if the element is detached.
 function whenStable(element, limitMs = STABLE_MS_MAX) {
   return new Promise((resolve) => {
     let last = null;
@@ -144,7 +150,8 @@ function whenStable(element, limitMs = STABLE_MS_MAX) {
     const check = () => {
       if (!isConnected(element)) return finish(false);
       const box = boundingRect(element);
-      if (last !== null && ["x", "y", "width", "height"].every((side) => box[side] === last[side])) return finish(true);
+      if (last !== null && ["x", "y", "width", "height"].every((side) => box[side] === last[side]))
+        return finish(true);
       last = box;
       if (performance.now() - start > limitMs) return finish(false);
       requestAnimationFrame(check);
@@ -153,10 +160,21 @@ function whenStable(element, limitMs = STABLE_MS_MAX) {
   });
 }
 
-const DESCRIBED_ATTRIBUTES = ["id", "name", "type", "role", "aria-label", "placeholder", "href", "class", "data-testid"];
+const DESCRIBED_ATTRIBUTES = [
+  "id",
+  "name",
+  "type",
+  "role",
+  "aria-label",
+  "placeholder",
+  "href",
+  "class",
+  "data-testid",
+];
 const DESCRIBED_MAX = 120;
 
-// One line that a reader knows an element by: `<button id="save">Save</button>`. At most about 200 characters.
+// One line that a reader knows an element by: `<button id="save">Save</button>`. At most about 200
+// characters.
 function describeElement(element) {
   const name = localName(element);
   let attributes = "";

@@ -16,8 +16,8 @@ function normalizeSpace(text) {
     .replace(/\s+/g, " ");
 }
 
-// Text of an element as queries see it: text nodes below it, open shadow roots too, hidden ones too; the value of a button made by
-// `input`; nothing of scripts and styles.
+// Text of an element as queries see it: text nodes below it, open shadow roots too, hidden ones too; the
+// value of a button made by `input`; nothing of scripts and styles.
 function elementText(element, depth = 0) {
   const texts = cached("texts");
   let text = texts.get(element);
@@ -65,7 +65,8 @@ function normalizedText(element) {
   return text;
 }
 
-// A test of texts, made of `"text"`, `{text, exact}` or `{pattern, flags}` (a regular expression of JavaScript).
+// A test of texts, made of `"text"`, `{text, exact}` or `{pattern, flags}` (a regular expression of
+// JavaScript).
 //
 // - `matches(raw)`: whether a text with its white space as in the page matches. Texts are compared with white space normalized,
 //   as a substring without regard to case, or whole and with regard to case if `exact`; patterns see the raw text.
@@ -80,7 +81,9 @@ function textMatcher(wanted, exact = false) {
       return wanted.exact === true ? exactMatcher(wanted.text) : substringMatcher(wanted.text);
     }
   }
-  throw new QueryError(`expected a text, {"text", "exact"} or {"pattern", "flags"}, got ${JSON.stringify(wanted)}`);
+  throw new QueryError(
+    `expected a text, {"text", "exact"} or {"pattern", "flags"}, got ${JSON.stringify(wanted)}`,
+  );
 }
 
 function patternMatcher(source, flags) {
@@ -118,11 +121,13 @@ function substringMatcher(text) {
 
 // Whether an element's own text matches: normalized for texts, raw for patterns.
 function elementTextMatches(element, matcher, isPattern) {
-  return isPattern ? matcher.matches(elementText(element)) : matcher.matchesNormalized(normalizedText(element));
+  return isPattern
+    ? matcher.matches(elementText(element))
+    : matcher.matchesNormalized(normalizedText(element));
 }
 
-// Smallest elements whose text matches, the root (if it is an element) and those below it: an element is left out if one of its
-// children matches.
+// Smallest elements whose text matches, the root (if it is an element) and those below it: an element is left
+// out if one of its children matches.
 function queryText(root, wanted) {
   const matcher = textMatcher(wanted);
   const isPattern = isPatternText(wanted);
@@ -149,7 +154,8 @@ function queryText(root, wanted) {
   return found.has(root) ? [root, ...listed] : listed;
 }
 
-const isPatternText = (wanted) => wanted !== null && typeof wanted === "object" && typeof wanted.pattern === "string";
+const isPatternText = (wanted) =>
+  wanted !== null && typeof wanted === "object" && typeof wanted.pattern === "string";
 
 function isUnread(element) {
   return UNREAD.has(tag(element)) || isInHead(element);

@@ -1,5 +1,5 @@
-// What is seen and what the accessibility tree leaves out. Visible means: it has a box that is not empty and `visibility` is
-// `visible`. Opacity and overlap do not count.
+// What is seen and what the accessibility tree leaves out. Visible means: it has a box that is not empty and
+// `visibility` is `visible`. Opacity and overlap do not count.
 
 // Whether the element is seen by a user who scrolls to it.
 function isVisible(element) {
@@ -15,12 +15,16 @@ function computeVisible(element) {
   if (!checkVisibility(element)) {
     // `display: contents` has no box of its own: it is as visible as what is in it.
     if (styleOf(element).display !== "contents" || !checkVisibilityOfParent(element)) return false;
-    return childrenOf(element).some((child) => (isElement(child) ? isVisible(child) : isText(child) && hasTextBox(child)));
+    return childrenOf(element).some((child) =>
+      isElement(child) ? isVisible(child) : isText(child) && hasTextBox(child),
+    );
   }
   const style = styleOf(element);
   if (style.visibility !== "visible") return false;
   if (style.display === "contents") {
-    return childrenOf(element).some((child) => (isElement(child) ? isVisible(child) : isText(child) && hasTextBox(child)));
+    return childrenOf(element).some((child) =>
+      isElement(child) ? isVisible(child) : isText(child) && hasTextBox(child),
+    );
   }
   const box = boundingRect(element);
   return box.width > 0 && box.height > 0;
@@ -36,18 +40,30 @@ function checkVisibilityOfParent(element) {
 
 // Whether a text node is laid out with an extent.
 function hasTextBox(node) {
-  const range = document.createRange();
+  const range = new Range();
   range.selectNode(node);
   const box = range.getBoundingClientRect();
   return box.width > 0 && box.height > 0;
 }
 
 // Elements that never reach the accessibility tree.
-const NEVER_EXPOSED = new Set(
-  ["style", "script", "noscript", "template", "head", "meta", "link", "title", "svg:title", "svg:desc", "svg:defs", "svg:metadata"],
-);
+const NEVER_EXPOSED = new Set([
+  "style",
+  "script",
+  "noscript",
+  "template",
+  "head",
+  "meta",
+  "link",
+  "title",
+  "svg:title",
+  "svg:desc",
+  "svg:defs",
+  "svg:metadata",
+]);
 
-// Whether assistive technology is not told of the element: not rendered, `visibility: hidden`, or below `aria-hidden="true"`.
+// Whether assistive technology is not told of the element: not rendered, `visibility: hidden`, or below
+// `aria-hidden="true"`.
 function isAriaHidden(element) {
   const known = cached("ariaHidden").get(element);
   if (known !== undefined) return known;
@@ -69,7 +85,9 @@ function computeAriaHidden(element) {
   if (name === "slot" || styleOf(element).display === "contents") {
     if (checkVisibility(element)) return styleOf(element).visibility !== "visible";
     if (!checkVisibilityOfParent(element)) return true;
-    return !flatChildren(element).some((child) => (isElement(child) ? !isAriaHidden(child) : isText(child) && hasTextBox(child)));
+    return !flatChildren(element).some((child) =>
+      isElement(child) ? !isAriaHidden(child) : isText(child) && hasTextBox(child),
+    );
   }
   if (!checkVisibility(element)) return true;
   return styleOf(element).visibility !== "visible";
@@ -82,8 +100,8 @@ function closestTag(element, name) {
   return null;
 }
 
-// Whether the element or what is above it in the flat tree says `aria-hidden="true"`. Walks up to the first known ancestor, so a
-// whole document costs one step an element.
+// Whether the element or what is above it in the flat tree says `aria-hidden="true"`. Walks up to the first
+// known ancestor, so a whole document costs one step an element.
 function isBelowAriaHidden(element) {
   const known = cached("belowAriaHidden");
   const path = [];

@@ -1,8 +1,8 @@
-// Waits within the page, so that the host asks once. Every wait has a bound; a page that navigates away takes its waits along, which
-// the host sees by the loss of the script's context.
+// Waits within the page, so that the host asks once. Every wait has a bound; a page that navigates away takes
+// its waits along, which the host sees by the loss of the script's context.
 
-// The page is looked at again after it changed, and in any case after this time: styles, scrolling and values change without a
-// mutation of the tree.
+// The page is looked at again after it changed, and in any case after this time: styles, scrolling and values
+// change without a mutation of the tree.
 const RECHECK_MS = 100;
 
 const ELEMENT_STATES = {
@@ -15,18 +15,23 @@ const ELEMENT_STATES = {
   editable: (element) => element !== null && editableState(controlOf(element)) === true,
 };
 
-// Promise of `{element, count, reached, missing}`: the first element of the query once it has every state of `wanted` ("attached", "detached",
-// "visible", "hidden", "enabled", "disabled", "editable"), `reached` false if that was not so within `limit_ms`; `missing` is then the
-// first state it did not have. With `strict`, more than one element ends the wait at once with `count` above 1.
+// Promise of `{element, count, reached, missing}`: the first element of the query once it has every state of
+// `wanted` ("attached", "detached", "visible", "hidden", "enabled", "disabled", "editable"), `reached` false
+// if that was not so within `limit_ms`; `missing` is then the first state it did not have. With `strict`,
+// more than one element ends the wait at once with `count` above 1.
 function whenQuery(steps, wanted, { limit_ms: limitMs, strict = true, root = document }) {
   const unknown = wanted.find((state) => !Object.hasOwn(ELEMENT_STATES, state));
   if (unknown !== undefined) throw new QueryError(`unknown state ${JSON.stringify(unknown)}`);
   return poll(limitMs, () => {
     const found = runSteps(steps, root);
     const element = found[0] ?? null;
-    if (strict && found.length > 1) return { done: true, value: { element, count: found.length, reached: false, missing: null } };
+    if (strict && found.length > 1)
+      return { done: true, value: { element, count: found.length, reached: false, missing: null } };
     const missing = wanted.find((state) => !ELEMENT_STATES[state](element)) ?? null;
-    return { done: missing === null, value: { element, count: found.length, reached: missing === null, missing } };
+    return {
+      done: missing === null,
+      value: { element, count: found.length, reached: missing === null, missing },
+    };
   });
 }
 

@@ -27,12 +27,18 @@ const rows = readFileSync(join(folder, "rows.jsonl"), "utf8")
   .filter((row) => wanted.length === 0 || wanted.includes(row.group) || wanted.includes(row.id));
 
 const executablePath =
-  process.env.CHROMIUM ?? ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium"].find((path) => existsSync(path));
-const browser = await chromium.launch({ executablePath, args: process.getuid?.() === 0 ? ["--no-sandbox"] : [] });
+  process.env.CHROMIUM ??
+  ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium"].find((path) => existsSync(path));
+const browser = await chromium.launch({
+  executablePath,
+  args: process.getuid?.() === 0 ? ["--no-sandbox"] : [],
+});
 const context = await browser.newContext({ viewport: { width: 1280, height: 720 } });
 await context.route(`${ORIGIN}/**`, (route) => {
   const file = join(folder, "pages", new URL(route.request().url()).pathname.slice(1));
-  return existsSync(file) ? route.fulfill({ path: file, contentType: "text/html; charset=utf-8" }) : route.fulfill({ status: 404 });
+  return existsSync(file)
+    ? route.fulfill({ path: file, contentType: "text/html; charset=utf-8" })
+    : route.fulfill({ status: 404 });
 });
 
 let different = 0;
