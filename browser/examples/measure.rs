@@ -1,0 +1,77 @@
+//! Medians of the calls that everything else is made of: `cargo run --release -p espalier-browser --example measure`.
+
+use espalier_browser::{Browser, ContextOptions, LaunchOptions, Result};
+use std::time::{Duration, Instant};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let no_sandbox = std::env::args().any(|arg| arg == "--no-sandbox");
+    let options = || LaunchOptions { no_sandbox, ..LaunchOptions::default() };
+    let mut launches = Vec::new();
+    for _ in 0..10 {
+        let start = Instant::now();
+        let browser = Browser::launch(options()).await?;
+        launches.push(start.elapsed());
+        browser.close().await;
+    }
+    report("launch", launches);
+    let browser = Browser::launch(options()).await?;
+    let mut pings = Vec::new();
+    for _ in 0..2000 {
+        let start = Instant::now();
+        browser.ping(Duration::from_secs(5)).await?;
+        pings.push(start.elapsed());
+    }
+    report("round trip", pings);
+    let mut pages = Vec::new();
+    for _ in 0..20 {
+        let start = Instant::now();
+        let context = browser.new_context(ContextOptions::default()).await?;
+        context.new_page().await?;
+        pages.push(start.elapsed());
+        context.close().await?;
+    }
+    report("new context and page", pages);
+    let page = browser.new_context(ContextOptions::default()).await?.new_page().await?;
+    let mut evaluations = Vec::new();
+    for _ in 0..2000 {
+        let start = Instant::now();
+        page.evaluate::<i32>("1 + 1").await?;
+        evaluations.push(start.elapsed());
+    }
+    report("evaluate 1 + 1", evaluations);
+    page.set_content(
+        "<input id=i style='position:fixed;left:10px;top:10px'><button style='margin:100px'>Go</button>",
+    )
+    .await?;
+    let button = page.locator("button");
+    let (mut clicks, mut located, mut typed, mut pictures) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..100 {
+        let start = Instant::now();
+        page.mouse().click(20.0, 20.0).await?;
+        clicks.push(start.elapsed());
+        let start = Instant::now();
+        page.keyboard().type_text("hello world").await?;
+        typed.push(start.elapsed());
+        let start = Instant::now();
+        button.click().await?;
+        located.push(start.elapsed());
+    }
+    report("click at a place", clicks);
+    report("type 11 characters", typed);
+    report("locator.click", located);
+    for _ in 0..20 {
+        let start = Instant::now();
+        page.screenshot().await?;
+        pictures.push(start.elapsed());
+    }
+    report("picture, PNG", pictures);
+    browser.close().await;
+    Ok(())
+}
+
+fn report(what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let (half, most) = (times[times.len() / 2], times[times.len() * 9 / 10]);
+    println!("{what}: p50 {:.3} ms, p90 {:.3} ms", half.as_secs_f64() * 1e3, most.as_secs_f64() * 1e3);
+}

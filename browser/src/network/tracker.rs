@@ -1,0 +1,218 @@
+//! Requests under way on one page, from events of the Network domain.
+
+use super::{Request, RequestEnd, RequestInner, Response, ResponseHead};
+use crate::connection::Session;
+use crate::page::state::LoaderId;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Requests under way that are tracked; more forget the oldest.
+const UNDER_WAY_MAX: usize = 10_000;
+/// Responses of documents that are remembered for those who navigated.
+const DOCUMENTS_KEPT: usize = 16;
+
+#[derive(Default)]
+pub(crate) struct Network {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    under_way: HashMap<String, Request>,
+    /// Ids in order of their start, with those that have ended since.
+    order: VecDeque<String>,
+    documents: VecDeque<(LoaderId, Request)>,
+}
+
+/// `Network.requestWillBeSent`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WillBeSent {
+    request_id: String,
+    pub(crate) loader_id: LoaderId,
+    request: RequestInfo,
+    redirect_response: Option<ResponseHead>,
+    #[serde(default, rename = "type")]
+    kind: String,
+    pub(crate) frame_id: Option<Arc<str>>,
+    timestamp: f64,
+    #[serde(default)]
+    wall_time: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RequestInfo {
+    url: String,
+    method: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    post_data: Option<String>,
+    #[serde(default)]
+    has_post_data: bool,
+}
+
+/// `Network.responseReceived`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Received {
+    request_id: String,
+    timestamp: f64,
+    response: ResponseHead,
+}
+
+/// `Network.loadingFinished`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Finished {
+    request_id: String,
+    timestamp: f64,
+    #[serde(default)]
+    encoded_data_length: f64,
+}
+
+/// `Network.loadingFailed`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Failed {
+    pub(crate) request_id: String,
+    timestamp: f64,
+    pub(crate) error_text: String,
+}
+
+impl WillBeSent {
+    /// Requests of documents carry the id of their document.
+    pub(crate) fn is_navigation(&self) -> bool {
+        *self.loader_id == *self.request_id && self.kind == "Document"
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.request.url
+    }
+}
+
+impl Network {
+    /// The request, and the one that redirected to it with its response.
+    pub(crate) fn will_be_sent(
+        &self,
+        session: &Arc<Session>,
+        event: WillBeSent,
+    ) -> (Request, Option<Request>) {
+        let is_navigation = event.is_navigation();
+        let mut state = self.state.lock();
+        let before = state.under_way.remove(&event.request_id);
+        if let (Some(before), Some(head)) = (&before, event.redirect_response) {
+            receive(before, head, event.timestamp);
+            finish(before, None, 0.0, event.timestamp);
+        }
+        let request = Request {
+            inner: Arc::new(RequestInner {
+                id: event.request_id.clone(),
+                url: event.request.url,
+                method: event.request.method,
+                headers: lower_case(event.request.headers),
+                post_data: event.request.post_data,
+                has_post_data: event.request.has_post_data,
+                kind: event.kind.to_ascii_lowercase(),
+                frame_id: event.frame_id,
+                is_navigation,
+                redirected_from: before.clone(),
+                started: event.timestamp,
+                wall_time: event.wall_time,
+                session: Arc::clone(session),
+                response: OnceLock::new(),
+                end: watch::Sender::new(None),
+            }),
+        };
+        if is_navigation {
+            if state.documents.len() == DOCUMENTS_KEPT {
+                state.documents.pop_front();
+            }
+            state.documents.retain(|(loader, _)| *loader != event.loader_id);
+            state.documents.push_back((event.loader_id, request.clone()));
+        }
+        state.under_way.insert(event.request_id.clone(), request.clone());
+        state.order.push_back(event.request_id);
+        state.trim();
+        (request, before)
+    }
+
+    pub(crate) fn received(&self, event: Received) -> Option<Response> {
+        let request = self.state.lock().under_way.get(&event.request_id).cloned()?;
+        receive(&request, event.response, event.timestamp);
+        request.response()
+    }
+
+    pub(crate) fn finished(&self, event: &Finished) -> Option<Request> {
+        let request = self.state.lock().under_way.remove(&event.request_id)?;
+        finish(&request, None, event.encoded_data_length, event.timestamp);
+        Some(request)
+    }
+
+    pub(crate) fn failed(&self, event: &Failed) -> Option<Request> {
+        let request = self.state.lock().under_way.remove(&event.request_id)?;
+        finish(&request, Some(event.error_text.clone()), 0.0, event.timestamp);
+        Some(request)
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<Request> {
+        self.state.lock().under_way.get(id).cloned()
+    }
+
+    /// Requests that have neither succeeded nor failed.
+    pub(crate) fn under_way(&self) -> Vec<Request> {
+        self.state.lock().under_way.values().cloned().collect()
+    }
+
+    /// The response that made a document.
+    pub(crate) fn response_of(&self, loader: &LoaderId) -> Option<Response> {
+        let state = self.state.lock();
+        let (_, request) = state.documents.iter().find(|(of, _)| of == loader)?;
+        request.response()
+    }
+
+    /// A session is gone: nothing more is heard of its requests.
+    pub(crate) fn session_ended(&self, session: &Arc<Session>) {
+        self.state.lock().under_way.retain(|_, request| {
+            let ended = Arc::ptr_eq(&request.inner.session, session);
+            if ended {
+                finish(request, Some("the page is gone".to_owned()), 0.0, request.inner.started);
+            }
+            !ended
+        });
+    }
+}
+
+impl State {
+    fn trim(&mut self) {
+        while self.under_way.len() > UNDER_WAY_MAX {
+            let Some(oldest) = self.order.pop_front() else { return };
+            self.under_way.remove(&oldest);
+        }
+        if self.order.len() > 2 * UNDER_WAY_MAX {
+            let under_way = &self.under_way;
+            self.order.retain(|id| under_way.contains_key(id));
+        }
+    }
+}
+
+fn receive(request: &Request, mut head: ResponseHead, timestamp: f64) {
+    head.headers = lower_case(head.headers);
+    head.wait = (timestamp - request.inner.started).max(0.0);
+    let _ = request.inner.response.set(head);
+}
+
+fn finish(request: &Request, failure: Option<String>, encoded_bytes: f64, timestamp: f64) {
+    let duration = Duration::try_from_secs_f64(timestamp - request.inner.started).unwrap_or_default();
+    // Chromium counts in floating point; a body of 2^53 bytes does not occur.
+    let encoded_bytes = encoded_bytes.max(0.0) as u64;
+    request.inner.end.send_replace(Some(RequestEnd { failure, encoded_bytes, duration }));
+}
+
+fn lower_case(headers: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect()
+}

@@ -1,0 +1,344 @@
+//! Requests that are answered, changed or refused before they reach the network.
+
+use crate::connection::Session;
+use crate::contain::contain;
+use crate::deadline::Deadline;
+use crate::error::{BrowserError, Result};
+use crate::network::Request;
+use crate::page::inner::PageInner;
+use crate::protocol::{Done, event};
+use crate::url_match::UrlMatch;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use chromiumoxide::cdp::browser_protocol::fetch::{
+    ContinueRequestParams, DisableParams, EnableParams, FailRequestParams, FulfillRequestParams, HeaderEntry,
+    RequestPattern,
+};
+use chromiumoxide::cdp::browser_protocol::network::ErrorReason;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How long a handler may take before its request goes on as it is.
+pub const ROUTE_HANDLER_BOUND: Duration = Duration::from_secs(30);
+/// Requests of one page that handlers decide on at once; more go on as they are.
+const UNDECIDED_MAX: usize = 1000;
+
+/// Decides on a request: [`Route::fulfill`], [`Route::abort`], [`Route::continue_with`] or [`Route::fallback`].
+pub type RouteHandler = Arc<dyn Fn(Route) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Names a route, to take it away again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RouteId(u64);
+
+/// The routes of a page or a context. The one added last is asked first.
+#[derive(Default)]
+pub(crate) struct Routes {
+    entries: Mutex<Vec<Entry>>,
+    next_id: AtomicU64,
+    undecided: Arc<AtomicUsize>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    id: RouteId,
+    urls: UrlMatch,
+    handler: RouteHandler,
+}
+
+impl Routes {
+    pub(crate) fn add(&self, urls: UrlMatch, handler: RouteHandler) -> RouteId {
+        let id = RouteId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        self.entries.lock().push(Entry { id, urls, handler });
+        id
+    }
+
+    /// False: there is no such route.
+    pub(crate) fn remove(&self, id: RouteId) -> bool {
+        let mut entries = self.entries.lock();
+        let before = entries.len();
+        entries.retain(|entry| entry.id != id);
+        entries.len() < before
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.lock().is_empty()
+    }
+
+    fn matching(&self, url: &str) -> Vec<RouteHandler> {
+        let entries = self.entries.lock();
+        let matching = entries.iter().rev().filter(|entry| entry.urls.matches(url));
+        matching.map(|entry| Arc::clone(&entry.handler)).collect()
+    }
+}
+
+/// What makes Chromium ask; `None` where no route is set.
+pub(crate) fn enable(routes: &[&Routes]) -> Option<EnableParams> {
+    if routes.iter().all(|routes| routes.is_empty()) {
+        return None;
+    }
+    let all = RequestPattern { url_pattern: Some("*".to_owned()), ..RequestPattern::default() };
+    Some(EnableParams { patterns: Some(vec![all]), handle_auth_requests: None })
+}
+
+/// Tells the sessions whether to ask.
+pub(crate) async fn apply(sessions: &[Arc<Session>], routes: &[&Routes], deadline: Deadline) -> Result<()> {
+    let enable = enable(routes);
+    let mut calls = Vec::new();
+    for session in sessions {
+        calls.push(match &enable {
+            Some(command) => session.begin_as::<Done>(command.clone())?,
+            None => session.begin_as::<Done>(DisableParams::default())?,
+        });
+    }
+    for call in calls {
+        match call.within(deadline).await {
+            Err(error) if !error.is_gone() && error != BrowserError::Detached => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// `Fetch.requestPaused`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Paused {
+    request_id: String,
+    request: PausedRequest,
+    #[serde(default)]
+    resource_type: String,
+    frame_id: Option<Arc<str>>,
+    network_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PausedRequest {
+    url: String,
+    method: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    post_data: Option<String>,
+}
+
+/// A request waits for a decision.
+pub(crate) fn paused(page: &PageInner, session: &Arc<Session>, method: &str, params: &RawValue) {
+    let Some(paused) = event::<Paused>(method, params) else { return };
+    let mut handlers = page.routes.matching(&paused.request.url);
+    if let Some(context) = page.context.upgrade() {
+        handlers.extend(context.routes.matching(&paused.request.url));
+    }
+    let undecided = Arc::clone(&page.routes.undecided);
+    if handlers.is_empty() || undecided.load(Ordering::Relaxed) >= UNDECIDED_MAX {
+        session.post(ContinueRequestParams::new(paused.request_id));
+        return;
+    }
+    let network = paused.network_id.as_deref().and_then(|id| page.network.get(id));
+    let route = Route {
+        inner: Arc::new(RouteInner {
+            session: Arc::clone(session),
+            paused,
+            network,
+            decided: AtomicBool::new(false),
+        }),
+    };
+    undecided.fetch_add(1, Ordering::Relaxed);
+    // Owner: the request. Ends within the bound of each handler; the request is then decided on.
+    tokio::spawn(async move {
+        for handler in handlers {
+            contain(ROUTE_HANDLER_BOUND, handler(route.clone())).await;
+            if route.is_decided() {
+                break;
+            }
+        }
+        // Fails where a handler has decided.
+        let _ = route.continue_with(ContinueOptions::default());
+        undecided.fetch_sub(1, Ordering::Relaxed);
+    });
+}
+
+/// A request that waits for a decision. A handler that returns without one leaves it to the route added before, and in
+/// the end it goes on as it is.
+#[derive(Clone)]
+pub struct Route {
+    inner: Arc<RouteInner>,
+}
+
+struct RouteInner {
+    session: Arc<Session>,
+    paused: Paused,
+    network: Option<Request>,
+    decided: AtomicBool,
+}
+
+/// A made-up response.
+#[derive(Clone, Debug)]
+pub struct Fulfill {
+    /// Default: 200.
+    pub status: u16,
+    /// By name.
+    pub headers: BTreeMap<String, String>,
+    /// `Content-Type`, where `headers` has none.
+    pub content_type: Option<String>,
+    /// Default: empty.
+    pub body: Bytes,
+}
+
+impl Default for Fulfill {
+    fn default() -> Self {
+        Fulfill { status: 200, headers: BTreeMap::new(), content_type: None, body: Bytes::new() }
+    }
+}
+
+/// What is changed in a request before it goes on. `None` leaves a part as it is.
+#[derive(Clone, Debug, Default)]
+pub struct ContinueOptions {
+    /// Where to; the page does not see the change.
+    pub url: Option<String>,
+    /// `GET`, `POST`, ...
+    pub method: Option<String>,
+    /// All headers, in place of those it has.
+    pub headers: Option<BTreeMap<String, String>>,
+    /// The body.
+    pub post_data: Option<Bytes>,
+}
+
+/// Why a request is refused, as the page sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AbortReason {
+    /// `net::ERR_FAILED`.
+    #[default]
+    Failed,
+    /// `net::ERR_ABORTED`.
+    Aborted,
+    /// `net::ERR_TIMED_OUT`.
+    TimedOut,
+    /// `net::ERR_ACCESS_DENIED`.
+    AccessDenied,
+    /// `net::ERR_BLOCKED_BY_CLIENT`.
+    Blocked,
+    /// `net::ERR_CONNECTION_REFUSED`.
+    ConnectionRefused,
+    /// `net::ERR_CONNECTION_RESET`.
+    ConnectionReset,
+    /// `net::ERR_NAME_NOT_RESOLVED`.
+    NameNotResolved,
+    /// `net::ERR_INTERNET_DISCONNECTED`.
+    Offline,
+}
+
+impl Route {
+    /// Where to.
+    pub fn url(&self) -> &str {
+        &self.inner.paused.request.url
+    }
+
+    /// `GET`, `POST`, ...
+    pub fn method(&self) -> &str {
+        &self.inner.paused.request.method
+    }
+
+    /// Headers by name.
+    pub fn headers(&self) -> &BTreeMap<String, String> {
+        &self.inner.paused.request.headers
+    }
+
+    /// The body, where it is text of moderate size.
+    pub fn post_data(&self) -> Option<&str> {
+        self.inner.paused.request.post_data.as_deref()
+    }
+
+    /// Such as `document`, `script`, `image`, `fetch`, `xhr`.
+    pub fn resource_type(&self) -> String {
+        self.inner.paused.resource_type.to_ascii_lowercase()
+    }
+
+    /// The id of the frame that sent it.
+    pub fn frame_id(&self) -> Option<&str> {
+        self.inner.paused.frame_id.as_deref()
+    }
+
+    /// The request as the page's events have it; `None` for those that they do not report.
+    pub fn request(&self) -> Option<&Request> {
+        self.inner.network.as_ref()
+    }
+
+    /// Answers the request.
+    pub fn fulfill(&self, response: Fulfill) -> Result<()> {
+        let has_type = response.headers.keys().any(|name| name.eq_ignore_ascii_case("content-type"));
+        let mut headers = entries(response.headers);
+        if let (false, Some(content_type)) = (has_type, response.content_type) {
+            headers.push(HeaderEntry::new("content-type", content_type));
+        }
+        headers.push(HeaderEntry::new("content-length", response.body.len().to_string()));
+        self.decide()?;
+        let id = self.inner.paused.request_id.clone();
+        let mut command = FulfillRequestParams::new(id, i64::from(response.status));
+        command.response_headers = Some(headers);
+        command.body = Some(STANDARD.encode(&response.body).into());
+        self.inner.session.post(command);
+        Ok(())
+    }
+
+    /// Refuses the request.
+    pub fn abort(&self, reason: AbortReason) -> Result<()> {
+        self.decide()?;
+        let reason = match reason {
+            AbortReason::Failed => ErrorReason::Failed,
+            AbortReason::Aborted => ErrorReason::Aborted,
+            AbortReason::TimedOut => ErrorReason::TimedOut,
+            AbortReason::AccessDenied => ErrorReason::AccessDenied,
+            AbortReason::Blocked => ErrorReason::BlockedByClient,
+            AbortReason::ConnectionRefused => ErrorReason::ConnectionRefused,
+            AbortReason::ConnectionReset => ErrorReason::ConnectionReset,
+            AbortReason::NameNotResolved => ErrorReason::NameNotResolved,
+            AbortReason::Offline => ErrorReason::InternetDisconnected,
+        };
+        self.inner.session.post(FailRequestParams::new(self.inner.paused.request_id.clone(), reason));
+        Ok(())
+    }
+
+    /// Lets the request go on, changed or not.
+    pub fn continue_with(&self, changes: ContinueOptions) -> Result<()> {
+        self.decide()?;
+        let mut command = ContinueRequestParams::new(self.inner.paused.request_id.clone());
+        command.url = changes.url;
+        command.method = changes.method;
+        command.headers = changes.headers.map(entries);
+        command.post_data = changes.post_data.map(|body| STANDARD.encode(body).into());
+        self.inner.session.post(command);
+        Ok(())
+    }
+
+    /// Leaves the decision to the route that was added before this one: what returning without a decision does, too.
+    pub fn fallback(&self) {}
+
+    fn is_decided(&self) -> bool {
+        self.inner.decided.load(Ordering::Acquire)
+    }
+
+    fn decide(&self) -> Result<()> {
+        if self.inner.decided.swap(true, Ordering::AcqRel) {
+            return Err(BrowserError::invalid(format!("route of {}: it is already decided", self.url())));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Route({} {})", self.method(), self.url())
+    }
+}
+
+fn entries(headers: BTreeMap<String, String>) -> Vec<HeaderEntry> {
+    headers.into_iter().map(|(name, value)| HeaderEntry::new(name, value)).collect()
+}
