@@ -10,7 +10,7 @@ use espalier_sdk::{Failure, RolloutView, Score, invalid};
 #[serde(crate = "espalier_sdk::serde", default, deny_unknown_fields)]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub struct Settings {
-    /// The field of the task's private part that has the expected answer: a string, a number as it stands in the task, or a list of which any will do.
+    /// The field of the task's private part that has the expected answer: a string, a number as it stands in the task (one of more than 64 bits as a string), or a list of which any will do.
     pub field: String,
     /// Whether upper and lower case are the same.
     pub ignore_case: bool,
@@ -32,12 +32,19 @@ impl Settings {
 
     /// The texts of which any will do. Errors: `invalid` where it is something else.
     pub fn expected(&self, value: &Value) -> Result<Vec<String>, Failure> {
+        let field = &self.field;
+        let one = std::slice::from_ref(value);
+        let listed = value.as_array().map_or(one, Vec::as_slice);
+        if let Some(number) = listed.iter().find(|one| lost_digits(one)) {
+            return Err(invalid(format_args!(
+                "task.private.{field} has the number {number}, which is too large to be kept digit by digit: write it as a string"
+            )));
+        }
         let any = match value {
             Value::Array(any) => any.iter().map(text_of).collect(),
             one => text_of(one).map(|one| vec![one]),
         };
         any.filter(|any| !any.is_empty()).ok_or_else(|| {
-            let field = &self.field;
             invalid(format_args!("task.private.{field} is {value}, expected a string, a number, true, false, or a list of these"))
         })
     }
@@ -60,6 +67,12 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
+/// Whether a number may have had other digits in the task: it is a double above which not every whole number is one.
+fn lost_digits(value: &Value) -> bool {
+    const EXACT: f64 = (1_u64 << 53) as f64;
+    !value.is_i64() && !value.is_u64() && value.as_f64().is_some_and(|float| float.abs() >= EXACT)
+}
+
 /// Scores a rollout. Errors: `invalid` where the task does not say what is expected.
 pub fn score(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Failure> {
     let expected = rollout.task.private_field(&settings.field);
@@ -74,7 +87,7 @@ espalier_sdk::reward!(Settings, score);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use espalier_sdk::serde_json::json;
+    use espalier_sdk::serde_json::{self, json};
 
     #[test]
     fn an_answer_is_compared_as_the_settings_say() {
@@ -96,6 +109,18 @@ mod tests {
         }
         for none in [json!(null), json!([]), json!({ "a": 1 }), json!(["a", null])] {
             assert!(plain.expected(&none).is_err(), "{none}");
+        }
+        for (number, kept) in [
+            ("12345678901234567890123", false),
+            ("-12345678901234567890123", false),
+            ("1e22", false),
+            ("[1, 9007199254740993.5]", false),
+            ("18446744073709551615", true),
+            ("9007199254740993", true),
+            ("0.5", true),
+        ] {
+            let expected = plain.expected(&serde_json::from_str(number).unwrap());
+            assert_eq!(expected.is_ok(), kept, "{number}: {expected:?}");
         }
         let (_, reason) = plain.compare(&["a".to_owned(), "b".to_owned()], Some("c"));
         assert_eq!(reason, "expected `a` or `b`, answered `c`");

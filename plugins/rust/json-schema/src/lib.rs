@@ -1,12 +1,15 @@
 //! The reward `json-schema`: 1 where the answer is JSON that satisfies a JSON Schema, else 0; a score `share` says how much of it does.
 
+mod check;
+mod number;
 mod validate;
 
+pub use check::{Unsupported, check};
 use espalier_sdk::schemars::JsonSchema;
 use espalier_sdk::serde::Deserialize;
 use espalier_sdk::serde_json::{self, Value};
 use espalier_sdk::{Failure, RolloutView, Score, fenced, invalid, other};
-pub use validate::{Unsupported, check, violations};
+pub use validate::{Stopped, violations};
 
 /// What the answer has to satisfy.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -35,7 +38,7 @@ pub fn json_in(answer: &str, lenient: bool) -> Result<Value, String> {
     found.ok_or_else(|| "no JSON in the answer".to_owned())
 }
 
-/// Scores a rollout. Errors: `invalid` without a schema, and for one with a keyword that is not known.
+/// Scores a rollout. Errors: `invalid` without a schema and for one that cannot be checked, `too-deep`, `too-much-work`.
 pub fn score(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Failure> {
     let schema = settings.schema.or_else(|| rollout.task.private_field("schema"));
     let schema =
@@ -45,8 +48,13 @@ pub fn score(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Fai
     let (value, share, reason) = match json_in(answer, settings.lenient) {
         Err(why) => (0.0, 0.0, why),
         Ok(json) => {
-            let (checked, found) = violations(&schema, &json).ok_or_else(|| {
-                other("too-deep", "schema and answer together are nested too deep to be checked")
+            let (checked, found) = violations(&schema, &json).map_err(|stopped| match stopped {
+                Stopped::TooDeep => {
+                    other("too-deep", "schema and answer together are nested too deep to be checked")
+                }
+                Stopped::TooMuchWork => {
+                    other("too-much-work", "schema and answer together take too many steps to be checked")
+                }
             })?;
             let share = 1.0 - found.len() as f64 / f64::from(checked.max(1));
             match found.first() {

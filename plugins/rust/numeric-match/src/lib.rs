@@ -1,16 +1,19 @@
 //! The reward `numeric-match`: 1 where the number in the answer is the expected one, within a tolerance, else 0.
 
+mod expression;
+
 use espalier_sdk::schemars::JsonSchema;
 use espalier_sdk::serde::{Deserialize, Serialize};
 use espalier_sdk::serde_json::Value;
 use espalier_sdk::{Failure, RolloutView, Score, invalid};
+pub use expression::{alone, boxed, whole};
 
 /// Which number counts, and how close it has to be.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(crate = "espalier_sdk::serde", default, deny_unknown_fields)]
 #[schemars(crate = "espalier_sdk::schemars")]
 pub struct Settings {
-    /// The field of the task's private part that has the expected number: a number, or text with one.
+    /// The field of the task's private part that has the expected number: a number, or text that is one as in `\boxed{...}`: `1/2`, `\frac{1}{2}`, `2 \times 10^5`, `12\%`.
     pub field: String,
     /// Which number of the answer counts: the last one, the only one, or what the last `\boxed{...}` is.
     pub take: Take,
@@ -31,7 +34,7 @@ pub enum Take {
     Last,
     /// The only one; an answer with several has none.
     Only,
-    /// What the last `\boxed{...}` is: a number, `\frac{1}{2}`, `2 \times 10^5`, with units in `\text{}`. Any other expression is none.
+    /// What the last `\boxed{...}` is: a number, `\frac{1}{2}`, `10^6`, `2 \times 10^5`, with units in `\text{}`. Any other expression is none.
     Boxed,
 }
 
@@ -59,77 +62,6 @@ impl Settings {
     pub fn fits(&self, expected: f64, found: f64) -> bool {
         (expected - found).abs() <= self.tolerance.max(self.relative_tolerance * expected.abs())
     }
-}
-
-/// What stands in the last `\boxed{...}`, braces inside it matched.
-pub fn boxed(text: &str) -> Option<&str> {
-    const OPEN: &str = "\\boxed{";
-    let rest = &text[text.rfind(OPEN)? + OPEN.len()..];
-    let mut depth = 1;
-    let end = rest.char_indices().find_map(|(at, c)| {
-        depth += match c {
-            '{' => 1,
-            '}' => -1,
-            _ => 0,
-        };
-        (depth == 0).then_some(at)
-    })?;
-    Some(&rest[..end])
-}
-
-/// The number that an expression of LaTeX is, behind its last `=`: a number, a fraction, a power of ten, with units as text.
-/// `None`: it is anything else, such as a product or several numbers.
-pub fn whole(expression: &str) -> Option<f64> {
-    let behind = expression.rsplit('=').next().unwrap_or_default();
-    let mut text = without_units(behind);
-    for (from, to) in
-        [("{,}", ","), ("\\%", "%"), ("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\cdot", "\\times")]
-    {
-        text = text.replace(from, to);
-    }
-    for spaces in ["\\,", "\\!", "\\;", "\\ ", "\\$", "$", " "] {
-        text = text.replace(spaces, "");
-    }
-    let (sign, text) = match text.strip_prefix(['-', '\u{2212}']) {
-        Some(rest) => (-1.0, rest),
-        None => (1.0, text.as_str()),
-    };
-    if let Some(fraction) = text.strip_prefix("\\frac{") {
-        let (over, under) = fraction.strip_suffix('}')?.split_once("}{")?;
-        return Some(sign * plain(over)? / plain(under)?);
-    }
-    if let Some((factor, power)) = text.split_once("\\times10^") {
-        let power = power.strip_prefix('{').map_or(Some(power), |power| power.strip_suffix('}'))?;
-        return Some(sign * plain(factor)? * 10f64.powi(power.parse().ok()?));
-    }
-    plain(text).map(|number| sign * number)
-}
-
-/// A text that is one number from its beginning to its end.
-fn plain(text: &str) -> Option<f64> {
-    let chars: Vec<char> = text.chars().collect();
-    let (first, end) = chars.first().and_then(|_| number_at(&chars, 0))?;
-    match chars.get(end..)? {
-        [] => Some(first),
-        ['%'] => Some(first / 100.0),
-        ['/', rest @ ..] => {
-            let (second, end) = rest.first().and_then(|_| number_at(rest, 0))?;
-            (end == rest.len() && second != 0.0).then(|| first / second)
-        }
-        _ => None,
-    }
-}
-
-/// Without `\text{...}` and `\mathrm{...}`.
-fn without_units(text: &str) -> String {
-    let mut text = text.to_owned();
-    for command in ["\\text{", "\\mathrm{"] {
-        while let Some(start) = text.find(command) {
-            let end = text[start..].find('}').map_or(text.len(), |end| start + end + 1);
-            text.replace_range(start..end, "");
-        }
-    }
-    text
 }
 
 /// The numbers of a text: `-3`, `1,234.5`, `.5`, `2e-3`, `12%` (0.12), `3/4` (0.75).
@@ -212,17 +144,23 @@ fn number_at(chars: &[char], start: usize) -> Option<(f64, usize)> {
     Some((text.parse().ok()?, at))
 }
 
+/// The number that the task expects, whichever number of the answer counts. Errors: `invalid` where it is not exactly one.
+fn expected(field: &str, value: Option<&Value>) -> Result<f64, Failure> {
+    let number = match value {
+        Some(Value::Number(number)) => number.as_f64(),
+        Some(Value::String(text)) => alone(text),
+        _ => None,
+    };
+    number.filter(|number| number.is_finite()).ok_or_else(|| match value {
+        Some(value) => invalid(format_args!("private.{field} of the task is {value}, expected one number")),
+        None => invalid(format_args!("the task has no number in private.{field}")),
+    })
+}
+
 /// Scores a rollout. Errors: `invalid` where the task does not say what is expected.
 pub fn score(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Failure> {
     let field = &settings.field;
-    let expected = match rollout.task.private_field(field) {
-        Some(Value::Number(number)) => number.as_f64(),
-        Some(Value::String(text)) => numbers(&text).last().copied(),
-        _ => None,
-    };
-    let expected = expected.filter(|number| number.is_finite());
-    let expected =
-        expected.ok_or_else(|| invalid(format_args!("the task has no number in private.{field}")))?;
+    let expected = expected(field, rollout.task.private_field(field).as_ref())?;
     let answer = rollout.answer().unwrap_or_default();
     let found = settings.number(answer);
     let (value, told) = match found {
@@ -268,26 +206,31 @@ mod tests {
         assert_eq!(with(Take::Boxed).number(r"so \boxed{\frac{1}{2} = 0.5}, not 3"), Some(0.5));
         assert_eq!(with(Take::Boxed).number("5"), None);
         assert_eq!(with(Take::Last).number("1e400"), None);
-        for (boxed, expect) in [
-            (r"\frac{1}{2}", Some(0.5)),
-            (r"-\dfrac{3}{4}", Some(-0.75)),
-            (r"3\sqrt{2}", None),
-            ("1, 2", None),
-            ("1{,}000", Some(1000.0)),
-            (r"1\,000", Some(1000.0)),
-            (r"2 \times 10^5", Some(200_000.0)),
-            (r"2 \cdot 10^{-3}", Some(0.002)),
-            (r"12\%", Some(0.12)),
-            (r"\$18", Some(18.0)),
-            (r"5 \text{ cm}", Some(5.0)),
-            ("x = 7", Some(7.0)),
-            ("3/4", Some(0.75)),
-            ("", None),
-        ] {
-            assert_eq!(whole(boxed), expect, "{boxed}");
-        }
         let close = Settings { tolerance: 0.0, relative_tolerance: 0.01, ..Settings::default() };
         assert!(close.fits(200.0, 198.0));
         assert!(!close.fits(200.0, 197.9));
+    }
+
+    #[test]
+    fn the_expected_text_is_one_number_as_a_whole() {
+        for (text, expect) in [
+            (r"\frac{1}{2}", Some(0.5)),
+            (r"2 \times 10^5", Some(200_000.0)),
+            ("10^6", Some(1e6)),
+            (r"12\%", Some(0.12)),
+            (r"\boxed{1,234}", Some(1234.0)),
+            (r"3\sqrt{2}", None),
+            ("x^2+1", None),
+            ("1 or 2", None),
+        ] {
+            assert_eq!(expected("answer", Some(&Value::from(text))).ok(), expect, "{text}");
+        }
+        assert_eq!(expected("answer", Some(&Value::from(3))).ok(), Some(3.0));
+        assert!(expected("answer", None).is_err());
+        let refused = expected("n", Some(&Value::from("1 or 2"))).unwrap_err();
+        assert!(
+            format!("{refused:?}").contains("private.n of the task is \\\"1 or 2\\\", expected one number"),
+            "{refused:?}"
+        );
     }
 }
