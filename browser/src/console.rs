@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_become_one_text() {
+    fn arguments_are_joined_to_one_text() {
         let called: ConsoleCalled = serde_json::from_str(
             r#"{"type":"log","args":[{"type":"string","value":"a"},{"type":"number","value":1.5},
                 {"type":"object","description":"Object"},{"type":"number","unserializableValue":"NaN"},

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_become_typed() {
+    fn refusals_are_typed() {
         let refusal = |message: &str| Refusal { code: -32000, message: message.into(), data: None };
         assert_eq!(
             refusal("Cannot find context with specified id").into_error("Runtime.evaluate"),

@@ -80,6 +80,7 @@ impl Part {
                     Debian { file: "docker-registry", package: "docker-registry" },
                     Debian { file: "umoci", package: "umoci" },
                     Debian { file: "ip", package: "iproute2" },
+                    Debian { file: "chromium-headless-shell", package: "chromium-headless-shell" },
                     Debian { file: "openssl", package: "openssl" },
                     Debian { file: "/usr/lib/python3/dist-packages/pytest", package: "python3-pytest" },
                 ]

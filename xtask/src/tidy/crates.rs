@@ -4,11 +4,12 @@
 use super::source::{Named, Source};
 
 /// A dependency and the only folders that may name it.
-const OWNERS: [(&str, &[&str]); 14] = [
+const OWNERS: [(&str, &[&str]); 15] = [
     ("wasmtime", &["engine/plugin"]),
     ("wasmparser", &["engine/plugin"]),
     ("wit-component", &["engine/authoring", "engine/plugin"]),
     ("sqlx", &["engine/store"]),
+    ("chromiumoxide", &["browser"]),
     ("tonic", &["sandbox-agent"]),
     ("espalier-agent-protocol", &["sandbox-agent"]),
     ("reqwest", &["engine/inference"]),
@@ -22,7 +23,8 @@ const OWNERS: [(&str, &[&str]); 14] = [
 ];
 
 /// A crate: its folder, its name, and the crates of the workspace that it may name.
-const CRATES: [(&str, &str, &[&str]); 16] = [
+const CRATES: [(&str, &str, &[&str]); 17] = [
+    ("browser", "espalier-browser", &[]),
     ("engine/core", "espalier-core", &[]),
     ("engine/plugin", "espalier-plugin", &["espalier-core"]),
     ("engine/inference", "espalier-inference", &["espalier-core"]),
