@@ -25,6 +25,9 @@ pub(crate) const CONTROL: i64 = 2;
 pub(crate) const META: i64 = 4;
 pub(crate) const SHIFT: i64 = 8;
 
+/// `location` of the keys there.
+const NUMBER_PAD: i64 = 3;
+
 const fn k(code: &'static str, key: &'static str, shifted: &'static str, key_code: i64) -> Key {
     Key { code, key, shifted, key_code, location: 0 }
 }
@@ -176,9 +179,12 @@ impl Stroke {
         };
         let plain = KEYS.iter().find(|key| key.key == name || key.code == name);
         let shifted = || KEYS.iter().find(|key| key.shifted == name);
+        // `+` is Shift and `=` rather than the key of the number pad.
         let stroke = match plain {
-            Some(key) => Some(Stroke { key: *key, shift: false }),
-            None => shifted().map(|key| Stroke { key: *key, shift: true }),
+            Some(key) if key.location != NUMBER_PAD || key.code == name => {
+                Some(Stroke { key: *key, shift: false })
+            }
+            _ => shifted().map(|key| Stroke { key: *key, shift: true }),
         };
         stroke.ok_or_else(|| {
             BrowserError::invalid(format!("key {name:?}: expected a character or a name such as Enter"))

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// A program that takes longer is ended: 30 minutes, three times what the longest takes on two busy cores.
 const BOUND_S: &str = "1800";
 
+/// Programs that run when all others have ended: pages draw no frames where many programs want the cores.
+const ALONE: [&str; 1] = ["browser browser"];
+
 /// What takes longest begins first, so that nothing long is left over at the end.
 const LONG: [&str; 12] = [
     "tests sandboxes",
@@ -85,6 +88,8 @@ pub fn run(mut programs: Vec<Program>, at_once: usize) -> Result<(), String> {
     programs.sort_by_key(|program| LONG.iter().position(|name| *name == program.name).unwrap_or(LONG.len()));
     let logs = place::target().join("test-logs");
     std::fs::create_dir_all(&logs).map_err(|error| format!("{}: {error}", logs.display()))?;
+    let (alone, programs): (Vec<Program>, Vec<Program>) =
+        programs.into_iter().partition(|program| ALONE.contains(&program.name.as_str()));
     let (waiting, ended) = (Mutex::new(VecDeque::from(programs)), Mutex::new(Vec::new()));
     let next = || waiting.lock().expect("no worker panics").pop_front();
     std::thread::scope(|scope| {
@@ -98,6 +103,7 @@ pub fn run(mut programs: Vec<Program>, at_once: usize) -> Result<(), String> {
         }
     });
     let mut ended = ended.into_inner().expect("no worker panics");
+    ended.extend(alone.into_iter().map(|program| program.run(&logs)));
     ended.sort_by_key(|one| std::cmp::Reverse(one.took));
     let mut all = Counts::default();
     for one in &ended {

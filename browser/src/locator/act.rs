@@ -56,7 +56,7 @@ const PREPARE: &str = "async function(steps, o) {
     if (problem === null) return { done: true, value, description };
     // The last look may have been cut short while the box was watched; the one before says more.
     if (left() === 0) return { problem: problem === 'stable' ? last ?? problem : problem, description };
-    last = problem;
+    if (problem !== 'stable' || last === null) last = problem;
     await new Promise(resolve => setTimeout(resolve, Math.min(left(), pauses[Math.min(attempt, 4)])));
   }
 }";
