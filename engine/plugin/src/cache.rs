@@ -107,7 +107,7 @@ impl CodeCache {
         let folder = self.folder.as_ref()?;
         let names = self.names(digest);
         let found = folder.open_file(&names.code).and_then(|code| match code {
-            Some(code) => self.checked(folder, engine, digest, &names, code).map(Some),
+            Some(code) => self.checked(folder, engine, digest, &names, &code).map(Some),
             None => Ok(None),
         });
         let (component, record) = match found {
@@ -130,15 +130,15 @@ impl CodeCache {
         engine: &Engine,
         digest: &blake3::Hash,
         names: &Names,
-        code: std::fs::File,
+        code: &std::fs::File,
     ) -> Result<(Component, CodeRecord), String> {
         let mut record: CodeRecord = folder.record(&names.record)?.ok_or("it has no record")?;
-        let identity = Identity::of(&code).map_err(|error| format!("cannot be read: {error}"))?;
+        let identity = Identity::of(code).map_err(|error| format!("cannot be read: {error}"))?;
         if !record.is_of(self.engine_hash, digest) {
             return Err("it belongs to another engine or component".to_owned());
         }
         if record.hashed.as_ref() != Some(&identity) {
-            let bytes = read(&code)?;
+            let bytes = read(code)?;
             if !record.is_whole(&bytes) {
                 return Err("its checksum is wrong".to_owned());
             }
@@ -148,7 +148,7 @@ impl CodeCache {
                 folder.keep_record(&names.record, &record);
             }
         }
-        let component = map(engine, &code).map_err(|error| format!("wasmtime refuses it: {error:#}"))?;
+        let component = map(engine, code).map_err(|error| format!("wasmtime refuses it: {error:#}"))?;
         Ok((component, record))
     }
 
