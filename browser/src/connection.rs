@@ -6,7 +6,7 @@
 
 mod session;
 
-pub(crate) use session::{Call, Gate, Session};
+pub(crate) use session::{Call, Gate, Session, tell_all};
 
 use crate::error::{BrowserError, Refusal, Result};
 use crate::transport::{PipeReader, PipeWriter};

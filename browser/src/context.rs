@@ -7,7 +7,7 @@ pub(crate) use exposed::{ANSWER, BINDING, BindingCall, CALLS_MAX, Exposed, Funct
 pub use options::ContextOptions;
 
 use crate::browser::{Browser, BrowserInner};
-use crate::connection::Connection;
+use crate::connection::{Connection, tell_all};
 use crate::deadline::{Deadline, TIMEOUT_DEFAULT};
 use crate::download::{Download, DownloadBegin, DownloadProgress};
 use crate::emulation::{self, Emulated, Geolocation};
@@ -347,23 +347,9 @@ impl ContextInner {
     pub(crate) async fn tell_pages(&self, command: impl chromiumoxide::Command + Clone) -> Result<()> {
         self.check_open()?;
         let deadline = Deadline::after(Duration::from_millis(self.timeout_ms.load(Ordering::Relaxed)));
-        let mut calls = Vec::new();
-        for page in self.all_pages() {
-            for session in page.sessions() {
-                calls.push(session.begin_as::<Done>(command.clone()));
-            }
-        }
-        for call in calls {
-            let result = match call {
-                Ok(call) => call.within(deadline).await,
-                Err(error) => Err(error),
-            };
-            match result {
-                Err(error) if !error.is_gone() && error != BrowserError::Detached => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+        let sessions = self.all_pages().into_iter().flat_map(|page| page.sessions());
+        tell_all(sessions, command, deadline, |error| error.is_gone() || *error == BrowserError::Detached)
+            .await
     }
 
     /// False: the frame is not of this context.

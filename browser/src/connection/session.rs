@@ -3,6 +3,7 @@
 use super::{Connection, Handler, Reply};
 use crate::deadline::Deadline;
 use crate::error::{BrowserError, Result};
+use crate::protocol::Done;
 use bytes::Bytes;
 use chromiumoxide::Command;
 use parking_lot::Mutex;
@@ -210,6 +211,28 @@ pub(crate) struct Call<R> {
     pending: PendingGuard,
     method: Cow<'static, str>,
     answer: PhantomData<fn() -> R>,
+}
+
+/// Sends a command to all sessions at once and waits for their answers. Errors that `pass` do not matter.
+pub(crate) async fn tell_all(
+    sessions: impl IntoIterator<Item = Arc<Session>>,
+    command: impl Command + Clone,
+    deadline: Deadline,
+    pass: impl Fn(&BrowserError) -> bool,
+) -> Result<()> {
+    let begin = |session: Arc<Session>| session.begin_as::<Done>(command.clone());
+    let calls: Vec<Result<Call<Done>>> = sessions.into_iter().map(begin).collect();
+    for call in calls {
+        let result = match call {
+            Ok(call) => call.within(deadline).await,
+            Err(error) => Err(error),
+        };
+        match result {
+            Err(error) if !pass(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 impl<R: DeserializeOwned> Call<R> {

@@ -2,6 +2,7 @@
 
 use super::Page;
 use super::inner::init_script;
+use crate::connection::tell_all;
 use crate::context::{BINDING, BrowserContext, Function};
 use crate::emulation::{MediaOptions, Viewport, check_viewport};
 use crate::error::{BrowserError, Result};
@@ -90,23 +91,11 @@ impl Page {
 
     /// Sends a command to all its sessions.
     async fn tell(&self, command: impl chromiumoxide::Command + Clone) -> Result<()> {
-        let deadline = self.deadline();
-        let mut calls = Vec::new();
-        for session in self.inner.sessions() {
-            calls.push(session.begin_as::<Done>(command.clone()));
-        }
-        for call in calls {
-            let result = match call {
-                Ok(call) => call.within(deadline).await,
-                Err(error) => Err(error),
-            };
-            match result {
-                // Workers know fewer commands, and frames go away.
-                Err(BrowserError::Detached | BrowserError::Protocol { code: -32601, .. }) | Ok(_) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        // Workers know fewer commands, and frames go away.
+        let pass = |error: &BrowserError| {
+            matches!(error, BrowserError::Detached | BrowserError::Protocol { code: -32601, .. })
+        };
+        tell_all(self.inner.sessions(), command, self.deadline(), pass).await
     }
 
     async fn apply_routes(&self) -> Result<()> {

@@ -22,6 +22,7 @@ mod tasks;
 
 pub(crate) use components::short;
 pub use error::EngineError;
+pub(crate) use generator::CallRecord;
 pub(crate) use parts::off_runtime;
 pub(crate) use plan::task_lines;
 pub use tasks::RejectedTask;

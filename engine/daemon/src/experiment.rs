@@ -10,6 +10,7 @@ pub mod source;
 
 pub use source::{ExperimentError, Place};
 
+use crate::regular;
 use espalier_core::generator::AdaptConfig;
 pub use espalier_core::group::{Filter, GroupsConfig};
 pub use espalier_core::judge::JudgeConfig;
@@ -348,14 +349,7 @@ impl Experiment {
             let answers = model.file.clone().map(|path| ("file", path));
             for (key, path) in template.into_iter().chain(tokenizer).chain(answers) {
                 let path = self.resolve(&path);
-                // A named pipe would be waited for.
-                let regular = std::fs::metadata(&path).map(|known| known.is_file());
-                let read = match regular {
-                    Ok(false) => Err(std::io::Error::other("it is not a regular file")),
-                    Ok(true) => std::fs::File::open(&path).and_then(|mut file| file.read(&mut [0])),
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = read {
+                if let Err(error) = regular::open(&path).and_then(|mut file| file.read(&mut [0])) {
                     let problem = format!("{key} {} cannot be read: {error}", path.display());
                     let hint = "a path is relative to this file";
                     return Err(self.refuse(&format!("models.{name}.{key}"), problem, hint));

@@ -15,6 +15,7 @@ mod installed;
 pub mod output;
 pub mod progress;
 mod project;
+mod regular;
 pub mod runner;
 pub mod sandboxes;
 pub mod scheduler;

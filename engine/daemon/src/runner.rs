@@ -31,7 +31,7 @@ use espalier_core::group::GroupsConfig;
 use espalier_core::judge::JudgeConfig;
 use espalier_core::ledger;
 use espalier_core::limits::Limits;
-use espalier_core::plugin_failure::{PluginFailure, PluginFailureClass};
+use espalier_core::plugin_failure::PluginFailure;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::samples::TokenSums;
 use espalier_core::seed::{Purpose, SeedScope};
@@ -41,9 +41,8 @@ use espalier_core::trajectory::{AttemptRecord, LogLine, LogSource};
 use espalier_inference::models::Model;
 use espalier_plugin::{HARNESS_EXPORT, HarnessOutcome, Job, JobClock, Plugin, PluginHost};
 use espalier_store::{AttemptStarted, IssuedBlob, RunWriter, StoreError, ids};
-use parking_lot::Mutex;
 use sandboxes::RunSandboxes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -109,22 +108,6 @@ pub struct Runner {
     pub private_task: bool,
     /// Makes sandboxes, where experiment or tasks speak of any.
     pub sandboxes: Option<Arc<RunSandboxes>>,
-    /// Failures of plugins that were told while the run goes on.
-    pub told: ToldFailures,
-}
-
-/// Tells each kind of failure of each plugin once: a run may take long until its table of causes.
-#[derive(Debug, Default)]
-pub struct ToldFailures(Mutex<BTreeSet<(String, PluginFailureClass)>>);
-
-impl ToldFailures {
-    fn tell(&self, failures: &[PluginFailure]) {
-        for failure in failures.iter().filter(|failure| failure.is_repairable()) {
-            if self.0.lock().insert((failure.plugin.clone(), failure.class)) {
-                tracing::warn!("{failure}; further ones are counted at the end");
-            }
-        }
-    }
 }
 
 /// What an attempt left.
@@ -293,10 +276,6 @@ impl Runner {
     ) -> Finished {
         linked.parts.finish(&mut draft);
         let missing = linked.no_environment.missing_part(&linked.models);
-        // A missing part ends the run, which says so.
-        if missing.is_none() {
-            self.told.tell(&draft.plugins.failures);
-        }
         Finished { missing, ..self.finished(group, start, names, draft, linked.scoring.blobs.issued()) }
     }
 

@@ -38,7 +38,7 @@ use espalier_core::breaker::{Breaker, PluginReport, Tripped};
 use espalier_core::control::{ControlEvent, RunPhase, StopMode};
 use espalier_core::ending::StopReason;
 use espalier_core::group::{GroupEvent, GroupState, GroupsConfig, MemberEnd};
-use espalier_core::plugin_failure;
+use espalier_core::plugin_failure::{self, PluginFailureClass};
 use espalier_core::rollout::{AttemptKey, AttemptOutcome, Effect, Event, Phase, RetryPolicy, Rollout};
 use espalier_core::samples::GroupStatus;
 use espalier_plugin::CancelToken;
@@ -192,6 +192,8 @@ struct Scheduler<W: SchedulerBackend> {
     /// Set once, by the attempt that found out.
     blocker: Option<RunBlocker>,
     breaker: Breaker,
+    /// Failures of plugins that were told: each class of each plugin once, since a run may take long until its table of causes.
+    told: BTreeSet<(String, PluginFailureClass)>,
     /// Set once.
     tripped: Option<Tripped>,
     /// Results to be scored again, of groups that open again.
@@ -257,6 +259,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
             phase: RunPhase::Admitting,
             blocker: None,
             breaker: Breaker::new(schedule.groups.plugin_failures_max, schedule.tasks),
+            told: BTreeSet::new(),
             tripped: None,
             score_again,
             counts,
@@ -417,16 +420,26 @@ impl<W: SchedulerBackend> Scheduler<W> {
         let Some(group) = self.groups.get(&rollout.group_index) else { return self.stale() };
         let (backend, shared) = (Arc::clone(&self.backend), Arc::clone(&group.shared));
         let report = std::mem::take(&mut ended.plugins);
-        if ended.outcome.stop_reason != StopReason::Cancelled
-            && let Some(tripped) = self.breaker.on(rollout.group_index, &backend.task(&shared), &report)
-        {
-            self.tripped.get_or_insert(tripped);
+        if ended.outcome.stop_reason != StopReason::Cancelled {
+            self.reported(rollout.group_index, &backend.task(&shared), &report);
         }
         self.timers.remove_deadline(rollout, key);
         self.operate(STORE_DEADLINE, format!("writing {rollout:?}"), async move {
             let written = backend.store_attempt(shared, ended, disposition).await?;
             Ok(Done::Stored { rollout, key, written })
         });
+    }
+
+    /// What the plugins did: new kinds of failure are told, and the breaker may trip.
+    fn reported(&mut self, group_index: u64, task: &str, report: &PluginReport) {
+        for failure in report.failures.iter().filter(|failure| failure.is_repairable()) {
+            if self.told.insert((failure.plugin.clone(), failure.class)) {
+                tracing::warn!("{failure}; further ones are counted at the end");
+            }
+        }
+        if let Some(tripped) = self.breaker.on(group_index, task, report) {
+            self.tripped.get_or_insert(tripped);
+        }
     }
 
     /// Whether one attempt is enough to end the run by.

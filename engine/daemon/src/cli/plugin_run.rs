@@ -13,12 +13,14 @@ use crate::experiment::{Experiment, POLICY};
 use crate::installed;
 use crate::output::problem::Problem;
 use crate::project::shown;
+use crate::regular;
 use clap::Args;
 use espalier_authoring::{Kind, Project};
 use espalier_core::judge;
 use espalier_core::samples::GroupStatus;
 use espalier_core::task::Task;
 use serde_json::Value;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -207,11 +209,10 @@ fn default_experiment(project: &Project, folder: &Path) -> Result<PathBuf, Probl
 /// Writes a file of one task of another.
 fn one_task(from: &Path, id: Option<&str>, folder: &Path) -> Result<PathBuf, Problem> {
     let refuse = |text: String| Problem::new(Exit::Input, format!("task file {}: {text}", from.display()));
-    // Another would be waited for, or never ends.
-    if std::fs::metadata(from).is_ok_and(|known| !known.is_file()) {
-        return Err(refuse("it is not a regular file".to_owned()));
-    }
-    let bytes = std::fs::read(from).map_err(|error| refuse(error.to_string()))?;
+    let mut bytes = Vec::new();
+    regular::open(from)
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .map_err(|error| refuse(error.to_string()))?;
     for (number, line) in engine::task_lines(&bytes) {
         let task = line.and_then(|line| Ok((line, Task::parse(line).map_err(|error| error.to_string())?)));
         let (line, task) = task.map_err(|error| refuse(format!("line {number}: {error}")))?;

@@ -4,15 +4,14 @@ use super::compare;
 use super::list::{open_existing, run_json};
 use super::{Context, ShowArgs};
 use crate::cli::exit::Exit;
+use crate::engine::CallRecord;
 use crate::output::problem::Problem;
 use crate::output::rollout_view::{self, Parts};
 use crate::output::run_view::{GroupLine, RunView};
 use crate::output::text::{counted, one_line};
 use crate::output::versions::Versions;
 use crate::runner::now_ms;
-use espalier_core::trajectory::LogLine;
 use espalier_store::{AttemptRow, Holder, Store, StoreError};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, Problem> {
@@ -48,11 +47,6 @@ pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, 
 
 /// What the run's task generator logged, call by call. Other plugins log with their rollouts.
 async fn show_generator(context: &mut Context, store: &Store, run_id: &str) -> Result<Exit, Problem> {
-    #[derive(Deserialize)]
-    struct Kept {
-        logs: Vec<LogLine>,
-        rejected: Vec<String>,
-    }
     let calls = store.generator_calls(run_id).await?;
     if calls.is_empty() {
         let text =
@@ -63,7 +57,7 @@ async fn show_generator(context: &mut Context, store: &Store, run_id: &str) -> R
     let mut list = Vec::new();
     for call in calls {
         let bytes = store.blobs().read_whole(&call.record).await?;
-        let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| {
+        let kept: CallRecord = serde_json::from_slice(&bytes).map_err(|error| {
             Problem::new(Exit::Internal, format!("call {} of the generator: {error}", call.call))
         })?;
         if context.common.json {

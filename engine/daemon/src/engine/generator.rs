@@ -13,10 +13,11 @@ use espalier_core::generator::{AdaptConfig, EMPTY_BATCHES_MAX, Request, Statisti
 use espalier_core::limits::LimitsFile;
 use espalier_core::seed::batch_seed;
 use espalier_core::task::Task;
+use espalier_core::trajectory::LogLine;
 use espalier_plugin::GeneratorOutcome;
 use espalier_store::{GeneratedTask, GeneratorCall, RunWriter, StoreError};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,16 @@ const REJECTED_MAX: usize = 1000;
 const TOLD_MAX: usize = 3;
 /// Tells seeds of adapted tasks apart from those of batches, which are counted from 0.
 const ADAPTED: u64 = u64::MAX;
+
+/// What the record of a run keeps of one call of its generator, as JSON in a blob.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct CallRecord {
+    pub(crate) logs: Vec<LogLine>,
+    /// What was asked of models.
+    pub(crate) models: serde_json::Value,
+    /// Why what it made is no task, one by one.
+    pub(crate) rejected: Vec<String>,
+}
 
 /// A generator as `[tasks]` names it, and what its tasks have to keep to.
 #[derive(Debug)]
@@ -312,15 +323,17 @@ impl Maker {
         if let Some(why) = &failed {
             tracing::warn!("{why}");
         }
-        let record = json!({ "logs": outcome.logs, "models": asked, "rejected": rejected }).to_string();
+        let rejected_count = rejected.len() as u64;
+        let record = CallRecord { logs: outcome.logs, models: asked, rejected };
+        let record = serde_json::to_vec(&record).expect("logs and texts are JSON");
         let call = GeneratorCall {
             call: state.calls,
             of_group,
             plugin: self.loaded.plugin.digest().to_owned(),
             accepted: accepted.len() as u64,
-            rejected: rejected.len() as u64,
+            rejected: rejected_count,
             failed,
-            record: self.run.store().blobs().put(record.into_bytes()).await?,
+            record: self.run.store().blobs().put(record).await?,
             ended_ms: now_ms(),
         };
         self.run.generated(call, kept).await?;

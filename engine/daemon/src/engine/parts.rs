@@ -8,7 +8,7 @@ use super::{EngineError, INSTANCES_SPARE, Session};
 use crate::experiment::{GeneratorGrant, GroupRewardConfig, POLICY};
 use crate::progress::Stage;
 use crate::runner::sandboxes::RunSandboxes;
-use crate::runner::{RunGenerator, Runner, ToldFailures, now_ms};
+use crate::runner::{RunGenerator, Runner, now_ms};
 use crate::scheduler::TaskSource;
 use espalier_core::cause::with_causes;
 use espalier_core::limits::{Limits, LimitsFile};
@@ -106,7 +106,6 @@ impl Session {
             record_calls: file.record_calls,
             private_task: file.harness.sees_private_task(),
             sandboxes: self.sandboxes().await?,
-            told: ToldFailures::default(),
         })
     }
 

@@ -134,7 +134,6 @@ impl Runner {
             }
             results.push((loaded, config, result));
         }
-        self.told.tell(&noted.plugins.failures);
         let score_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (mut rewards, mut written) = (BTreeMap::new(), Written::default());
         for (place, (one, turns)) in stored.iter_mut().zip(turns).enumerate() {

@@ -61,9 +61,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
         }
         group.scores = Some(scores);
         let task = self.backend.task(&group.shared);
-        if let Some(tripped) = self.breaker.on(group_index, &task, &plugins) {
-            self.tripped.get_or_insert(tripped);
-        }
+        self.reported(group_index, &task, &plugins);
         self.group_event(group_index, GroupEvent::Scored { rewards });
     }
 }

@@ -27,10 +27,7 @@ pub fn parse(text: &str, settings: &Settings) -> Result<Verdict, String> {
 }
 
 fn boxed(text: &str) -> Result<Verdict, String> {
-    const OPEN: &str = "\\boxed{";
-    let start = text.rfind(OPEN).ok_or("no \\boxed{}")? + OPEN.len();
-    let (content, _) = text[start..].split_once('}').ok_or("the last \\boxed{} is not closed")?;
-    let content = content.trim();
+    let content = espalier_sdk::boxed(text).ok_or("no \\boxed{}, or the last one is not closed")?.trim();
     let value = content.parse().map_err(|_| format!("\\boxed{{{content}}} is not a number"))?;
     Ok(Verdict { value, reason: None })
 }

@@ -1,5 +1,7 @@
 //! Expressions of LaTeX that are one number from their beginning to their end.
 
+use espalier_sdk::braced;
+
 const GAPS: [&str; 7] = [",\\!", "{,}", ",", "\\,", "\\ ", "~", " "];
 const SPACES: [&str; 9] = [" ", "\n", "\t", "\\,", "\\!", "\\;", "\\:", "\\ ", "~"];
 const TIMES: [&str; 4] = ["\\times", "\\cdot", "\u{d7}", "*"];
@@ -7,12 +9,6 @@ const FRACTIONS: [&str; 3] = ["\\frac", "\\dfrac", "\\tfrac"];
 const CURRENCIES: [&str; 4] = ["\\$", "$", "\u{20ac}", "\u{a3}"];
 const DEGREES: [&str; 4] = ["^\\circ", "^{\\circ}", "\\degree", "\u{b0}"];
 const TEXTS: [&str; 4] = ["\\text{", "\\mathrm{", "\\textrm{", "\\mbox{"];
-
-/// What stands in the last `\boxed{...}`, braces inside it matched.
-pub fn boxed(text: &str) -> Option<&str> {
-    const OPEN: &str = "\\boxed{";
-    Some(braced(&text[text.rfind(OPEN)? + OPEN.len()..])?.0)
-}
 
 /// The number of a text that is one expression, alone or in a `\boxed{...}`.
 pub fn alone(text: &str) -> Option<f64> {
@@ -39,20 +35,6 @@ pub fn whole(expression: &str) -> Option<f64> {
 /// Without the `$` on both sides of it.
 fn undollared(text: &str) -> &str {
     text.strip_prefix('$').and_then(|text| text.strip_suffix('$')).unwrap_or(text)
-}
-
-/// What stands before the brace that closes, and what behind it.
-fn braced(text: &str) -> Option<(&str, &str)> {
-    let mut depth = 1;
-    let end = text.char_indices().find_map(|(at, c)| {
-        depth += match c {
-            '{' => 1,
-            '}' => -1,
-            _ => 0,
-        };
-        (depth == 0).then_some(at)
-    })?;
-    Some((&text[..end], &text[end + 1..]))
 }
 
 /// `x`, `f(x)`, `x_{1}`, `area`, `\text{Area}`.

@@ -5,8 +5,8 @@ mod expression;
 use espalier_sdk::schemars::JsonSchema;
 use espalier_sdk::serde::{Deserialize, Serialize};
 use espalier_sdk::serde_json::Value;
-use espalier_sdk::{Failure, RolloutView, Score, invalid};
-pub use expression::{alone, boxed, whole};
+use espalier_sdk::{Failure, RolloutView, Score, boxed, invalid};
+pub use expression::{alone, whole};
 
 /// Which number counts, and how close it has to be.
 #[derive(Debug, Deserialize, JsonSchema)]

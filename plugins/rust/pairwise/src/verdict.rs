@@ -1,5 +1,7 @@
 //! From an answer of the model to a verdict: the last `\boxed{...}` counts.
 
+use espalier_sdk::boxed;
+
 /// Which answer is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -25,10 +27,7 @@ impl Verdict {
 
 /// The verdict of an answer; `None`: it has none.
 pub fn parse(text: &str) -> Option<Verdict> {
-    const OPEN: &str = "\\boxed{";
-    let start = text.rfind(OPEN)? + OPEN.len();
-    let (word, _) = text[start..].split_once('}')?;
-    match word.trim().to_ascii_lowercase().as_str() {
+    match boxed(text)?.trim().to_ascii_lowercase().as_str() {
         "a" => Some(Verdict::First),
         "b" => Some(Verdict::Second),
         "tie" => Some(Verdict::Tie),

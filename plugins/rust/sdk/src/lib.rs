@@ -148,6 +148,26 @@ fn fence(line: &str) -> Option<(char, usize, &str)> {
     (count >= 3 && line.len() - marks.len() <= 3).then_some((mark, count, info.trim()))
 }
 
+/// What stands in the last `\boxed{...}` of a text, braces inside it matched. `None`: there is none, or it is not closed.
+pub fn boxed(text: &str) -> Option<&str> {
+    const OPEN: &str = "\\boxed{";
+    Some(braced(&text[text.rfind(OPEN)? + OPEN.len()..])?.0)
+}
+
+/// Behind an opening brace: what stands before the brace that closes it, and what behind. `None`: it is not closed.
+pub fn braced(text: &str) -> Option<(&str, &str)> {
+    let mut depth = 1;
+    let end = text.char_indices().find_map(|(at, c)| {
+        depth += match c {
+            '{' => 1,
+            '}' => -1,
+            _ => 0,
+        };
+        (depth == 0).then_some(at)
+    })?;
+    Some((&text[..end], &text[end + 1..]))
+}
+
 /// Puts values in the place of `{name}`; a value is never searched again, and an unknown name stays.
 pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut out = String::with_capacity(template.len());
@@ -197,6 +217,19 @@ mod tests {
             ("``\na\n``", None),
         ] {
             assert_eq!(fenced(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_last_box_counts_with_the_braces_in_it() {
+        for (text, expect) in [
+            (r"\boxed{A}", Some("A")),
+            (r"\boxed{1}, no, \boxed{\frac{1}{2}}.", Some(r"\frac{1}{2}")),
+            (r"\boxed{1} or \boxed{2", None),
+            (r"\boxed{a{b}", None),
+            ("A", None),
+        ] {
+            assert_eq!(boxed(text), expect, "{text}");
         }
     }
 
