@@ -41,5 +41,4 @@ impl Notes {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 mod tests;

@@ -41,7 +41,8 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     let walk = WalkDir::new(from).sort_by_file_name().into_iter().filter_entry(|entry| {
         let name = entry.file_name().to_string_lossy();
         let is_left_out = LEFT_OUT.contains(&&*name) || name.ends_with(".egg-info");
-        !is_left_out && !(entry.depth() == 1 && LEFT_OUT_AT_TOP.contains(&&*name))
+        let is_at_top = entry.depth() == 1 && LEFT_OUT_AT_TOP.contains(&&*name);
+        !is_left_out && !is_at_top
     });
     for entry in walk {
         let entry = entry.map_err(|error| error.to_string())?;

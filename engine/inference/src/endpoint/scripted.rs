@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use crate::config::SamplingConfig;
 
-    fn config(more: serde_json::Value) -> ModelConfig {
+    fn config(more: &serde_json::Value) -> ModelConfig {
         let mut config = serde_json::json!({ "kind": "scripted" });
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         serde_json::from_value(config).unwrap()
@@ -229,7 +229,7 @@ mod tests {
             { "text": "for b", "when": "b?" },
             { "tool_calls": [{ "name": "add", "arguments": { "a": 1 } }] },
         ] });
-        let model = Scripted::open(&config(answers)).await.unwrap();
+        let model = Scripted::open(&config(&answers)).await.unwrap();
         let texts = async |session: &str, said: [&str; 4]| {
             let mut texts = Vec::new();
             for said in said {
@@ -246,7 +246,7 @@ mod tests {
     #[tokio::test]
     async fn drawn_answers_follow_from_the_seed() {
         let answers = serde_json::json!({ "order": "random", "answers": ["a", "b", "c", { "text": "d", "when": "no" }] });
-        let model = Scripted::open(&config(answers)).await.unwrap();
+        let model = Scripted::open(&config(&answers)).await.unwrap();
         let mut drawn = std::collections::BTreeMap::<String, u32>::new();
         for seed in 0..300 {
             let text = ask(&model, "r", "?", seed).await.unwrap().text;
@@ -260,9 +260,9 @@ mod tests {
     #[tokio::test]
     async fn a_list_without_a_fitting_answer_is_told() {
         let model =
-            Scripted::open(&config(serde_json::json!({ "answers": [{ "text": "d", "when": "no" }] }))).await;
+            Scripted::open(&config(&serde_json::json!({ "answers": [{ "text": "d", "when": "no" }] }))).await;
         let error = ask(&model.unwrap(), "r", "?", 0).await.unwrap_err();
         assert!(error.to_string().contains("`when`"), "{error}");
-        assert!(Scripted::open(&config(serde_json::json!({ "answers": [] }))).await.is_err());
+        assert!(Scripted::open(&config(&serde_json::json!({ "answers": [] }))).await.is_err());
     }
 }

@@ -5,8 +5,12 @@ use espalier_core::sandbox::SandboxSpec;
 use espalier_keeper::wire::{Environment, Order};
 use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use rustix::process::{Pid, Signal};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
 const SEED: u64 = 17;
 /// Requests that are cut at least.
@@ -91,30 +95,50 @@ async fn a_sandbox_whose_engine_goes_while_it_is_made_is_not_made() {
     // Its keeper runs, and goes on.
     place.host("stays").await;
     let before = Leftovers::of(&place);
-    let folder = place.folder.clone();
-    // An engine of its own; all its connections close with it.
-    let engine = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let record = folder.join("sandboxes/gone.json");
-        runtime.block_on(async {
-            let local = open(&folder);
-            let order = order(&folder, "gone");
-            let mut create = std::pin::pin!(local.create(&order, &[]));
-            // Until it is begun.
-            std::future::poll_fn(|context| {
-                if record.exists() {
-                    return std::task::Poll::Ready(());
-                }
-                context.waker().wake_by_ref();
-                create.as_mut().poll(context).map(drop)
-            })
-            .await;
+    // Its agent is held before it takes calls, or it was faster, and another is made.
+    for number in 0..20 {
+        let (folder, id) = (place.folder.clone(), format!("gone-{number}"));
+        // An engine of its own; all its connections close with it.
+        let engine = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let is_cut = runtime.block_on(is_held_while_made(&folder, &id));
+            runtime.shutdown_background();
+            is_cut
         });
-        runtime.shutdown_background();
+        let is_cut = tokio::task::spawn_blocking(|| engine.join().unwrap()).await.unwrap();
+        if is_cut {
+            before.are_back(&place).await;
+            assert_eq!(ids(&place).await, ["stays"]);
+            return;
+        }
+        place.local.delete(&format!("gone-{number}")).await.unwrap();
+        before.are_back(&place).await;
+    }
+    panic!("no agent could be held before it took calls");
+}
+
+/// Begins to make a sandbox and holds its agent; false where that took calls before.
+async fn is_held_while_made(folder: &Path, id: &str) -> bool {
+    let record = folder.join(format!("sandboxes/{id}.json"));
+    let (local, order) = (open(folder), order(folder, id));
+    let mut create = std::pin::pin!(local.create(&order, &[]));
+    let held = std::future::poll_fn(|context| {
+        if let Some(pid) = process_of(&record) {
+            let held = rustix::process::kill_process(pid, Signal::STOP);
+            return Poll::Ready(held.is_ok());
+        }
+        context.waker().wake_by_ref();
+        create.as_mut().poll(context).map(|_| false)
     });
-    tokio::task::spawn_blocking(|| engine.join().unwrap()).await.unwrap();
-    before.are_back(&place).await;
-    assert_eq!(ids(&place).await, ["stays"]);
+    // What its agent said before it was held is answered within this.
+    held.await && tokio::time::timeout(Duration::from_secs(1), create).await.is_err()
+}
+
+/// The process that a record names, once it runs.
+fn process_of(record: &Path) -> Option<Pid> {
+    let written = std::fs::read_to_string(record).ok()?;
+    let record: serde_json::Value = serde_json::from_str(&written).ok()?;
+    Pid::from_raw(i32::try_from(record["pid"].as_i64()?).ok()?)
 }
 
 #[tokio::test]
