@@ -32,7 +32,6 @@ impl<'a> Tools<'a> {
 
     /// Adds one. Its JSON Schema follows from the type of its arguments, descriptions from doc comments. An error is what the model
     /// is told.
-    #[expect(clippy::should_implement_trait, reason = "a tool is added, nothing is summed")]
     pub fn add<A: DeserializeOwned + JsonSchema>(
         mut self,
         name: &str,
