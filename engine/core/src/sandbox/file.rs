@@ -148,7 +148,7 @@ fn default_lease() -> DurationText {
 
 impl Network {
     /// What both allow.
-    fn and(&self, other: &Network) -> Network {
+    pub(crate) fn and(&self, other: &Network) -> Network {
         match (self, other) {
             (Network::None, _) | (_, Network::None) => Network::None,
             (Network::Loopback, _) | (_, Network::Loopback) => Network::Loopback,
