@@ -1,6 +1,7 @@
 //! Medians of the calls that everything else is made of: `cargo run --release -p espalier-browser --example measure`.
 
-use espalier_browser::{Browser, ContextOptions, LaunchOptions, Result};
+use espalier_browser::{Browser, BrowserError, ContextOptions, LaunchOptions, RemoteOptions, Result};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 #[tokio::main]
@@ -16,13 +17,10 @@ async fn main() -> Result<()> {
     }
     report("launch", launches);
     let browser = Browser::launch(options()).await?;
-    let mut pings = Vec::new();
-    for _ in 0..2000 {
-        let start = Instant::now();
-        browser.ping(Duration::from_secs(5)).await?;
-        pings.push(start.elapsed());
-    }
-    report("round trip", pings);
+    report("round trip", round_trips(&browser).await?);
+    let remote = over_standard_streams(&options()).await?;
+    report("round trip over standard streams", round_trips(&remote).await?);
+    remote.close().await;
     let mut pages = Vec::new();
     for _ in 0..20 {
         let start = Instant::now();
@@ -68,6 +66,34 @@ async fn main() -> Result<()> {
     report("picture, PNG", pictures);
     browser.close().await;
     Ok(())
+}
+
+async fn round_trips(browser: &Browser) -> Result<Vec<Duration>> {
+    let mut times = Vec::new();
+    for _ in 0..2000 {
+        let start = Instant::now();
+        browser.ping(Duration::from_secs(5)).await?;
+        times.push(start.elapsed());
+    }
+    Ok(times)
+}
+
+/// A browser that this library does not start.
+async fn over_standard_streams(options: &LaunchOptions) -> Result<Browser> {
+    let failed = |error: std::io::Error| BrowserError::Launch { reason: error.to_string() };
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let argv = options.command_line(folder.path())?.over_standard_streams();
+    let mut command = tokio::process::Command::new(&argv[0]);
+    command.args(&argv[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(failed)?;
+    let (reader, writer) = (child.stdout.take().expect("piped"), child.stdin.take().expect("piped"));
+    let ended = async move {
+        let status = child.wait().await;
+        drop(folder);
+        status.map_or_else(|error| error.to_string(), |status| status.to_string())
+    };
+    let remote = RemoteOptions { ended: Some(Box::pin(ended)), ..RemoteOptions::default() };
+    Browser::over(reader, writer, remote).await
 }
 
 fn report(what: &str, mut times: Vec<Duration>) {

@@ -30,6 +30,7 @@ use chromiumoxide::cdp::browser_protocol::target::{
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -58,7 +59,9 @@ pub(crate) struct ContextInner {
     /// Origins of documents that its frames have shown.
     origins: Mutex<BTreeSet<String>>,
     downloads: Mutex<Vec<Download>>,
-    download_folder: Option<TempDir>,
+    own_folder: Option<TempDir>,
+    /// For downloads of a remote browser, on its machine.
+    remote_folder: Option<PathBuf>,
     state: Mutex<State>,
     changed: watch::Sender<u64>,
     new_pages: EventSource<Page>,
@@ -81,8 +84,8 @@ impl BrowserContext {
         let deadline = Deadline::after(TIMEOUT_DEFAULT);
         let emulated = options.emulated();
         emulated.check()?;
-        let download_folder =
-            match options.accept_downloads {
+        let own_folder =
+            match options.accept_downloads && !browser.is_remote() {
                 false => None,
                 true => Some(tempfile::Builder::new().prefix("espalier-downloads-").tempdir().map_err(
                     |error| BrowserError::invalid(format!("folder for temporary files: {error}")),
@@ -104,7 +107,8 @@ impl BrowserContext {
             routes: Routes::default(),
             origins: Mutex::default(),
             downloads: Mutex::default(),
-            download_folder,
+            remote_folder: browser.remote_downloads.clone().filter(|_| options.accept_downloads),
+            own_folder,
             state: Mutex::default(),
             changed: watch::Sender::new(0),
             new_pages: EventSource::default(),
@@ -112,7 +116,7 @@ impl BrowserContext {
         });
         browser.add_context(&inner);
         let context = BrowserContext { inner };
-        let folder = context.inner.download_folder.as_ref().map(TempDir::path);
+        let folder = context.inner.download_folder();
         let behavior = match folder {
             Some(_) => SetDownloadBehaviorBehavior::AllowAndName,
             None => SetDownloadBehaviorBehavior::Deny,
@@ -352,12 +356,17 @@ impl ContextInner {
             .await
     }
 
+    /// Where downloads go; `None`: they fail.
+    fn download_folder(&self) -> Option<&Path> {
+        self.own_folder.as_ref().map(TempDir::path).or(self.remote_folder.as_deref())
+    }
+
     /// False: the frame is not of this context.
     pub(crate) fn download_begins(&self, begin: &DownloadBegin) -> bool {
         let Some(page) = self.all_pages().into_iter().find(|page| page.has_frame(&begin.frame_id)) else {
             return false;
         };
-        let download = Download::new(begin, self.download_folder.as_ref().map(TempDir::path));
+        let download = Download::new(begin, self.download_folder(), self.browser.is_remote());
         {
             let mut downloads = self.downloads.lock();
             if downloads.len() == DOWNLOADS_MAX {

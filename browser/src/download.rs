@@ -21,6 +21,8 @@ struct DownloadInner {
     suggested_name: String,
     /// `None`: the context takes no downloads.
     folder: Option<PathBuf>,
+    /// Whether the folder is on the machine of a remote process.
+    is_remote: bool,
     progress: watch::Sender<DownloadState>,
 }
 
@@ -64,13 +66,14 @@ pub(crate) struct DownloadProgress {
 }
 
 impl Download {
-    pub(crate) fn new(begin: &DownloadBegin, folder: Option<&Path>) -> Download {
+    pub(crate) fn new(begin: &DownloadBegin, folder: Option<&Path>, is_remote: bool) -> Download {
         Download {
             inner: Arc::new(DownloadInner {
                 id: begin.guid.clone(),
                 url: begin.url.clone(),
                 suggested_name: begin.suggested_filename.clone(),
                 folder: folder.map(Path::to_owned),
+                is_remote,
                 progress: watch::Sender::new(DownloadState::Running { received: 0, total: 0 }),
             }),
         }
@@ -91,7 +94,7 @@ impl Download {
         self.inner.progress.borrow().clone()
     }
 
-    /// The file, once it is complete.
+    /// The file, once it is complete. Of a remote browser: the path on its machine.
     pub async fn path(&self, timeout: Duration) -> Result<PathBuf> {
         let deadline = Deadline::after(timeout);
         let mut progress = self.inner.progress.subscribe();
@@ -113,9 +116,13 @@ impl Download {
         }
     }
 
-    /// Copies the file, once it is complete, to `to`.
+    /// Copies the file, once it is complete, to `to`. [`BrowserError::Unsupported`] for a remote browser.
     pub async fn save_as(&self, to: impl AsRef<Path>, timeout: Duration) -> Result<()> {
         let from = self.path(timeout).await?;
+        if self.inner.is_remote {
+            let what = format!("a copy of {}, which is on the machine of the browser", from.display());
+            return Err(BrowserError::unsupported(what));
+        }
         let to = to.as_ref();
         let copied = tokio::fs::copy(&from, to).await;
         copied.map(drop).map_err(|error| BrowserError::invalid(format!("path {}: {error}", to.display())))

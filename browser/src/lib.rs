@@ -22,7 +22,7 @@
 //! typed ([`BrowserError`]). Handles are cheap clones; the process ends with the last of them, or with
 //! [`Browser::close`].
 //!
-//! Inside: `transport` is the pipes, `connection` the calls and sessions over them; its reading task hands every event
+//! Inside: `transport` is the byte streams, `connection` the calls and sessions over them; its reading task hands every event
 //! to `page/inner.rs` and `page/dispatch.rs`, which change `page/state.rs` and wake those who wait for it. `injected/` is the
 //! JavaScript that locators run in a world of their own.
 
@@ -45,6 +45,7 @@ mod injected;
 mod input;
 mod keys;
 mod launch;
+mod launcher;
 mod locator;
 mod navigation;
 mod network;
@@ -53,6 +54,7 @@ mod permission;
 mod pool;
 mod protocol;
 mod queue;
+mod remote;
 mod route;
 mod screenshot;
 mod script;
@@ -77,7 +79,8 @@ pub use frame::Frame;
 pub use handle::JsHandle;
 pub use har::{HarOptions, HarRecorder};
 pub use input::{Button, ClickOptions, Keyboard, Modifier, Mouse, Point, Touchscreen};
-pub use launch::{Headless, LaunchOptions, Proxy};
+pub use launch::{CommandLine, Headless, LaunchOptions, Proxy};
+pub use launcher::Launcher;
 pub use locator::{ActionOptions, ElementState, Filter, FrameLocator, Locator, SelectOption};
 pub use navigation::GotoOptions;
 pub use network::{Request, RequestEnd, Response};
@@ -85,6 +88,7 @@ pub use page::{LoadState, Page};
 pub use permission::Permission;
 pub use pool::{BrowserPool, IllReason, PoolMember, PoolOptions, PooledContext};
 pub use queue::{EVENTS_MAX, EventStream};
+pub use remote::RemoteOptions;
 pub use route::{AbortReason, ContinueOptions, Fulfill, ROUTE_HANDLER_BOUND, Route, RouteHandler, RouteId};
 pub use screenshot::{Area, ImageFormat, PdfOptions, Rect, ScreenshotOptions};
 pub use selector::{RoleOptions, TextMatch};

@@ -372,11 +372,15 @@ impl Locator {
         self.prepare(&Needs { stable: true, ..needs }, self.page().deadline()).await.map(drop)
     }
 
-    /// Puts files into an `<input type=file>`; no file empties it.
+    /// Puts files into an `<input type=file>`; no file empties it. Paths are those of the browser's machine.
     pub async fn set_input_files(&self, files: &[impl AsRef<Path>]) -> Result<()> {
         let deadline = self.page().deadline();
         let mut paths = Vec::new();
         for file in files {
+            if self.page().context().inner.browser.is_remote() {
+                paths.push(file.as_ref().display().to_string());
+                continue;
+            }
             let path = tokio::fs::canonicalize(file.as_ref()).await;
             let path = path.map_err(|error| {
                 BrowserError::invalid(format!("file {}: {error}", file.as_ref().display()))

@@ -25,6 +25,7 @@ mod locators;
 mod navigation;
 mod pool;
 mod records;
+mod remote;
 mod scripts;
 mod server;
 mod start;
