@@ -114,6 +114,9 @@ browser_keys! {
         /// Browsers of rollouts that share one process of Chromium, 1 to 256; default 8.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub contexts_max: Option<usize>,
+        /// CPU cores of one process of Chromium with all its children; 0.01 to 1024, default 2.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub cpu: Option<f64>,
         /// Memory of one process of Chromium with all its children; default 2GiB.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub memory: Option<SizeText>,
@@ -155,11 +158,16 @@ impl BrowserConfig {
             return Err(BrowserError::new("contexts_max", contexts_max, "1 to 256"));
         }
         let memory = self.memory.map_or(default.memory, |size| size.0);
+        let cpu = self.cpu.unwrap_or(default.cpu);
+        if !(0.01..=1024.0).contains(&cpu) {
+            return Err(BrowserError::new("cpu", cpu, "0.01 to 1024 cores"));
+        }
         if memory < 128 << 20 {
             return Err(BrowserError::new("memory", SizeText(memory), "128MiB at least"));
         }
         Ok(ProcessSpec {
             contexts_max: if self.no_sandbox { 1 } else { contexts_max },
+            cpu,
             memory,
             image: self.image.clone().unwrap_or(default.image),
             executable: self.executable.clone(),
@@ -169,10 +177,12 @@ impl BrowserConfig {
 }
 
 /// The processes that the browsers of a run live in.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProcessSpec {
     /// Browsers of rollouts in one.
     pub contexts_max: usize,
+    /// Cores of one.
+    pub cpu: f64,
     /// Bytes of one.
     pub memory: u64,
     /// The image.
@@ -187,6 +197,7 @@ impl Default for ProcessSpec {
     fn default() -> ProcessSpec {
         ProcessSpec {
             contexts_max: 8,
+            cpu: 2.0,
             memory: 2 << 30,
             image: "host".to_owned(),
             executable: None,

@@ -16,6 +16,7 @@ pub use espalier_core::group::{Filter, GroupsConfig};
 pub use espalier_core::judge::JudgeConfig;
 use espalier_core::judge::JudgeLimits;
 use espalier_core::limits::LimitsFile;
+pub use espalier_core::browser::BrowserConfig;
 pub use espalier_core::sandbox::SandboxConfig;
 use espalier_core::signal::Asks;
 pub use espalier_core::signal::RewardConfig;
@@ -76,6 +77,9 @@ pub struct ExperimentFile {
     /// Defaults and limits of the sandboxes of tasks; gives each task a sandbox `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxConfig>,
+    /// Defaults and limits of the browsers of tasks; gives each task a browser `main`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub browser: Option<BrowserConfig>,
     /// The plugins that judge a finished rollout by a model, before its rewards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judges: Vec<JudgeConfig>,

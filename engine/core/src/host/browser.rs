@@ -63,7 +63,7 @@ pub struct Area {
     pub height: f64,
 }
 
-/// A position in the viewport, or a distance, in CSS pixels.
+/// A position in the viewport, in CSS pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Position {
     /// From the left.
@@ -117,13 +117,26 @@ pub enum StepOutcome {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// A document was opened.
+    /// The tab shows another address.
     Navigated {
-        /// Where.
+        /// Where it is now.
         url: String,
-        /// Its title.
+        /// The title there.
         title: String,
+        /// Of the response.
+        status: Option<u16>,
+        /// Whether the document is the same.
+        within_document: bool,
     },
+    /// The tab was to show another address, and does not.
+    NavigationFailed {
+        /// Where to.
+        url: String,
+        /// Chromium's reason.
+        reason: String,
+    },
+    /// An attempt to leave for an address that may not be opened.
+    Blocked(String),
     /// A tab was opened.
     TabOpened(Tab),
     /// The tab with this index was closed.
@@ -148,6 +161,13 @@ pub enum Effect {
         /// Bytes.
         length: u64,
     },
+    /// A download was cancelled, or failed.
+    DownloadFailed {
+        /// As the page suggests.
+        name: String,
+        /// Why.
+        reason: String,
+    },
     /// Errors in the console.
     ConsoleErrors {
         /// How many.
@@ -155,8 +175,17 @@ pub enum Effect {
         /// The first.
         first: String,
     },
-    /// So far.
-    Scrolled(Position),
+    /// Something was scrolled by a tool.
+    Scrolled {
+        /// `the page`, or the element.
+        what: String,
+        /// By CSS pixels to the right.
+        x: f64,
+        /// By CSS pixels down.
+        y: f64,
+        /// Whether its end in this direction is reached.
+        at_end: bool,
+    },
     /// The page is another; a short summary.
     Changed(String),
     /// It is not.
@@ -185,6 +214,9 @@ pub struct BrowserStep {
     pub element: Option<ElementNote>,
     /// Where it acted.
     pub position: Option<Position>,
+    /// What had happened since the step before, by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meanwhile: Vec<Effect>,
     /// What it led to.
     pub effects: Vec<Effect>,
     /// How the page came to rest.

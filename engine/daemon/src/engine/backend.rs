@@ -6,6 +6,7 @@ use super::tasks::{Slot, Tasks};
 use crate::experiment::Experiment;
 use crate::progress::{ProgressSender, VersionLog};
 use crate::runner::sandboxes::RunSandboxes;
+use espalier_engine_browser::RunBrowsers;
 use crate::runner::{Finished, GroupContext, Runner, ScoredAgain, now_ms};
 use crate::scheduler::{
     AttemptEnded, AttemptStart, Fatal, GroupScored, Outbox, RunBlocker, SchedulerBackend, Written,
@@ -68,6 +69,11 @@ impl EngineBackend {
     /// What makes its sandboxes.
     pub(super) fn sandboxes(&self) -> Option<Arc<RunSandboxes>> {
         self.runner.sandboxes.clone()
+    }
+
+    /// What opens its browsers.
+    pub(super) fn browsers(&self) -> Option<Arc<RunBrowsers>> {
+        self.runner.browsers.clone()
     }
 
     /// Scores a result again and says what came of it.

@@ -58,6 +58,7 @@ pub(crate) fn step_out(step: BrowserStep) -> wit::Step {
         outcome: outcome_out(step.outcome),
         element: step.element.map(element_out),
         position: step.position.map(position_out),
+        meanwhile: step.meanwhile.into_iter().map(effect_out).collect(),
         effects: step.effects.into_iter().map(effect_out).collect(),
         settled: step.settled.map(settled_out),
         duration_ms: step.duration_ms,
@@ -88,7 +89,13 @@ fn position_out(position: Position) -> wit::Position {
 
 fn effect_out(effect: Effect) -> wit::Effect {
     match effect {
-        Effect::Navigated { url, title } => wit::Effect::Navigated(wit::Navigation { url, title }),
+        Effect::Navigated { url, title, status, within_document } => {
+            wit::Effect::Navigated(wit::Navigation { url, title, status, within_document })
+        }
+        Effect::NavigationFailed { url, reason } => {
+            wit::Effect::NavigationFailed(wit::NavigationFailure { url, reason })
+        }
+        Effect::Blocked(url) => wit::Effect::Blocked(url),
         Effect::TabOpened(tab) => wit::Effect::TabOpened(tab_out(tab)),
         Effect::TabClosed(index) => wit::Effect::TabClosed(index),
         Effect::Dialog { kind, message, answer } => {
@@ -97,8 +104,13 @@ fn effect_out(effect: Effect) -> wit::Effect {
         Effect::Downloaded { name, url, blob, length } => {
             wit::Effect::Downloaded(wit::Download { name, url, blob, length })
         }
+        Effect::DownloadFailed { name, reason } => {
+            wit::Effect::DownloadFailed(wit::DownloadFailure { name, reason })
+        }
         Effect::ConsoleErrors { count, first } => wit::Effect::ConsoleErrors((count, first)),
-        Effect::Scrolled(distance) => wit::Effect::Scrolled(position_out(distance)),
+        Effect::Scrolled { what, x, y, at_end } => {
+            wit::Effect::Scrolled(wit::Scroll { what, x, y, at_end })
+        }
         Effect::Changed(summary) => wit::Effect::Changed(summary),
         Effect::NothingChanged => wit::Effect::NothingChanged,
     }
