@@ -1,9 +1,9 @@
 //! The browsers of one rollout: opened when first asked for, kept until it is scored.
 
+use crate::MAIN;
 use crate::convert;
 use crate::run::RunBrowsers;
 use crate::session::PageSession;
-use crate::MAIN;
 use async_trait::async_trait;
 use espalier_browser::agent::{Session, StepOutcome};
 use espalier_core::attempt::{AttemptCapability, Draft};
@@ -78,7 +78,8 @@ impl RolloutBrowsers {
             Failure::Unavailable(text)
         };
         let context = self.run.context(&spec.network, convert::context_options(&spec)).await.map_err(lost)?;
-        let session = Session::open((*context).clone(), convert::session_options(&spec)).await.map_err(lost)?;
+        let session =
+            Session::open((*context).clone(), convert::session_options(&spec)).await.map_err(lost)?;
         self.begin_at(&session, &spec).await?;
         let (agents, blobs) = (self.run.agents().clone(), Arc::clone(&self.blobs));
         Ok(PageSession::new(session, context, agents, blobs, self.losses.clone()))

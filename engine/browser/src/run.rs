@@ -44,7 +44,8 @@ pub struct RunBrowsers {
 impl RunBrowsers {
     /// Nothing is started. Errors: a value of the experiment that no browser can have.
     pub fn new(config: RunBrowsersConfig) -> Result<RunBrowsers, BrowserError> {
-        let process = config.config.as_ref().map_or_else(|| Ok(ProcessSpec::default()), BrowserConfig::process)?;
+        let process =
+            config.config.as_ref().map_or_else(|| Ok(ProcessSpec::default()), BrowserConfig::process)?;
         let file = config.config.as_ref().map(BrowserConfig::file);
         if let Some(file) = &file {
             BrowserSpec::resolve(file, &BrowserFile::default())?;

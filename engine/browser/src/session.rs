@@ -47,7 +47,9 @@ impl PageSession {
             BrowserError::Script { .. } => other("script", error),
             BrowserError::Timeout { .. } => other("timed-out", error),
             BrowserError::DialogOpen { .. } => other("dialog", error),
-            BrowserError::Navigated | BrowserError::Detached | BrowserError::Stale => other("navigated", error),
+            BrowserError::Navigated | BrowserError::Detached | BrowserError::Stale => {
+                other("navigated", error)
+            }
             _ => {
                 let text = format!("browser: {error}");
                 self.losses.note(&text);
@@ -78,11 +80,8 @@ impl PageSession {
         };
         let agent = sandbox_of(path).and_then(|id| self.agents.lock().get(id).cloned());
         let agent = agent.ok_or_else(|| lost("its sandbox has ended".to_owned()))?;
-        let request = espalier_agent_client::wire::ReadRequest {
-            path: path.as_os_str().as_encoded_bytes().to_vec().into(),
-            ..Default::default()
-        };
-        let reader = agent.read(request).await.map_err(|error| lost(error.to_string()))?;
+        let name = path.as_os_str().as_encoded_bytes().to_vec();
+        let reader = agent.read(name, 0, 0).await.map_err(|error| lost(error.to_string()))?;
         let bytes = reader.collect(DOWNLOAD_BYTES_MAX).await.map_err(|error| lost(error.to_string()))?;
         self.blobs.put(bytes, "application/octet-stream").await
     }

@@ -11,12 +11,12 @@ pub mod source;
 pub use source::{ExperimentError, Place};
 
 use crate::regular;
+pub use espalier_core::browser::BrowserConfig;
 use espalier_core::generator::AdaptConfig;
 pub use espalier_core::group::{Filter, GroupsConfig};
 pub use espalier_core::judge::JudgeConfig;
 use espalier_core::judge::JudgeLimits;
 use espalier_core::limits::LimitsFile;
-pub use espalier_core::browser::BrowserConfig;
 pub use espalier_core::sandbox::SandboxConfig;
 use espalier_core::signal::Asks;
 pub use espalier_core::signal::RewardConfig;

@@ -2,8 +2,8 @@
 //!
 //! A type of its own, since a task keeps its free parts as raw text; a test reads lines by both.
 
-use espalier_core::limits::LimitsFile;
 use espalier_core::browser::BrowserFile;
+use espalier_core::limits::LimitsFile;
 use espalier_core::sandbox::SandboxFile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -6,7 +6,6 @@ use super::tasks::{Slot, Tasks};
 use crate::experiment::Experiment;
 use crate::progress::{ProgressSender, VersionLog};
 use crate::runner::sandboxes::RunSandboxes;
-use espalier_engine_browser::RunBrowsers;
 use crate::runner::{Finished, GroupContext, Runner, ScoredAgain, now_ms};
 use crate::scheduler::{
     AttemptEnded, AttemptStart, Fatal, GroupScored, Outbox, RunBlocker, SchedulerBackend, Written,
@@ -19,6 +18,7 @@ use espalier_core::judge::JudgeConfig;
 use espalier_core::ledger;
 use espalier_core::limits::Limits;
 use espalier_core::rollout::{AttemptOutcome, Disposition};
+use espalier_engine_browser::RunBrowsers;
 use espalier_plugin::CancelToken;
 use espalier_store::{AttemptEnd, GroupClosed, GroupOpened, StoreError};
 use parking_lot::{Mutex, MutexGuard};

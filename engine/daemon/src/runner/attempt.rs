@@ -98,7 +98,8 @@ impl Runner {
         if let Some(sandboxes) = &sandboxes {
             parts.link(Arc::clone(&sandboxes.rollout));
         }
-        let browsers = self.browsers_of(group, &blobs, RolloutBrowsers::new).map(|own| parts.link(Arc::new(own)));
+        let browsers =
+            self.browsers_of(group, &blobs, RolloutBrowsers::new).map(|own| parts.link(Arc::new(own)));
         let asked = Arc::clone(&models) as Arc<dyn Models>;
         let asked = match (&self.sandboxes, &sandboxes) {
             (Some(run), Some(sandboxes)) => run.models(asked, &sandboxes.rollout),

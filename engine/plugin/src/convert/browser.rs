@@ -108,9 +108,7 @@ fn effect_out(effect: Effect) -> wit::Effect {
             wit::Effect::DownloadFailed(wit::DownloadFailure { name, reason })
         }
         Effect::ConsoleErrors { count, first } => wit::Effect::ConsoleErrors((count, first)),
-        Effect::Scrolled { what, x, y, at_end } => {
-            wit::Effect::Scrolled(wit::Scroll { what, x, y, at_end })
-        }
+        Effect::Scrolled { what, x, y, at_end } => wit::Effect::Scrolled(wit::Scroll { what, x, y, at_end }),
         Effect::Changed(summary) => wit::Effect::Changed(summary),
         Effect::NothingChanged => wit::Effect::NothingChanged,
     }
