@@ -57,7 +57,7 @@ impl SandboxLauncher {
             disk: DISK,
             processes_max: PROCESSES_MAX,
             network: self.network.clone(),
-            //user_namespaces: !self.process.no_sandbox,
+            //NS user_namespaces
             ..SandboxSpec::default()
         }
     }
