@@ -125,6 +125,11 @@ impl Request {
         Ok(Some(answer.post_data))
     }
 
+    /// Whether it is this request, not only one to the same address.
+    pub(crate) fn is_same(&self, other: &Request) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// The body where it came with the event: text of moderate size.
     pub(crate) fn inline_post_data(&self) -> Option<&str> {
         self.inner.post_data.as_deref()

@@ -31,6 +31,12 @@ struct BindingCalled {
     execution_context_id: i64,
 }
 
+/// `Page.windowOpen`.
+#[derive(Deserialize)]
+struct WindowOpen {
+    url: String,
+}
+
 /// `Input.dragIntercepted`.
 #[derive(Deserialize)]
 struct DragIntercepted {
@@ -71,6 +77,11 @@ impl PageInner {
             "Page.frameStoppedLoading" => {
                 if let Some(event) = event::<FrameStoppedLoading>(method, params) {
                     self.change(|state| state.frames.stopped(&event.frame_id));
+                }
+            }
+            "Page.windowOpen" => {
+                if let Some(event) = event::<WindowOpen>(method, params) {
+                    self.change(|state| state.windows.push(event.url));
                 }
             }
             "Page.javascriptDialogOpening" => {
