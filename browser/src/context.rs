@@ -370,7 +370,7 @@ impl ContextInner {
             return false;
         };
         let download = Download::new(begin, self.download_folder.as_ref().map(TempDir::path));
-        let is_full = {
+        let is_too_many = {
             let mut downloads = self.downloads.lock();
             if downloads.kept.len() == DOWNLOADS_MAX {
                 downloads.kept.remove(0);
@@ -381,9 +381,10 @@ impl ContextInner {
             if downloads.total > count_max {
                 download.refuse(format!("more than {count_max} downloads"));
             }
-            downloads.total == count_max
+            downloads.total > count_max
         };
-        if is_full {
+        if is_too_many {
+            self.cancel_download(begin.guid());
             let mut deny = SetDownloadBehaviorParams::new(SetDownloadBehaviorBehavior::Deny);
             deny.browser_context_id = Some(self.id.to_string().into());
             deny.events_enabled = Some(true);
@@ -403,11 +404,15 @@ impl ContextInner {
             && progress.bytes() > bytes_max
         {
             download.refuse(format!("larger than {bytes_max} bytes"));
-            let params = json!({ "guid": progress.guid, "browserContextId": &*self.id });
-            self.browser.root().post(Raw::new("Browser.cancelDownload", params));
+            self.cancel_download(&progress.guid);
         }
         download.progresses(progress);
         true
+    }
+
+    fn cancel_download(&self, guid: &str) {
+        let params = json!({ "guid": guid, "browserContextId": &*self.id });
+        self.browser.root().post(Raw::new("Browser.cancelDownload", params));
     }
 
     /// Bounds the downloads from now on: how many in all, and how many bytes each.

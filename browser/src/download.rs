@@ -65,6 +65,12 @@ pub(crate) struct DownloadProgress {
     state: String,
 }
 
+impl DownloadBegin {
+    pub(crate) fn guid(&self) -> &str {
+        &self.guid
+    }
+}
+
 impl DownloadProgress {
     /// Bytes that it has, or is said to have.
     pub(crate) fn bytes(&self) -> u64 {

@@ -168,6 +168,12 @@ pub(super) struct DocumentChanges {
 }
 
 impl DocumentChanges {
+    /// Forgets that the focus has moved to this element.
+    pub(super) fn expect_focus(&mut self, told: &str) {
+        self.focus.take_if(|focus| focus == told);
+    }
+
+    /// Whether the document itself changed, besides its focus and what is seen of it.
     pub(super) fn has_content(&self) -> bool {
         self.added + self.removed + self.texts + self.attributes + self.inputs > 0
     }

@@ -74,6 +74,10 @@ impl Session {
                 let spot = reach(&page, *target, &state.refs, *button == Button::Left, deadline).await?;
                 report.found(&spot);
                 report.keeps_tab = *button == Button::Middle;
+                if let Some(list) = report.element.as_ref().filter(|element| !element.options.is_empty()) {
+                    let options: Vec<String> = list.options.iter().map(|option| quoted(option)).collect();
+                    report.note = format!("; its options are {} (hint: `write` chooses one)", options.join(", "));
+                }
                 let options = ClickOptions { button: *button, count: *clicks, ..ClickOptions::default() };
                 let at = Point::new(spot.at.x, spot.at.y);
                 delivered(page.mouse().click_within(at, &options, deadline).await)

@@ -1,7 +1,7 @@
 //! A session: the tabs of one context, driven by calls of tools, one after the other.
 
 use super::action::Action;
-use super::effects::{Comparison, Moment, Refusals, document_changes, watch};
+use super::effects::{Comparison, DocumentChanges, Moment, Refusals, document_changes, watch};
 use super::options::{DialogAnswer, SessionOptions};
 use super::perform::Report;
 use super::settle::{Before, GivenUp, settle};
@@ -68,7 +68,7 @@ struct Outcome {
     result: Result<(), Failure>,
     settled: Option<Settled>,
     refusals: Refusals,
-    changes: Option<super::effects::DocumentChanges>,
+    changes: Option<DocumentChanges>,
 }
 
 impl Session {
@@ -273,7 +273,14 @@ impl Session {
     ) -> Result<()> {
         let before = Moment::of(&self.context);
         let acted_on = state.active.clone();
-        let outcome = self.perform_and_settle(state, action, &before, report).await?;
+        let mut outcome = self.perform_and_settle(state, action, &before, report).await?;
+        let has_content = outcome.changes.as_ref().is_some_and(DocumentChanges::has_content);
+        // A button has the focus once it is clicked: that says nothing of what it does.
+        if let (Action::Click { .. }, Some(changes), Some(element)) = (action, &mut outcome.changes, &report.element)
+            && matches!(element.role.as_deref(), Some("button" | "link"))
+        {
+            changes.expect_focus(&element.told());
+        }
         step.settled = outcome.settled;
         let comparison = Comparison {
             context: &self.context,
@@ -296,7 +303,7 @@ impl Session {
         step.effects.extend(outcome.refusals.urls.iter().map(|url| Effect::Blocked { url: url.clone() }));
         step.outcome = match outcome.result {
             Err(failure) => failed(failure),
-            Ok(()) => verdict(&step.effects, &outcome.refusals),
+            Ok(()) => verdict(&step.effects, &outcome.refusals, has_content),
         };
         Ok(())
     }
@@ -410,18 +417,18 @@ impl Session {
 }
 
 /// What a step that was done comes to: a way that was barred is a failure where it was all that the step led to.
-fn verdict(effects: &[Effect], refusals: &Refusals) -> StepOutcome {
+fn verdict(effects: &[Effect], refusals: &Refusals, has_content: bool) -> StepOutcome {
     let changed = |effect: &Effect| {
         matches!(
             effect,
             Effect::Navigated { within_document: false, .. }
                 | Effect::TabOpened { .. }
                 | Effect::Downloaded { .. }
-                | Effect::Changed { .. }
         )
     };
+    let is_all = !has_content && !effects.iter().any(changed);
     if let Some(url) = refusals.urls.first()
-        && (refusals.is_navigation || !effects.iter().any(changed))
+        && (refusals.is_navigation || is_all)
     {
         return failed(urls::blocked(url));
     }
@@ -430,7 +437,7 @@ fn verdict(effects: &[Effect], refusals: &Refusals) -> StepOutcome {
         _ => None,
     });
     match refused {
-        Some((name, reason)) if !effects.iter().any(changed) => {
+        Some((name, reason)) if is_all => {
             let text = format!("the download of {name:?} was refused: {reason}");
             failed(Failure::new(FailureCode::DownloadRefused, text))
         }

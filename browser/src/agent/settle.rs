@@ -85,7 +85,6 @@ pub(super) async fn settle(
         let after_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         Settled { cause, after_ms, pending }
     };
-    let mut unrest = None;
     loop {
         match page.failure() {
             Some(BrowserError::Closed { what: "page" }) => return Ok(ended(SettleCause::Closed, Vec::new())),
@@ -97,8 +96,7 @@ pub(super) async fn settle(
         }
         let busy = busy(page, downloads_before, given_up);
         if deadline.remaining().is_zero() {
-            let mut pending: Vec<String> = busy.as_ref().map(told).unwrap_or_default();
-            pending.extend(unrest);
+            let pending = busy.as_ref().map(told).unwrap_or_default();
             if let Some(Busy::Requests(requests)) = busy {
                 given_up.add(requests);
             }
@@ -108,7 +106,7 @@ pub(super) async fn settle(
             wait_for(page, busy, deadline).await?;
             continue;
         }
-        unrest = match quiet(page, options.quiet_frames, deadline).await? {
+        match quiet(page, options.quiet_frames, deadline).await? {
             Rest::Quiet => {
                 if self::busy(page, downloads_before, given_up).is_some() {
                     continue;
@@ -121,9 +119,14 @@ pub(super) async fn settle(
                 };
                 return Ok(ended(cause, Vec::new()));
             }
-            Rest::Replaced => None,
-            Rest::Unrest(what) => Some(what),
-        };
+            Rest::Replaced => {}
+            // It lasted until the bound.
+            Rest::Unrest(what) => {
+                let mut pending = self::busy(page, downloads_before, given_up).as_ref().map(told).unwrap_or_default();
+                pending.push(what);
+                return Ok(ended(SettleCause::Bound, pending));
+            }
+        }
     }
 }
 

@@ -2,23 +2,30 @@
 // began, whether the page has come to rest, and scrolling.
 
 const NOTE_MAX = 100;
+const OPTIONS_NOTED_MAX = 30;
 
 // The element that a user would say they act on at that node: the control around it.
 const ACTED_ON =
   "a[href], button, input, select, textarea, summary, label, option, [role=button], [role=link], [role=checkbox], [role=radio], " +
   "[role=switch], [role=tab], [role=option], [role=treeitem], [role^=menuitem], [onclick], [contenteditable]";
 
-// `{text, role, name, tag, area}` of an element; `area` in the frame's viewport.
+// `{text, role, name, tag, area, options}` of an element; `area` in the frame's viewport, `options` of a
+// drop-down list.
 function noteOf(element) {
   const box = boundingRect(element);
+  const isList = tag(element) === "select";
   return {
-    text: clip(normalizedText(element), NOTE_MAX),
+    options: isList ? optionsNoted(element) : [],
+    text: isList ? "" : clip(normalizedText(element), NOTE_MAX),
     role: roleOf(element),
     name: clip(nameOf(element), NOTE_MAX),
     tag: localName(element),
     area: { x: box.x, y: box.y, width: box.width, height: box.height },
   };
 }
+
+const optionsNoted = (list) =>
+  [...optionsOf(list)].slice(0, OPTIONS_NOTED_MAX).map((option) => clip(optionText(option), NOTE_MAX));
 
 const isFrame = (element) => tag(element) === "iframe" || tag(element) === "frame";
 
@@ -80,7 +87,7 @@ function prepareField(element, text, clear) {
     const chosen = chooseOptions(field, [text]);
     if (chosen.selected !== undefined) return { state: "done" };
     if (chosen.disabled !== undefined) return { state: "disabled" };
-    return { state: "choose", options: [...optionsOf(field)].map(optionText).slice(0, 30) };
+      return { state: "choose", options: optionsNoted(field) };
   }
   if (editableState(field) === false) return { state: isDisabled(field) ? "disabled" : "readonly" };
   if (clear) return { state: fillWith(field, text) === "done" ? "done" : "insert" };

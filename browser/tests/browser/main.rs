@@ -17,6 +17,8 @@
 #![allow(missing_docs)]
 
 mod agent;
+mod agent_pages;
+mod agent_snapshots;
 mod chaos;
 mod conformance;
 mod dialogs;
