@@ -2,7 +2,7 @@
 
 mod tracker;
 
-pub(crate) use tracker::{Failed, Finished, Network, Received, WillBeSent};
+pub(crate) use tracker::{Failed, Finished, Network, Received, ReceivedHeaders, WillBeSent};
 
 use crate::connection::Session;
 use crate::deadline::{Deadline, TIMEOUT_DEFAULT};

@@ -123,9 +123,11 @@ impl Moment {
             let main = state.frames.main();
             if main.failures > before.failures
                 && let Some(failure) = main.last_failure()
-                && (!urls::may_show(&failure.url) || failure.reason == UNSAFE_REDIRECT)
             {
-                refusals.add(&failure.url, true);
+                let url = failed_url(&page, failure);
+                if !urls::may_show(&url) || failure.reason == UNSAFE_REDIRECT {
+                    refusals.add(&url, true);
+                }
             }
         }
         refusals
@@ -134,6 +136,13 @@ impl Moment {
 
 /// A redirect to an address of another kind.
 pub(super) const UNSAFE_REDIRECT: &str = "net::ERR_UNSAFE_REDIRECT";
+
+/// Where a navigation that failed was to go: a redirect that Chromium does not take fails under the address before.
+pub(super) fn failed_url(page: &Page, failure: &crate::page::state::Failure) -> String {
+    let redirect = failure.loader.as_ref().and_then(|loader| page.inner.network.redirect_of(loader));
+    // One to a path leads to the same site.
+    redirect.filter(|to| urls::has_scheme(to)).unwrap_or_else(|| failure.url.clone())
+}
 
 /// Attempts to leave for addresses that may not be opened.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Carries out one action on the current tab, up to the moment when the page has taken it.
 
 use super::action::{Action, Direction, Target};
-use super::effects::UNSAFE_REDIRECT;
+use super::effects::{UNSAFE_REDIRECT, failed_url};
 use super::session::{Session, State};
 use super::spot::{Fault, Spot, element_of_ref, note_of, reach, with_focus};
 use super::step::{Effect, ElementNote, Failure, FailureCode, PixelPoint, quoted};
@@ -19,6 +19,9 @@ use std::time::Duration;
 
 /// What a key may take beyond the bound of the action, where there are many.
 const KEY_BOUND: Duration = Duration::from_millis(20);
+
+/// Within which Chromium tells of a navigation that it gave up.
+const FAILURE_BOUND: Duration = Duration::from_millis(500);
 
 /// What an action did, besides its result.
 #[derive(Debug, Default)]
@@ -69,15 +72,29 @@ impl Session {
     ) -> Result<(), Fault> {
         let deadline = Deadline::after(self.options.action_timeout);
         let page = state.active.clone();
+        if !matches!(action, Action::Click { .. } | Action::Hover { .. } | Action::Wait { .. }) {
+            state.open_list = None;
+        }
         match action {
             Action::Click { target, clicks, button } => {
                 let spot = reach(&page, *target, &state.refs, *button == Button::Left, deadline).await?;
+                if let Some(list) = state.open_list.as_ref().filter(|list| is_on_open_list(list, spot.at)) {
+                    let options = told_options(list);
+                    let text = format!(
+                        "the open list of {} lies there, which takes keys only (hint: `write` chooses an option: {options})",
+                        list.told()
+                    );
+                    return Err(Failure::new(FailureCode::Covered, text).into());
+                }
                 report.found(&spot);
                 report.keeps_tab = *button == Button::Middle;
-                if let Some(list) = report.element.as_ref().filter(|element| !element.options.is_empty()) {
-                    let options: Vec<String> = list.options.iter().map(|option| quoted(option)).collect();
-                    report.note = format!("; its options are {} (hint: `write` chooses one)", options.join(", "));
+                let list = spot.note.filter(|note| !note.options.is_empty() && *button == Button::Left);
+                if let Some(list) = &list {
+                    report.note = format!("; its options are {} (hint: `write` chooses one)", told_options(list));
                 }
+                // The next click on an open list closes it.
+                let is_open = state.open_list.take();
+                state.open_list = list.filter(|list| *clicks == 1 && is_open.as_ref() != Some(list));
                 let options = ClickOptions { button: *button, count: *clicks, ..ClickOptions::default() };
                 let at = Point::new(spot.at.x, spot.at.y);
                 delivered(page.mouse().click_within(at, &options, deadline).await)
@@ -110,11 +127,13 @@ impl Session {
             }
             Action::GotoUrl { url } => {
                 report.has_acted = true;
+                let failures = failures(&page);
                 let went = page.goto_with(url, self.navigation()).await.map(drop);
-                self.arrived(&page, url, went)
+                self.arrived(&page, url, failures, went).await
             }
             Action::GoBack => {
                 report.has_acted = true;
+                let failures = failures(&page);
                 let went = match page.go_back_with(self.navigation()).await {
                     Ok(true) => Ok(()),
                     Ok(false) => {
@@ -123,7 +142,7 @@ impl Session {
                     }
                     Err(error) => Err(error),
                 };
-                self.arrived(&page, "the page before", went)
+                self.arrived(&page, "the page before", failures, went).await
             }
             Action::Wait { time } => {
                 report.has_acted = true;
@@ -175,7 +194,7 @@ impl Session {
     }
 
     /// What a navigation by the agent came to.
-    fn arrived(&self, page: &Page, url: &str, went: Result<()>) -> Result<(), Fault> {
+    async fn arrived(&self, page: &Page, url: &str, failures: u64, went: Result<()>) -> Result<(), Fault> {
         let failure = match went {
             // A download is told as an effect.
             Ok(()) | Err(BrowserError::Download { .. }) => return Ok(()),
@@ -187,10 +206,13 @@ impl Session {
                 let text = format!("invalid goto_url.url {url:?}: expected an address such as https://example.com");
                 Failure::new(FailureCode::InvalidArguments, text)
             }
-            Err(BrowserError::Navigation { reason, .. }) => {
-                let text = format!("{} could not be opened: {reason}", urls::clip(url));
-                Failure::new(FailureCode::NavigationFailed, text)
-            }
+            Err(BrowserError::Navigation { reason, .. }) => match failed_since(page, failures).await {
+                Some(to) if !urls::may_show(&to) => urls::blocked(&to),
+                _ => {
+                    let text = format!("{} could not be opened: {reason}", urls::clip(url));
+                    Failure::new(FailureCode::NavigationFailed, text)
+                }
+            },
             Err(error) => {
                 if error.is_timeout() {
                     page.inner.session.post(StopLoadingParams::default());
@@ -202,12 +224,44 @@ impl Session {
     }
 }
 
+/// Navigations of the tab that failed so far.
+fn failures(page: &Page) -> u64 {
+    page.inner.state.lock().frames.main().failures
+}
+
+/// Where the navigation since `failures` that failed was to go; Chromium tells it just after it gave up.
+async fn failed_since(page: &Page, failures: u64) -> Option<String> {
+    let told = |state: &crate::page::inner::PageState| {
+        let main = state.frames.main();
+        let failure = main.last_failure().filter(|_| main.failures > failures)?;
+        Some(Ok(failure.clone()))
+    };
+    let failure = page.inner.wait(Deadline::after(FAILURE_BOUND), String::new, told).await.ok()?;
+    Some(failed_url(page, &failure))
+}
+
 impl Report {
     fn found(&mut self, spot: &Spot) {
         self.element = spot.note.clone();
         self.point = Some(spot.at);
         self.has_acted = true;
     }
+}
+
+fn told_options(list: &ElementNote) -> String {
+    let options: Vec<String> = list.options.iter().map(|option| quoted(option)).collect();
+    options.join(", ")
+}
+
+/// Whether a place lies on a drop-down list that is open. Chromium draws it above the page, but gives the mouse of the
+/// protocol to what lies below it. Its rows are at least so high.
+fn is_on_open_list(list: &ElementNote, at: PixelPoint) -> bool {
+    const ROW_PX: f64 = 20.0;
+    const ROWS_MAX: usize = 20;
+    let area = list.area;
+    let rows = u32::try_from(list.options.len().min(ROWS_MAX)).unwrap_or(0);
+    let bottom = area.y + area.height;
+    (area.x..area.x + area.width).contains(&at.x) && (bottom..bottom + ROW_PX * f64::from(rows)).contains(&at.y)
 }
 
 async fn drag(

@@ -6,7 +6,7 @@ use super::options::{DialogAnswer, SessionOptions};
 use super::perform::Report;
 use super::settle::{Before, GivenUp, settle};
 use super::spot::{Fault, Refs};
-use super::step::{Effect, Failure, FailureCode, SettleCause, Settled, Step, StepOutcome};
+use super::step::{Effect, ElementNote, Failure, FailureCode, SettleCause, Settled, Step, StepOutcome};
 use super::tabs::{self, Tab};
 use super::tools::{ToolCall, ToolSchema, parse, tools};
 use super::urls;
@@ -59,6 +59,8 @@ pub(super) struct State {
     /// The number of the next reference; no number is ever given twice.
     pub(super) next_ref: u64,
     given_up: GivenUp,
+    /// The drop-down list that the last action opened.
+    pub(super) open_list: Option<ElementNote>,
     /// How things were at the end of the last step.
     last: Moment,
 }
@@ -95,6 +97,7 @@ impl Session {
             refs: Refs::default(),
             next_ref: 1,
             given_up: GivenUp::default(),
+            open_list: None,
             last,
         };
         Ok(Session { context, options, state: Mutex::new(state) })

@@ -120,7 +120,7 @@ pub struct ElementNote {
     pub tag: String,
     /// Its box in the viewport of the tab, in CSS pixels.
     pub area: PixelArea,
-    /// Texts of a drop-down list's options, at most 30: no picture shows them.
+    /// Texts of a drop-down list's options, at most 30.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
 }

@@ -48,6 +48,11 @@ pub(super) fn refused(message: &str) -> Option<&str> {
     REFUSALS.iter().find_map(|refusal| message.strip_prefix(refusal))
 }
 
+/// Whether it is an address by itself, not one below another.
+pub(super) fn has_scheme(url: &str) -> bool {
+    scheme_of(url).is_some()
+}
+
 /// Long addresses are cut in messages; those of `data:` are as long as their content.
 pub(super) fn clip(url: &str) -> String {
     match url.char_indices().nth(200) {

@@ -10,12 +10,12 @@ const ACTED_ON =
   "[role=switch], [role=tab], [role=option], [role=treeitem], [role^=menuitem], [onclick], [contenteditable]";
 
 // `{text, role, name, tag, area, options}` of an element; `area` in the frame's viewport, `options` of a
-// drop-down list.
+// list that drops down.
 function noteOf(element) {
   const box = boundingRect(element);
   const isList = tag(element) === "select";
   return {
-    options: isList ? optionsNoted(element) : [],
+    options: isList && !selectMultiple(element) && selectSize(element) <= 1 ? optionsNoted(element) : [],
     text: isList ? "" : clip(normalizedText(element), NOTE_MAX),
     role: roleOf(element),
     name: clip(nameOf(element), NOTE_MAX),
