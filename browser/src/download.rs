@@ -5,7 +5,7 @@ use crate::error::{BrowserError, Result};
 use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -24,6 +24,8 @@ struct DownloadInner {
     /// Whether the folder is on the machine of a remote process.
     is_remote: bool,
     progress: watch::Sender<DownloadState>,
+    /// Why it is cancelled.
+    refusal: OnceLock<String>,
 }
 
 /// How far a download is.
@@ -65,6 +67,20 @@ pub(crate) struct DownloadProgress {
     state: String,
 }
 
+impl DownloadBegin {
+    pub(crate) fn guid(&self) -> &str {
+        &self.guid
+    }
+}
+
+impl DownloadProgress {
+    /// Bytes that it has, or is said to have.
+    pub(crate) fn bytes(&self) -> u64 {
+        // Chromium counts in floating point; a file of 2^53 bytes does not occur.
+        self.total_bytes.max(self.received_bytes).max(0.0) as u64
+    }
+}
+
 impl Download {
     pub(crate) fn new(begin: &DownloadBegin, folder: Option<&Path>, is_remote: bool) -> Download {
         Download {
@@ -75,6 +91,7 @@ impl Download {
                 folder: folder.map(Path::to_owned),
                 is_remote,
                 progress: watch::Sender::new(DownloadState::Running { received: 0, total: 0 }),
+                refusal: OnceLock::new(),
             }),
         }
     }
@@ -128,6 +145,15 @@ impl Download {
         copied.map(drop).map_err(|error| BrowserError::invalid(format!("path {}: {error}", to.display())))
     }
 
+    /// Why it is cancelled, where it was too large or one too many.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.inner.refusal.get().map(String::as_str)
+    }
+
+    pub(crate) fn refuse(&self, why: String) {
+        let _ = self.inner.refusal.set(why);
+    }
+
     pub(crate) fn is(&self, guid: &str) -> bool {
         self.inner.id == guid
     }
@@ -135,7 +161,8 @@ impl Download {
     pub(crate) fn progresses(&self, event: &DownloadProgress) {
         // Chromium counts in floating point; a file of 2^53 bytes does not occur.
         let state = match event.state.as_str() {
-            "completed" => DownloadState::Complete,
+            "completed" if self.refusal().is_none() => DownloadState::Complete,
+            "completed" => DownloadState::Failed,
             "canceled" => DownloadState::Failed,
             _ => DownloadState::Running {
                 received: event.received_bytes.max(0.0) as u64,

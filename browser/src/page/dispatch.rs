@@ -9,7 +9,7 @@ use crate::context::{ANSWER, BindingCall, CALLS_MAX};
 use crate::dialog::{DIALOG_HANDLER_BOUND, Dialog, DialogKind, DialogOpening, DialogPolicy};
 use crate::error::{BrowserError, seconds};
 use crate::event::PageEvent;
-use crate::network::{Failed, Finished, Received, WillBeSent};
+use crate::network::{Failed, Finished, Received, ReceivedHeaders, WillBeSent};
 use crate::protocol::{
     ContextCreated, ContextDestroyed, FrameAttached, FrameDetached, FrameNavigated, FrameStoppedLoading,
     LifecycleEvent, NavigatedWithinDocument, event,
@@ -29,6 +29,12 @@ struct BindingCalled {
     name: String,
     payload: String,
     execution_context_id: i64,
+}
+
+/// `Page.windowOpen`.
+#[derive(Deserialize)]
+struct WindowOpen {
+    url: String,
 }
 
 /// `Input.dragIntercepted`.
@@ -71,6 +77,11 @@ impl PageInner {
             "Page.frameStoppedLoading" => {
                 if let Some(event) = event::<FrameStoppedLoading>(method, params) {
                     self.change(|state| state.frames.stopped(&event.frame_id));
+                }
+            }
+            "Page.windowOpen" => {
+                if let Some(event) = event::<WindowOpen>(method, params) {
+                    self.change(|state| state.windows.push(event.url));
                 }
             }
             "Page.javascriptDialogOpening" => {
@@ -145,6 +156,14 @@ impl PageInner {
                 let Some(event) = event::<Received>(method, params) else { return };
                 if let Some(response) = self.network.received(event) {
                     self.emit(|_| PageEvent::Response(response));
+                }
+            }
+            "Network.responseReceivedExtraInfo" => {
+                // Of most responses nothing more is needed than they tell themselves.
+                if params.get().contains("\"statusCode\":30")
+                    && let Some(event) = event::<ReceivedHeaders>(method, params)
+                {
+                    self.network.received_headers(event);
                 }
             }
             "Network.loadingFinished" => {

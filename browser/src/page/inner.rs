@@ -35,6 +35,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 
+/// Addresses of windows that a page opened, which it remembers.
+const WINDOWS_KEPT: usize = 32;
+
 /// The name of the library's own world in every frame.
 pub(super) const WORLD_NAME: &str = "__espalier_world__";
 
@@ -69,6 +72,8 @@ pub(crate) struct PageState {
     pub(crate) dialogs: Recent<Dialog>,
     pub(crate) console: Recent<ConsoleMessage>,
     pub(crate) errors: Recent<ScriptError>,
+    /// Addresses that its scripts and links opened windows for.
+    pub(crate) windows: Recent<String>,
     pub(crate) viewport: crate::emulation::Viewport,
     pub(crate) media: crate::emulation::MediaOptions,
     pub(crate) virtual_time_expired: u64,
@@ -90,11 +95,13 @@ impl PageInner {
                 frames: FrameTree::new(Arc::clone(&info.target_id), Arc::clone(&session)),
                 sessions: vec![Arc::clone(&session)],
                 ready: None,
-                dialog_policy: DialogPolicy::default(),
+                // Its first script may open one.
+                dialog_policy: context.dialog_policy_of(info.opener_id.as_deref()),
                 dialog: None,
                 dialogs: Recent::new(DIALOGS_KEPT),
                 console: Recent::new(CONSOLE_KEPT),
                 errors: Recent::new(ERRORS_KEPT),
+                windows: Recent::new(WINDOWS_KEPT),
                 viewport: emulated.viewport,
                 media: emulated.media,
                 virtual_time_expired: 0,
