@@ -65,6 +65,7 @@ mod transport;
 mod url_match;
 mod value;
 mod wait;
+mod websocket;
 
 pub use browser::Browser;
 pub use console::{ConsoleMessage, ScriptError};
