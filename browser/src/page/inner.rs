@@ -19,6 +19,7 @@ use crate::protocol::{Attached, Detached, FrameTreeAnswer, answer, event};
 use crate::queue::{EventSource, Recent};
 use crate::route::Routes;
 use crate::screenshot::SWALLOW_RESIZE;
+use crate::web_socket::WebSockets;
 use chromiumoxide::cdp::browser_protocol::log::EnableParams as LogEnable;
 use chromiumoxide::cdp::browser_protocol::network::EnableParams as NetworkEnable;
 use chromiumoxide::cdp::browser_protocol::page::{
@@ -51,6 +52,7 @@ pub(crate) struct PageInner {
     changed: watch::Sender<u64>,
     pub(crate) events: EventSource<PageEvent>,
     pub(crate) network: Network,
+    pub(crate) web_sockets: WebSockets,
     pub(crate) routes: Routes,
     pub(crate) input: Mutex<InputState>,
     pub(crate) exposed: Mutex<crate::context::Exposed>,
@@ -71,6 +73,8 @@ pub(crate) struct PageState {
     pub(crate) errors: Recent<ScriptError>,
     pub(crate) viewport: crate::emulation::Viewport,
     pub(crate) media: crate::emulation::MediaOptions,
+    /// Whether file choosers are events.
+    pub(crate) file_choosers: bool,
     pub(crate) virtual_time_expired: u64,
 }
 
@@ -97,6 +101,7 @@ impl PageInner {
                 errors: Recent::new(ERRORS_KEPT),
                 viewport: emulated.viewport,
                 media: emulated.media,
+                file_choosers: false,
                 virtual_time_expired: 0,
             };
             PageInner {
@@ -110,6 +115,7 @@ impl PageInner {
                 changed: watch::Sender::new(0),
                 events: EventSource::default(),
                 network: Network::default(),
+                web_sockets: WebSockets::default(),
                 routes: Routes::default(),
                 input: Mutex::default(),
                 exposed: Mutex::default(),
@@ -169,7 +175,10 @@ impl PageInner {
         for script in context_scripts.into_iter().chain(page_scripts) {
             startup.send(init_script(script));
         }
-        if let Some(command) = crate::route::enable(&[&context.routes, &self.routes]) {
+        if self.state.lock().file_choosers {
+            startup.send(crate::file_chooser::intercept(true));
+        }
+        if let Some(command) = crate::route::enable(&[&context.routes, &self.routes], context.auth.is_set()) {
             startup.send(command);
         }
         startup.send(RunIfWaitingForDebuggerParams::default());
@@ -316,7 +325,8 @@ impl PageInner {
                 self.change(|state| state.sessions.push(Arc::clone(&session)));
                 session.post(NetworkEnable::default());
                 if let Some(context) = self.context.upgrade()
-                    && let Some(command) = crate::route::enable(&[&context.routes, &self.routes])
+                    && let Some(command) =
+                        crate::route::enable(&[&context.routes, &self.routes], context.auth.is_set())
                 {
                     session.post(command);
                 }
