@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_become_those_of_a_socket() {
+    fn events_are_those_of_a_socket() {
         let sockets = WebSockets::default();
         let told = |method: &str, params: &str| {
             let params = RawValue::from_string(params.to_owned()).expect("JSON");

@@ -65,7 +65,7 @@ async fn file_choosers_are_answered() {
     page.set_content("<input type=file id=a><input type=file id=b multiple>").await.expect("content");
     let open = async |page: &Page, id: &str| {
         let input = page.locator(id);
-        page.expect_file_chooser(async { input.click().await }).await.expect("a chooser")
+        page.expect_file_chooser(Box::pin(async { input.click().await })).await.expect("a chooser")
     };
     let chooser = open(&page, "#a").await;
     assert!(!chooser.is_multiple());
