@@ -248,7 +248,10 @@ impl BrowserInner {
             .and_then(|id| self.contexts.lock().get(id).and_then(Weak::upgrade));
         match context {
             Some(context) if info.kind == "page" => context.attach_page(&self.connection, attached),
-            // Workers shared by pages, and pages of contexts that are just being dropped: they run on by themselves.
+            Some(context) if BrowserInner::is_worker(&info.kind) => {
+                context.attach_worker(&self.connection, attached);
+            }
+            // Targets of contexts that are not ours, and of contexts that are just being dropped: they run on by themselves.
             _ => release(&self.connection, self.root(), &attached.session_id),
         }
     }

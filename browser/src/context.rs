@@ -6,6 +6,7 @@ mod options;
 pub(crate) use exposed::{ANSWER, BINDING, BindingCall, CALLS_MAX, Exposed, Function};
 pub use options::ContextOptions;
 
+use crate::auth::Auth;
 use crate::browser::{Browser, BrowserInner};
 use crate::connection::{Connection, tell_all};
 use crate::deadline::{Deadline, TIMEOUT_DEFAULT};
@@ -21,6 +22,7 @@ use crate::protocol::{Attached, Done, Raw};
 use crate::queue::{EventSource, EventStream};
 use crate::route::Routes;
 use crate::storage::ORIGINS_MAX;
+use crate::workers::{ServiceWorkers, Workers};
 use chromiumoxide::cdp::browser_protocol::browser::{
     PermissionSetting, ResetPermissionsParams, SetDownloadBehaviorBehavior, SetDownloadBehaviorParams,
     SetPermissionParams,
@@ -58,6 +60,8 @@ pub(crate) struct ContextInner {
     pub(crate) emulated: Mutex<Emulated>,
     pub(crate) exposed: Mutex<Exposed>,
     pub(crate) routes: Routes,
+    pub(crate) auth: Auth,
+    pub(crate) workers: Workers,
     /// Origins of documents that its frames have shown.
     origins: Mutex<BTreeSet<String>>,
     downloads: Mutex<Downloads>,
@@ -110,13 +114,19 @@ impl BrowserContext {
             ..CreateBrowserContextParams::default()
         };
         let created = browser.root().call(command, deadline).await?;
+        let mut exposed = Exposed::default();
+        if options.service_workers == ServiceWorkers::Block {
+            exposed.add_script(crate::workers::BLOCK.to_owned());
+        }
         let inner = Arc::new_cyclic(|this| ContextInner {
             this: Weak::clone(this),
             id: Arc::from(String::from(created.browser_context_id)),
             browser: Arc::clone(browser),
             emulated: Mutex::new(emulated),
-            exposed: Mutex::default(),
+            exposed: Mutex::new(exposed),
             routes: Routes::default(),
+            auth: Auth::default(),
+            workers: Workers::default(),
             origins: Mutex::default(),
             downloads: Mutex::default(),
             remote_folder: browser.remote_downloads.clone().filter(|_| options.accept_downloads),
@@ -127,6 +137,7 @@ impl BrowserContext {
             timeout_ms: AtomicU64::new(TIMEOUT_DEFAULT.as_millis() as u64),
         });
         browser.add_context(&inner);
+        inner.auth.set(options.http_credentials);
         let context = BrowserContext { inner };
         let folder = context.inner.download_folder();
         let behavior = match folder {

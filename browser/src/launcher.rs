@@ -6,7 +6,7 @@ use crate::launch::LaunchOptions;
 use futures::future::BoxFuture;
 
 /// Where the processes of a [`BrowserPool`](crate::BrowserPool) come from. [`LaunchOptions`] starts them on this machine;
-/// others start them where they like and hand them over with [`Browser::over`].
+/// others start them where they like and hand them over with [`Browser::over`] or [`Browser::connect`].
 pub trait Launcher: Send + Sync + 'static {
     /// Starts one process. Must end within a bound of its own; an error is told to the callers who wait for the process.
     fn launch(&self) -> BoxFuture<'_, Result<Browser>>;

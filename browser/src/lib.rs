@@ -27,6 +27,7 @@
 //! JavaScript that locators run in a world of their own.
 
 pub mod agent;
+mod auth;
 mod browser;
 mod clock;
 mod connection;
@@ -39,6 +40,7 @@ mod download;
 mod emulation;
 mod error;
 mod event;
+mod file_chooser;
 mod frame;
 mod handle;
 mod har;
@@ -53,6 +55,7 @@ mod network;
 mod page;
 mod permission;
 mod pool;
+mod port;
 mod protocol;
 mod queue;
 mod remote;
@@ -66,7 +69,10 @@ mod transport;
 mod url_match;
 mod value;
 mod wait;
+mod web_socket;
+mod workers;
 
+pub use auth::Credentials;
 pub use browser::Browser;
 pub use console::{ConsoleMessage, ScriptError};
 pub use context::{BrowserContext, ContextOptions};
@@ -76,6 +82,7 @@ pub use download::{Download, DownloadState};
 pub use emulation::{ColorScheme, Geolocation, Media, MediaOptions, Viewport};
 pub use error::{BrowserError, Result};
 pub use event::PageEvent;
+pub use file_chooser::FileChooser;
 pub use frame::Frame;
 pub use handle::JsHandle;
 pub use har::{HarOptions, HarRecorder};
@@ -96,3 +103,5 @@ pub use selector::{RoleOptions, TextMatch};
 pub use storage::{Cookie, OriginStorage, SameSite, StorageItem, StorageState};
 pub use url_match::UrlMatch;
 pub use value::{JsArg, JsValue};
+pub use web_socket::{FRAME_BYTES_MAX, WebSocket, WebSocketEvent, WebSocketFrame};
+pub use workers::ServiceWorkers;

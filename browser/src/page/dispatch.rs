@@ -9,6 +9,7 @@ use crate::context::{ANSWER, BindingCall, CALLS_MAX};
 use crate::dialog::{DIALOG_HANDLER_BOUND, Dialog, DialogKind, DialogOpening, DialogPolicy};
 use crate::error::{BrowserError, seconds};
 use crate::event::PageEvent;
+use crate::file_chooser::{FileChooser, FileChooserOpened};
 use crate::network::{Failed, Finished, Received, ReceivedHeaders, WillBeSent};
 use crate::protocol::{
     ContextCreated, ContextDestroyed, FrameAttached, FrameDetached, FrameNavigated, FrameStoppedLoading,
@@ -121,6 +122,10 @@ impl PageInner {
                 self.input.lock().intercepted = Some(event.data);
                 self.change(|_| ());
             }
+            "Page.fileChooserOpened" => {
+                let Some(opened) = event::<FileChooserOpened>(method, params) else { return };
+                self.emit(|page| PageEvent::FileChooser(FileChooser::new(page, Arc::clone(session), opened)));
+            }
             "Emulation.virtualTimeBudgetExpired" => {
                 self.change(|state| state.virtual_time_expired += 1);
             }
@@ -179,8 +184,21 @@ impl PageInner {
                     self.emit(|_| PageEvent::RequestFailed(request));
                 }
             }
-            "Fetch.requestPaused" => crate::route::paused(self, session, method, params),
-            _ => {}
+            "Fetch.requestPaused" => {
+                let Some(context) = self.context.upgrade() else { return };
+                let routes = [&self.routes, &context.routes];
+                crate::route::paused(&routes, &self.network, session, method, params);
+            }
+            "Fetch.authRequired" => {
+                if let Some(context) = self.context.upgrade() {
+                    context.auth.required(session, method, params);
+                }
+            }
+            _ => {
+                if let Some((socket, event)) = self.web_sockets.event(method, params) {
+                    self.emit(|_| PageEvent::WebSocket(socket, event));
+                }
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use crate::protocol::{Attached, Detached, FrameTreeAnswer, answer, event};
 use crate::queue::{EventSource, Recent};
 use crate::route::Routes;
 use crate::screenshot::SWALLOW_RESIZE;
+use crate::web_socket::WebSockets;
 use chromiumoxide::cdp::browser_protocol::log::EnableParams as LogEnable;
 use chromiumoxide::cdp::browser_protocol::network::EnableParams as NetworkEnable;
 use chromiumoxide::cdp::browser_protocol::page::{
@@ -54,6 +55,7 @@ pub(crate) struct PageInner {
     changed: watch::Sender<u64>,
     pub(crate) events: EventSource<PageEvent>,
     pub(crate) network: Network,
+    pub(crate) web_sockets: WebSockets,
     pub(crate) routes: Routes,
     pub(crate) input: Mutex<InputState>,
     pub(crate) exposed: Mutex<crate::context::Exposed>,
@@ -76,6 +78,8 @@ pub(crate) struct PageState {
     pub(crate) windows: Recent<String>,
     pub(crate) viewport: crate::emulation::Viewport,
     pub(crate) media: crate::emulation::MediaOptions,
+    /// Whether file choosers are events.
+    pub(crate) file_choosers: bool,
     pub(crate) virtual_time_expired: u64,
 }
 
@@ -104,6 +108,7 @@ impl PageInner {
                 windows: Recent::new(WINDOWS_KEPT),
                 viewport: emulated.viewport,
                 media: emulated.media,
+                file_choosers: false,
                 virtual_time_expired: 0,
             };
             PageInner {
@@ -117,6 +122,7 @@ impl PageInner {
                 changed: watch::Sender::new(0),
                 events: EventSource::default(),
                 network: Network::default(),
+                web_sockets: WebSockets::default(),
                 routes: Routes::default(),
                 input: Mutex::default(),
                 exposed: Mutex::default(),
@@ -176,7 +182,10 @@ impl PageInner {
         for script in context_scripts.into_iter().chain(page_scripts) {
             startup.send(init_script(script));
         }
-        if let Some(command) = crate::route::enable(&[&context.routes, &self.routes]) {
+        if self.state.lock().file_choosers {
+            startup.send(crate::file_chooser::intercept(true));
+        }
+        if let Some(command) = crate::route::enable(&[&context.routes, &self.routes], context.auth.is_set()) {
             startup.send(command);
         }
         startup.send(RunIfWaitingForDebuggerParams::default());
@@ -323,7 +332,8 @@ impl PageInner {
                 self.change(|state| state.sessions.push(Arc::clone(&session)));
                 session.post(NetworkEnable::default());
                 if let Some(context) = self.context.upgrade()
-                    && let Some(command) = crate::route::enable(&[&context.routes, &self.routes])
+                    && let Some(command) =
+                        crate::route::enable(&[&context.routes, &self.routes], context.auth.is_set())
                 {
                     session.post(command);
                 }

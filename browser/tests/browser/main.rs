@@ -22,6 +22,7 @@ mod agent_snapshots;
 mod chaos;
 mod conformance;
 mod dialogs;
+mod exchanges;
 mod frames;
 mod input;
 mod locators;

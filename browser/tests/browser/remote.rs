@@ -205,3 +205,50 @@ fn a_named_program_is_not_looked_for_on_this_machine() {
     assert!(line.args.contains(&"--remote-debugging-pipe".to_owned()));
     assert!(!line.args.contains(&"--no-sandbox".to_owned()));
 }
+
+/// A process group, killed when dropped.
+struct Group(u32);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_raw(self.0.cast_signed()).expect("a group");
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+#[tokio::test]
+async fn a_browser_works_over_its_port() {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = options().command_line(folder.path()).expect("a command");
+    let args = line.args.iter().filter(|arg| *arg != "--remote-debugging-pipe");
+    let mut child = Command::new(&line.program)
+        .args(args)
+        .arg("--remote-debugging-port=0")
+        .stderr(Stdio::piped())
+        // The program may be a script, whose child the browser is.
+        .process_group(0)
+        .spawn()
+        .expect("it starts");
+    let group = Group(child.id().expect("it runs"));
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let address = loop {
+        let line = lines.next_line().await.expect("readable").expect("an address");
+        if let Some((_, address)) = line.split_once("listening on ") {
+            break address.trim().to_owned();
+        }
+    };
+    let browser = Browser::connect(&address, RemoteOptions::default()).await.expect("connected");
+    let page = browser.new_context(ContextOptions::default()).await.expect("a context").new_page().await;
+    let page = page.expect("a page");
+    assert_eq!(page.evaluate::<i32>("6 * 7").await, Ok(42));
+    let long = "x".repeat(3 << 20);
+    assert_eq!(page.call::<usize>("text => text.length", &[long.as_str().into()]).await, Ok(3 << 20));
+    assert_eq!(page.evaluate::<String>("'y'.repeat(3 << 20)").await.map(|text| text.len()), Ok(3 << 20));
+    drop(group);
+    assert!(matches!(browser.ended().await, BrowserError::Crashed { .. }));
+    let error = Browser::connect(&address, RemoteOptions::default()).await.expect_err("it is gone");
+    assert!(error.to_string().contains("no DevTools at ws://"), "{error}");
+    let error = Browser::connect("http://x", RemoteOptions::default()).await.expect_err("no WebSocket");
+    assert!(matches!(error, BrowserError::Invalid { .. }), "{error}");
+}
