@@ -132,7 +132,8 @@ impl ModelConversation {
         let messages = &self.spelled_out(exact, messages);
         let whole = self.answered == 0 || self.rewritten || self.model.renders_history();
         let (past, new) = messages.split_at(if whole { 0 } else { self.answered });
-        let new_images: Vec<&str> = images::of(new).map(|(_, _, blob)| blob).collect();
+        let new_images = images::of(new).map(|(_, _, blob)| blob);
+        let new_images: Vec<&str> = new_images.filter(|blob| *blob != images::ELIDED).collect();
         let image_ids = self
             .model
             .image_ids(&new_images, blobs)
