@@ -7,5 +7,6 @@ mod embedded;
 mod embedded_tokens;
 mod endpoints;
 mod images;
+mod live_images;
 mod live_vllm;
 mod tokenizing;
