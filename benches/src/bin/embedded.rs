@@ -105,6 +105,7 @@ async fn sample(endpoint: &Arc<dyn Endpoint>, seed: u64, began: Instant) -> Resu
         let text = format!("Story {seed} of day {number}. Once upon a time there was a");
         let request = GenerateRequest {
             prompt: endpoint.tokenize(&text, true).await?.ids.into(),
+            images: Arc::default(),
             sampling,
             stop: Arc::new([]),
             stop_ids: Arc::new([]),

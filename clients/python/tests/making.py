@@ -128,7 +128,7 @@ def group(index: int = 0) -> Raw:
     name = f"run.g{index}"
     base = 16 * index
     group = {
-        "schema": "group/v1", "run_id": "run", "group_id": name, "group_index": index, "kind": "task",
+        "schema": "group/v1", "images": 1, "run_id": "run", "group_id": name, "group_index": index, "kind": "task",
         "model": "policy", "task_id": "t1", "task_hash": "ef" * 32, "environment": "textcraft", "n_requested": 3,
         "n_ready": 2, "dispatch_version": "v1", "status": "short",
         "trajectories": [two_turns(f"{name}.r0.a0", 0), empty(f"{name}.r1.a0", 1), failed(f"{name}.r3.a0", 3)],

@@ -165,6 +165,10 @@ BROKEN: Dict[str, Any] = {
     "version runs that overlap": (setting(*MAIN, "version_runs", 1, to=[4, 3, "v2"]), "version-runs"),
     "a label the call does not say": (setting(*MAIN, "version_runs", 0, to=[3, 2, "v9"]), "version-runs"),
     "an image leaves the row": (setting(*REWRITTEN, "images", 0, "len", to=9), "images"),
+    "an image of nothing": (setting(*REWRITTEN, "images", 0, "len", to=0), "images"),
+    "an image was sampled": (setting(*REWRITTEN, "images", 0, "len", to=6), "images"),
+    "an image that is not counted": (without("images"), "images"),
+    "an image that no row names": (setting("image_data", to={"ab": {}}), "images"),
     "a parent that comes later": (setting(*MAIN, "parent_segment", to=1), "parent"),
     "fork_at without a parent": (setting(*MAIN, "fork_at", to=1), "parent"),
     "a prefix that is not shared": (setting(*REWRITTEN, "fork_at", to=6), "parent"),
@@ -260,7 +264,7 @@ def test_the_command_says_what_it_found_and_exits_by_it(tmp_path: Path) -> None:
     assert good.returncode == 0
     assert good.stdout == (
         f"{path}: all invariants hold; 1 groups, 4 trajectories, 5 segments; "
-        "14 sampled = 7 trained + 3 masked + 4 dropped\n"
+        "14 sampled = 7 trained + 3 masked + 4 dropped; 1 images in rows\n"
     )
     group = making.group()
     group["trajectories"][0]["segments"][0]["prompt_len"] = 5

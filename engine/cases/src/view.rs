@@ -76,6 +76,7 @@ fn turn(index: usize, file: &case::Turn, tool_calls: &mut u32) -> Turn {
         finish: if file.tool_calls.is_empty() { "stop" } else { "tool-calls" }.to_owned(),
         usage: Usage::default(),
         results: file.answers.iter().map(|text| Message::text(Role::User, text.as_str())).collect(),
+        images_elided: 0,
     }
 }
 

@@ -404,6 +404,7 @@ mod tests {
             finish: "stop".to_owned(),
             usage: Usage::default(),
             results: vec![Message { role: Role::User, parts, extra: None }],
+            images_elided: 0,
         };
         let step = crate::trajectory::Step {
             turn: 0,

@@ -7,10 +7,12 @@
 //! stands, so giving up the parent of a fork loses nothing.
 //!
 //! Token ids take 4 bytes each, a sampled token 4 more for its logprob; whatever else is kept is by run of tokens. The
-//! module never tokenizes, renders or sends anything. Next: `finish` (rows into segments), `reconcile` (histories that
+//! module never tokenizes, renders or sends anything. Next: `finish` (rows into segments), `images` (where
+//! images stand), `reconcile` (histories that
 //! come back as text), `withdraw` (a trajectory that may not train after all).
 
 mod finish;
+mod images;
 mod reconcile;
 mod withdraw;
 
@@ -19,7 +21,7 @@ pub use finish::{Finished, Trainability};
 pub use reconcile::{HEAL_MAX, Reconciled};
 pub use withdraw::{abandon, restore, withhold};
 
-use crate::samples::{Call, Origin};
+use crate::samples::{Call, ImageSpan, Origin};
 use std::sync::Arc;
 
 /// Why a sampled token does not train: the words of `Excluded::reason`.
@@ -87,6 +89,8 @@ pub enum DriftKind {
     Template,
     /// An agent that speaks text sent another history.
     Text,
+    /// Images were replaced by a placeholder.
+    Elide,
 }
 
 impl DriftKind {
@@ -97,6 +101,7 @@ impl DriftKind {
             DriftKind::Rewrite => "rewrite",
             DriftKind::Template => "template",
             DriftKind::Text => "text",
+            DriftKind::Elide => "elide",
         }
     }
 }
@@ -142,6 +147,8 @@ struct Row {
     kind: Option<DriftKind>,
     /// From here on the row was lost to drift by the branch that held it.
     drift_from: Option<u32>,
+    /// Among its own tokens, in order; positions as those of the branch.
+    images: Vec<ImageSpan>,
 }
 
 /// Tokens of one kind from `start` to the next run, or to the end of the row.
@@ -378,6 +385,7 @@ impl Ledger {
             previous: None,
             kind: None,
             drift_from: None,
+            images: Vec::new(),
         });
         (self.rows.len() - 1) as u32
     }
@@ -456,9 +464,14 @@ impl Ledger {
             };
             parts.push((ids.to_vec(), what));
         });
+        let images: Vec<ImageSpan> = self.images_between(old, from, to).cloned().collect();
+        let row = &mut self.rows[new as usize];
+        let at = row.end();
         for (ids, what) in parts {
-            self.rows[new as usize].push(&ids, what);
+            row.push(&ids, what);
         }
+        row.images
+            .extend(images.into_iter().map(|image| ImageSpan { start: image.start - from + at, ..image }));
     }
 }
 

@@ -19,6 +19,7 @@ pub mod failure;
 pub mod generator;
 pub mod group;
 pub mod host;
+pub mod image;
 pub mod journal;
 pub mod judge;
 pub mod ledger;

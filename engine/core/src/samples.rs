@@ -95,6 +95,10 @@ impl GroupStatus {
 pub struct Group {
     /// Always [`SCHEMA`].
     pub schema: String,
+    /// Images in its rows ([`Group::images_in_rows`]); left out where there are none. A trainer that reads a number here and
+    /// loads no images trains on tokens without what they stand for.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub images: u32,
     /// The run.
     pub run_id: String,
     /// Unique in the store.
@@ -289,7 +293,7 @@ pub struct Segment {
     /// Tokens shared with the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork_at: Option<u32>,
-    /// `heal`, `rewrite`, `template`, `text`: why history differs from what was sampled.
+    /// `heal`, `rewrite`, `template`, `text`, `elide`: why history differs from what was sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift_kind: Option<String>,
     /// By token, where the engine computes them.
@@ -298,7 +302,7 @@ pub struct Segment {
     /// By token, where turns are scored.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "arrays::optional_f32s")]
     pub token_rewards: Option<Vec<f32>>,
-    /// Where images stand.
+    /// Where images stand: in order, without overlap.
     pub images: Vec<ImageSpan>,
 }
 
@@ -328,10 +332,10 @@ pub enum SpanUse {
     Reused,
 }
 
-/// An image in a row.
+/// An image in a row. Nothing in its range is sampled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageSpan {
-    /// Blob digest.
+    /// Its blob: blake3, hex.
     pub digest: String,
     /// In the row.
     pub start: u32,
@@ -401,6 +405,18 @@ impl std::ops::SubAssign for TokenSums {
         self.trained = self.trained.saturating_sub(other.trained);
         self.masked = self.masked.saturating_sub(other.masked);
         self.dropped = self.dropped.saturating_sub(other.dropped);
+    }
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
+}
+
+impl Group {
+    /// Places of images over the rows of all trajectories, replaced ones included: an image that stands in two rows counts twice.
+    pub fn images_in_rows(&self) -> u32 {
+        let rows = self.trajectories.iter().chain(&self.replaced).flat_map(|one| &one.segments);
+        rows.map(|segment| segment.images.len() as u32).sum()
     }
 }
 

@@ -58,6 +58,10 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+fn is_zero_u32(count: &u32) -> bool {
+    *count == 0
+}
+
 /// Name of the blob that is the work as a git diff.
 pub const PATCH: &str = "patch";
 
@@ -135,6 +139,9 @@ pub struct Turn {
     pub usage: Usage,
     /// Messages appended behind it, up to the next answer.
     pub results: Vec<Message>,
+    /// Images of the conversation, from its first, that the model was shown as a placeholder for this answer.
+    #[serde(default, skip_serializing_if = "is_zero_u32")]
+    pub images_elided: u32,
 }
 
 /// One step in the environment.

@@ -61,6 +61,10 @@ pub struct ModelConfig {
     /// segment opens.
     #[serde(default = "default_heal_max")]
     pub heal_max: u32,
+    /// Whether the model is shown images. `true`: tried before the first rollout, and refused where it takes none; `false`: never.
+    /// Default: as the server says, tried with the first image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<bool>,
     /// Sampling parameters; neutral by default.
     #[serde(default)]
     pub sampling: SamplingConfig,
@@ -115,6 +119,11 @@ impl ModelKind {
             ModelKind::OpenAiChat => "openai-chat",
             ModelKind::Scripted => "scripted",
         }
+    }
+
+    /// Whether a model of this kind may take images.
+    pub fn may_take_images(self) -> bool {
+        matches!(self, ModelKind::OpenAiChat | ModelKind::Vllm)
     }
 
     /// Whether answers come as token ids with logprobs, so that they can train.
@@ -337,6 +346,7 @@ impl ModelConfig {
             tool_results: ToolResults::default(),
             system: SystemPrompt::default(),
             heal_max: default_heal_max(),
+            images: None,
             sampling: SamplingConfig::default(),
             context_tokens: None,
             in_flight: None,
@@ -431,6 +441,13 @@ impl ModelConfig {
             ));
         }
         self.sampling.validate(self.kind)?;
+        if self.images == Some(true) && !self.kind.may_take_images() {
+            return Err(problem(
+                "images",
+                format!("= true is not supported with kind = \"{}\"", self.kind.as_str()),
+                "kinds \"openai-chat\" and \"vllm\" take images",
+            ));
+        }
         if self.kind == ModelKind::OpenAiChat && self.model.is_none() {
             return Err(problem(
                 "model",

@@ -4,15 +4,15 @@
 //! So whatever fails, or is dropped half way, leaves the conversation as it was. The one thing that stays is that an
 //! answer which did arrive is on the ledger's books (dropped, unless it finds its place): no sampled token is forgotten.
 //!
-//! The parts: `prompt` (what stands before the next answer), `images` (for endpoints of text that take them), `cut` (where the answer
-//! ends), `sample` (budgets, request, record), and here the conversation itself.
+//! The parts: `prompt` (what stands before the next answer), `cut` (where the answer ends), `sample` (budgets, request, record), and
+//! here the conversation itself.
 
 mod cut;
-mod images;
 mod prompt;
 mod sample;
 
-use crate::models::{Exact, Model, Shared};
+use crate::images;
+use crate::models::{Exact, ImageError, Model, Shared};
 use crate::tokenizer::TokenizerError;
 use async_trait::async_trait;
 use espalier_core::cause::with_causes;
@@ -21,7 +21,7 @@ use espalier_core::failure::Failure;
 use espalier_core::host::{Branch, Conversation};
 use espalier_core::ledger::{BranchId, DriftKind};
 use espalier_core::trajectory::{ConversationLog, Turn};
-use prompt::{Known, Pending, PromptError};
+use prompt::{Known, Pending, PromptError, Renderer};
 use sample::{Arrived, Waiting};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -45,6 +45,10 @@ pub(crate) struct ModelConversation {
     known: Vec<Known>,
     /// Set from a rewrite to the next answer.
     rewritten: bool,
+    /// How many images of `messages`, from the first, the model is shown as placeholders.
+    elided: u32,
+    /// The same as it was for the last answer: the branch holds the others.
+    elided_in_branch: u32,
     /// What waits behind the branch; `None`: nothing but what the template puts behind an answer.
     pending: Option<Arc<Pending>>,
     /// The transcript's turn that what is appended belongs to; `None`: it opens this conversation.
@@ -82,6 +86,8 @@ impl ModelConversation {
             answered: 0,
             known: Vec::new(),
             rewritten: false,
+            elided: 0,
+            elided_in_branch: 0,
             pending: None,
             turn: None,
             sampled: 0,
@@ -105,32 +111,78 @@ impl ModelConversation {
 
     /// What stands before the next answer if `messages` are the history.
     async fn render(&self, messages: &[Message]) -> Result<Option<Arc<Pending>>, Failure> {
+        let waiting = Waiting::start(self);
+        let pending = self.rendered(messages).await;
+        waiting.over();
+        pending
+    }
+
+    async fn rendered(&self, messages: &[Message]) -> Result<Option<Arc<Pending>>, Failure> {
+        let blobs = self.rollout.context.blobs.as_deref();
+        let first = images::of(messages).next().map(|(index, ..)| index);
+        if let Some(index) = first {
+            self.model.takes_images().await.map_err(|error| self.image_failure(error, index))?;
+            images::check(messages, blobs).await?;
+        }
         let Some(exact) = &self.model.exact else {
-            check_text_parts(messages)?;
-            images::check(messages, self.rollout.context.blobs.as_deref()).await?;
+            check_parts(messages)?;
             return Ok(None);
         };
-        check_no_image(messages, self.model.config.kind.as_str())?;
-        let waiting = Waiting::start(self);
-        let plain = self.model.is_plain();
+        let messages = &images::shown(messages, self.elided);
         let messages = &self.spelled_out(exact, messages);
+        let whole = self.answered == 0 || self.rewritten || self.model.renders_history();
+        let (past, new) = messages.split_at(if whole { 0 } else { self.answered });
+        let new_images = images::of(new).map(|(_, _, blob)| blob);
+        let new_images: Vec<&str> = new_images.filter(|blob| *blob != images::ELIDED).collect();
+        let image_ids = self
+            .model
+            .image_ids(&new_images, blobs)
+            .await
+            .map_err(|error| self.image_failure(error, first.unwrap_or_default()))?;
+        let renderer = Renderer { exact, images: &image_ids };
         let pending = if self.answered == 0 && !self.rewritten {
-            prompt::opening(exact, plain, messages, &self.tools).await
-        } else if self.rewritten || self.model.renders_history() {
-            let row = self.rollout.record().ledger(&self.model.name).prompt(self.branch, &[]);
+            prompt::opening(&renderer, self.model.is_plain(), new, &self.tools).await
+        } else if whole {
+            let (row, row_images) = {
+                let mut record = self.rollout.record();
+                let ledger = record.ledger(&self.model.name);
+                (ledger.prompt(self.branch, &[]), ledger.images(self.branch))
+            };
             let kind = self.rewritten.then_some(DriftKind::Rewrite);
-            prompt::rebuild(exact, messages, &self.tools, &self.known, &row, kind).await
+            prompt::rebuild(&renderer, new, &self.tools, &self.known, (&row, &row_images), kind).await
         } else {
-            let (past, new) = messages.split_at(self.answered);
             let last = self.rollout.record().ledger(&self.model.name).last(self.branch);
-            prompt::suffix(exact, past, new, &self.tools, last).await
+            match prompt::suffix(&renderer, past, new, &self.tools, last).await {
+                Ok(pending) => self.elide_in_branch(exact, pending).await,
+                Err(error) => Err(error),
+            }
         };
-        waiting.over();
         match pending {
             Ok(pending) => Ok(Some(Arc::new(pending))),
             Err(PromptError::Failure(failure)) => Err(failure),
             Err(PromptError::Tokenizer(error)) => Err(self.tokenizer_failure(&error)),
         }
+    }
+
+    /// Takes the images out of the branch that the model is not shown any more, in front of what waits behind it.
+    async fn elide_in_branch(&self, exact: &Exact, behind: Pending) -> Result<Pending, PromptError> {
+        let (row_len, places) = {
+            let mut record = self.rollout.record();
+            let ledger = record.ledger(&self.model.name);
+            (ledger.len(self.branch), ledger.images(self.branch))
+        };
+        let count = (self.elided - self.elided_in_branch) as usize;
+        let (before, after) = self.model.image_markers();
+        let gone = places.iter().take(count);
+        let gone: Vec<(u32, u32)> =
+            gone.map(|image| (image.start - before, image.start + image.len + after)).collect();
+        if gone.is_empty() {
+            return Ok(behind);
+        }
+        let placeholder = exact.tokenizer.encode(images::PLACEHOLDER, false).await?.ids;
+        let first_answer =
+            self.known.iter().find_map(|known| known.place).map_or(row_len, |(start, _)| start);
+        Ok(prompt::elided(behind, row_len, &gone, first_answer, &placeholder, &self.known))
     }
 
     /// The messages with calls that a harness wrote into answers of its own spelled out as the model would.
@@ -159,6 +211,19 @@ impl ModelConversation {
             TokenizerError::File { .. } | TokenizerError::Unavailable(_) | TokenizerError::Unsuited(_) => {
                 self.lose(with_causes(error))
             }
+        }
+    }
+
+    /// `message`: the first with an image.
+    fn image_failure(&self, error: ImageError, message: usize) -> Failure {
+        match error {
+            ImageError::NotTaken(reason) => Failure::Invalid(format!(
+                "message {message} contains an image, but model {:?} takes none: {reason}",
+                self.model.name
+            )),
+            ImageError::Endpoint(error) => self.failed(&error),
+            ImageError::Tokenizer(error) => self.tokenizer_failure(&error),
+            ImageError::Blob(failure) => failure,
         }
     }
 
@@ -246,6 +311,7 @@ impl ModelConversation {
         };
         self.pending = None;
         self.rewritten = false;
+        self.elided_in_branch = self.elided;
         self.calls_made += arrived.tool_calls.len() as u32;
         // In the history the calls stand as parts too: results are matched with them, and text endpoints are sent them.
         let mut message = arrived.message.clone();
@@ -276,6 +342,7 @@ impl ModelConversation {
             finish: completion.finish.as_str().to_owned(),
             usage: completion.usage.clone(),
             results: Vec::new(),
+            images_elided: self.elided,
         });
         self.turn = Some(record.transcript.turns.len() - 1);
         completion
@@ -356,6 +423,8 @@ impl Conversation for ModelConversation {
         // The new history is tried on a copy, so that a refusal leaves this one as it was.
         let mut conversation = self.clone();
         conversation.rewritten = self.answered > 0 || self.rewritten;
+        conversation.elided = 0;
+        conversation.elided_in_branch = 0;
         conversation.known = still_known(&self.messages, &self.known, &messages);
         conversation.pending = conversation.render(&messages).await?;
         conversation.answered = 0;
@@ -376,8 +445,16 @@ impl Conversation for ModelConversation {
 
     async fn elide_images(&mut self, keep: u32) -> Result<u32, Failure> {
         self.usable()?;
-        // The transcript keeps what was said.
-        Ok(images::elide(&mut self.messages, keep))
+        let elided = images::elide(&self.messages, keep, self.elided);
+        let count = elided - self.elided;
+        if count > 0 {
+            // Tried on a copy, so that a failure leaves this one as it was.
+            let mut conversation = self.clone();
+            conversation.elided = elided;
+            conversation.pending = conversation.render(&self.messages).await?;
+            *self = conversation;
+        }
+        Ok(count)
     }
 
     fn set_trainable(&mut self, message: u32, trainable: bool) -> Result<(), Failure> {
@@ -425,8 +502,8 @@ fn still_known(old: &[Message], known: &[Known], new: &[Message]) -> Vec<Known> 
     kept
 }
 
-/// What an endpoint of text can carry besides images.
-fn check_text_parts(messages: &[Message]) -> Result<(), Failure> {
+/// What an endpoint of text can carry.
+fn check_parts(messages: &[Message]) -> Result<(), Failure> {
     for (index, message) in messages.iter().enumerate() {
         for part in &message.parts {
             let what = match part {
@@ -440,15 +517,6 @@ fn check_text_parts(messages: &[Message]) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Endpoints of token ids take none: where its tokens stand is not known.
-fn check_no_image(messages: &[Message], kind: &str) -> Result<(), Failure> {
-    let has_image = |message: &Message| message.parts.iter().any(|part| matches!(part, Part::Image(_)));
-    let Some(index) = messages.iter().position(has_image) else { return Ok(()) };
-    Err(Failure::Invalid(format!(
-        "message {index} contains an image, but models of kind {kind} take only text; kind \"openai-chat\" takes images"
-    )))
 }
 
 /// `ToolCalls` where there are any, else why sampling ended.

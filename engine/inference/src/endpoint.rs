@@ -45,6 +45,16 @@ pub trait Endpoint: Send + Sync {
     /// Samples one answer to messages. Only `openai-chat`; the others: `Unsupported`.
     async fn chat(&self, request: ChatRequest) -> Result<ChatGenerated, EndpointError>;
 
+    /// What the server makes of one image (a `data:` URL) in a prompt of token ids. Only `vllm`; the others: `Unsupported`.
+    async fn render_image(&self, _: &str) -> Result<RenderedImage, EndpointError> {
+        Err(EndpointError::Unsupported { kind: "text", what: "render images" })
+    }
+
+    /// Tries whether the model takes images, with this one (a `data:` URL).
+    async fn try_image(&self, url: &str) -> Result<(), EndpointError> {
+        self.render_image(url).await.map(drop)
+    }
+
     /// Token ids of a text by the server's own tokenizer, without any token added in front. `parse_special`: control
     /// tokens written as text become control tokens; else they are text.
     async fn tokenize(&self, text: &str, parse_special: bool) -> Result<Encoded, EndpointError>;
@@ -87,6 +97,32 @@ pub struct EndpointInfo {
     pub literal_tokenize: bool,
     /// Version of the weights, where the server reports one.
     pub version: Option<String>,
+    /// Whether the model takes images, where the server's list of models says so.
+    pub images: Option<bool>,
+}
+
+/// One image as a server renders it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderedImage {
+    /// Tokens that stand for it; the server replaces all of them by the image.
+    pub ids: Arc<[u32]>,
+    /// What stood before it in the server's own prompt.
+    pub before: Vec<u32>,
+    /// What stood behind it.
+    pub after: Vec<u32>,
+    /// The server's name of it.
+    pub hash: String,
+    /// The processed image, in the server's own form.
+    pub data: Arc<str>,
+}
+
+/// An image of a prompt.
+#[derive(Clone, Debug)]
+pub struct PromptImage {
+    /// Its first token.
+    pub start: u32,
+    /// The image.
+    pub image: Arc<RenderedImage>,
 }
 
 /// A control token.
@@ -103,6 +139,8 @@ pub struct SpecialToken {
 pub struct GenerateRequest {
     /// Whole context, as token ids; sent as it is.
     pub prompt: Arc<[u32]>,
+    /// The images among them, in order; none for a server that renders none.
+    pub images: Arc<[PromptImage]>,
     /// All samplers; each is sent, neutral ones too. `max_tokens` is at least 1.
     pub sampling: Sampling,
     /// Texts at which the caller will cut. The endpoint may end soon after one was sampled whole; it never cuts.
@@ -149,9 +187,9 @@ pub struct VersionRun {
 /// One answer to be sampled from messages, for servers without token ids.
 #[derive(Clone, Debug)]
 pub struct ChatRequest {
-    /// Conversation so far.
-    pub messages: Vec<Message>,
-    /// The images in it, as `data:` URLs by their references.
+    /// What the model is shown of the conversation so far.
+    pub messages: Arc<[Message]>,
+    /// The images in it, as `data:` URLs by their references; an image that is left out has no reference.
     pub images: Arc<BTreeMap<String, String>>,
     /// Tools offered.
     pub tools: Vec<Tool>,

@@ -5,7 +5,7 @@
 //! experiment needs no server. No other crate names reqwest.
 //!
 //! Reading order: [`config`] -> [`error`] -> [`client`] -> [`endpoint`] -> [`embedded`];
-//! [`template`] -> [`tokenizer`] -> [`tools`] -> [`models`] with `conversation.rs`.
+//! [`template`] -> [`tokenizer`] -> [`tools`] -> [`images`] -> [`models`] with `conversation.rs`.
 
 pub mod client;
 pub mod config;
@@ -13,6 +13,7 @@ mod conversation;
 pub mod embedded;
 pub mod endpoint;
 pub mod error;
+pub mod images;
 pub mod models;
 pub mod template;
 pub mod tokenizer;

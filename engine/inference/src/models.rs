@@ -7,9 +7,11 @@
 //! One lock guards what an attempt has recorded; it is never held while anything is awaited. Next: `conversation.rs`.
 
 mod health;
+mod images;
 mod open;
 
 pub use health::Gone;
+pub(crate) use images::{ImageError, ImageSupport};
 pub use open::OpenError;
 
 use crate::config::{History, ModelConfig, TemplateSource};
@@ -62,6 +64,8 @@ pub struct Model {
     pub(crate) stop_ids: Arc<[u32]>,
     /// Written by every call, read when a rollout has lost the model.
     pub(crate) health: Arc<health::Health>,
+    /// Whether and how it takes images; found out with the first.
+    images: Arc<ImageSupport>,
 }
 
 impl Model {
@@ -80,8 +84,9 @@ impl Model {
             let end = exact.tokenizer.encode(exact.template.end_of_turn(), true).await?;
             stop_ids.extend(end.ids.into_iter().take(1).filter(|id| exact.tokenizer.special(*id).is_some()));
         }
-        let (name, stop_ids, health) = (name.into(), stop_ids.into(), Arc::<health::Health>::default());
-        Ok(Arc::new(Model { name, config, endpoint, info, exact, stop_ids, health }))
+        let (name, stop_ids) = (name.into(), stop_ids.into());
+        let (health, images) = (Arc::default(), Arc::default());
+        Ok(Arc::new(Model { name, config, endpoint, info, exact, stop_ids, health, images }))
     }
 
     /// Tokens of one conversation: what the experiment says, else what the server says.

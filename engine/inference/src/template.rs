@@ -139,12 +139,12 @@ pub enum TemplateError {
         /// Role of the last message; `none` where there is none.
         role: &'static str,
     },
-    /// A part that text templates cannot carry.
-    #[error("message {message} contains {part}, but this model takes only text")]
+    /// A part that templates cannot carry.
+    #[error("message {message} contains {part}, but this model takes only text and images")]
     Part {
         /// Index in the conversation.
         message: usize,
-        /// `an image`, ...
+        /// `a part of an unknown kind`, ...
         part: &'static str,
     },
     /// The schema of the tool is not valid JSON.
@@ -184,6 +184,8 @@ pub struct Rendered {
     /// Byte ranges that equal a special token's text and must not become that token: in order, not touching a special
     /// token of the template.
     pub literals: Vec<Range<usize>>,
+    /// Where images stand, in order: before this byte of the text, this blob. The text holds nothing for them.
+    pub images: Vec<(usize, String)>,
     /// Where the messages' contents stand, in order of the text. A message that the template changes while it prints
     /// it (thoughts removed) has none; one that is empty has none.
     pub contents: Vec<Content>,
@@ -363,7 +365,7 @@ impl Template {
     fn checked(&self, result: &Printed<'_>) -> Result<Rendered, TemplateError> {
         for (index, entry) in result.entries.iter().enumerate().skip(result.from) {
             // An answer may be changed by the template: that is its history. Anything else must be there.
-            if entry.content.is_empty() || entry.role == Role::Assistant {
+            if entry.is_empty() || entry.role == Role::Assistant {
                 continue;
             }
             let (message, role) = (entry.message, entry.role.as_str());

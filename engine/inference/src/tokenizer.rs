@@ -16,7 +16,10 @@ pub use crate::endpoint::{Encoded, SpecialToken};
 use crate::template::Rendered;
 use async_trait::async_trait;
 use espalier_core::cause::Failed;
+use espalier_core::samples::ImageSpan;
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What can go wrong between text and ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,28 +80,51 @@ pub struct RenderedIds {
     pub ids: Vec<u32>,
     /// For each id: whether it covers any byte of a message's content (else it is the template's own markup).
     pub content: Vec<bool>,
-    /// For each id the byte range of [`Rendered::text`] it covers.
+    /// For each id the byte range of [`Rendered::text`] it covers; an empty one for those of images.
     pub offsets: Vec<(u32, u32)>,
+    /// Where images stand among the ids, in order.
+    pub images: Vec<ImageSpan>,
+}
+
+/// The tokens of an image: markers, what stands for the image itself, markers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageIds {
+    /// Before it.
+    pub before: Arc<[u32]>,
+    /// What the model's server replaces by the image.
+    pub ids: Arc<[u32]>,
+    /// Behind it.
+    pub after: Arc<[u32]>,
 }
 
 /// Encodes a rendered text piece by piece: literal pieces as plain text, all others with special tokens.
+///
+/// `images`: the tokens of each image that stands in it, by its blob; one that is missing is `Refused`.
 pub async fn encode_rendered(
     tokenizer: &dyn Tokenizer,
     rendered: &Rendered,
+    images: &BTreeMap<String, ImageIds>,
 ) -> Result<RenderedIds, TokenizerError> {
     let mut out = RenderedIds::default();
+    let mut waiting = rendered.images.iter().peekable();
     for piece in rendered.pieces() {
-        let text = &rendered.text[piece.range.clone()];
-        let encoded = tokenizer.encode(text, !piece.literal).await?;
-        let offsets = match encoded.offsets {
-            Some(offsets) => offsets,
-            None => vec![(0, u32_len(text)); encoded.ids.len()],
-        };
-        let base = u32::try_from(piece.range.start).unwrap_or(u32::MAX);
-        out.ids.extend(encoded.ids);
-        out.offsets.extend(offsets.into_iter().map(|(from, to)| (from + base, to + base)));
+        let mut at = piece.range.start;
+        while let Some((place, blob)) = waiting.next_if(|(place, _)| *place < piece.range.end) {
+            out.push(tokenizer, rendered, at..*place, piece.literal).await?;
+            out.push_image(*place, blob, images)?;
+            at = *place;
+        }
+        out.push(tokenizer, rendered, at..piece.range.end, piece.literal).await?;
+    }
+    for (place, blob) in waiting {
+        out.push_image(*place, blob, images)?;
     }
     out.content = content_flags(&out.offsets, rendered);
+    for image in &out.images {
+        let ids = &images[&image.digest];
+        let from = image.start as usize - ids.before.len();
+        out.content[from..][..ids.before.len() + ids.ids.len() + ids.after.len()].fill(true);
+    }
     Ok(out)
 }
 
@@ -118,6 +144,48 @@ fn content_flags(offsets: &[(u32, u32)], rendered: &Rendered) -> Vec<bool> {
             contents.get(at).is_some_and(|range| range.start < to && from < range.end)
         })
         .collect()
+}
+
+impl RenderedIds {
+    async fn push(
+        &mut self,
+        tokenizer: &dyn Tokenizer,
+        rendered: &Rendered,
+        range: Range<usize>,
+        literal: bool,
+    ) -> Result<(), TokenizerError> {
+        let text = &rendered.text[range.clone()];
+        if text.is_empty() {
+            return Ok(());
+        }
+        let encoded = tokenizer.encode(text, !literal).await?;
+        let offsets = match encoded.offsets {
+            Some(offsets) => offsets,
+            None => vec![(0, u32_len(text)); encoded.ids.len()],
+        };
+        let base = u32::try_from(range.start).unwrap_or(u32::MAX);
+        self.ids.extend(encoded.ids);
+        self.offsets.extend(offsets.into_iter().map(|(from, to)| (from + base, to + base)));
+        Ok(())
+    }
+
+    fn push_image(
+        &mut self,
+        place: usize,
+        blob: &str,
+        images: &BTreeMap<String, ImageIds>,
+    ) -> Result<(), TokenizerError> {
+        let missing = || TokenizerError::Refused(Failed::from(format!("image {blob} was not rendered")));
+        let image = images.get(blob).ok_or_else(missing)?;
+        let start = (self.ids.len() + image.before.len()) as u32;
+        for ids in [&image.before, &image.ids, &image.after] {
+            self.ids.extend_from_slice(ids);
+        }
+        let place = u32::try_from(place).unwrap_or(u32::MAX);
+        self.offsets.resize(self.ids.len(), (place, place));
+        self.images.push(ImageSpan { digest: blob.to_owned(), start, len: image.ids.len() as u32 });
+        Ok(())
+    }
 }
 
 fn u32_len(text: &str) -> u32 {

@@ -6,10 +6,12 @@
 mod atif;
 mod chat;
 mod group;
+mod images;
 mod output;
 mod predictions;
 
 pub use group::GroupContent;
+pub use images::Images;
 
 use crate::blobs::blocking;
 use crate::error::StoreError;
@@ -89,13 +91,15 @@ pub struct ExportOptions {
     pub status: Vec<GroupStatus>,
     /// Groups of this model alone; `None`: of every model.
     pub model: Option<String>,
+    /// What becomes of the images in rows, in both forms of `group/v1`.
+    pub images: Images,
 }
 
 impl ExportOptions {
     /// Ready and short groups of every model.
     pub fn new(run_id: impl Into<String>, format: Format) -> Self {
         let status = vec![GroupStatus::Ready, GroupStatus::Short];
-        ExportOptions { run_id: run_id.into(), format, status, model: None }
+        ExportOptions { run_id: run_id.into(), format, status, model: None, images: Images::default() }
     }
 }
 
@@ -112,8 +116,16 @@ pub struct ExportSummary {
     pub tokens: TokenSums,
     /// Rollouts without a patch, which `swebench-predictions` leaves out.
     pub without_patch: u64,
-    /// Bytes written.
+    /// Bytes written, images beside not among them.
     pub bytes: u64,
+    /// Places of images in rows: the sum of the groups' `images`.
+    pub images: u64,
+    /// Different images among them that were written, beside or embedded.
+    pub image_files: u64,
+    /// Their bytes.
+    pub image_bytes: u64,
+    /// The folder beside, where images were written there.
+    pub images_folder: Option<PathBuf>,
 }
 
 impl ExportSummary {
@@ -124,6 +136,7 @@ impl ExportSummary {
             return Err(ExportError::Violation { group_id: group.group_id.clone(), violations });
         }
         self.groups += 1;
+        self.images += u64::from(group.images);
         for trajectory in group.trajectories.iter().chain(&group.replaced) {
             self.trajectories += 1;
             self.tokens += trajectory.token_sums();
@@ -180,6 +193,7 @@ impl Store {
         // A named pipe without a reader keeps its opener waiting.
         let mut output = blocking(move || Ok(Output::open(&place, format))).await??;
         let mut summary = self.export_to(options, &mut output).await?;
+        summary.images_folder = output.images_folder().map(Path::to_owned);
         summary.bytes = output.finish()?;
         Ok(summary)
     }
@@ -206,13 +220,17 @@ impl Store {
                         summary.without_patch += content.counted().count() as u64 - written;
                         written
                     }
+                    Format::GroupMsgpack | Format::GroupJsonl => {
+                        self.write_samples(&content.group, options, output, &mut summary).await?;
+                        1
+                    }
                     format => write_group(&content, &run.engine, format, output)?,
                 };
             }
             if matches!(options.format, Format::GroupMsgpack | Format::GroupJsonl) {
                 for group in judged.iter().filter(|group| wanted(group)) {
                     summary.add(group)?;
-                    write_samples(group, options.format, output)?;
+                    self.write_samples(group, options, output, &mut summary).await?;
                     summary.records += 1;
                 }
             }
@@ -231,10 +249,6 @@ fn write_group(
     let rewarded = || content.counted().filter(|record| record.trajectory.reward.is_some());
     let mut written = 0;
     match format {
-        Format::GroupMsgpack | Format::GroupJsonl => {
-            write_samples(&content.group, format, output)?;
-            written = 1;
-        }
         Format::SftChat => {
             for row in rewarded().flat_map(|record| chat::sft_rows(&content.group, record)) {
                 output.line(&row)?;
@@ -247,8 +261,8 @@ fn write_group(
                 written += 1;
             }
         }
-        // Written by the store: patches are blobs.
-        Format::SwebenchPredictions => {}
+        // Written by the store: patches and images are blobs.
+        Format::GroupMsgpack | Format::GroupJsonl | Format::SwebenchPredictions => {}
         Format::Atif => {
             for record in content.counted().chain(content.replaced()) {
                 if let Some(document) = atif::document(&content.group, record, engine) {
@@ -259,12 +273,4 @@ fn write_group(
         }
     }
     Ok(written)
-}
-
-/// One group as it is, in one of the two forms of `group/v1`.
-fn write_samples(group: &Group, format: Format, output: &mut Output) -> Result<(), ExportError> {
-    match format {
-        Format::GroupMsgpack => output.framed(&rmp_serde::to_vec_named(group).map_err(group::unwritable)?),
-        _ => output.line(group),
-    }
 }

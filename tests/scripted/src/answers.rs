@@ -1,6 +1,7 @@
 //! The published forms of answers, per route.
 
 mod forms;
+mod images;
 
 use crate::Shared;
 use crate::http::{Request, Response};
@@ -11,8 +12,8 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Routes that sample.
-const GENERATING: [&str; 5] =
-    ["/completion", "/inference/v1/generate", "/v1/completions", "/generate", "/v1/chat/completions"];
+const GENERATING: [&str; 5] = ["/completion", "/inference/v1/generate", "/v1/completions", "/generate", CHAT];
+const CHAT: &str = "/v1/chat/completions";
 /// Answers under way that are remembered.
 const PLANS_MAX: usize = 65_536;
 
@@ -100,6 +101,14 @@ pub(crate) fn generate(shared: &Shared, request: &Request, body: &Value) -> Answ
     };
     if asked.prompt.is_empty() {
         return Answer { status: 400, body: error(400, "\"prompt\" must not be empty"), tokens: 0 };
+    }
+    if !shared.options.vision && request.route == CHAT && images::are_in(&body["messages"]) {
+        return Answer { status: 400, body: error(400, images::NOT_TAKEN), tokens: 0 };
+    }
+    if request.route == "/inference/v1/generate"
+        && let Err(problem) = images::check(&asked.prompt, &body["features"])
+    {
+        return Answer { status: 400, body: error(400, &problem), tokens: 0 };
     }
     let context = shared.options.context_tokens as usize;
     if asked.prompt.len() >= context {
@@ -197,8 +206,11 @@ pub(crate) fn describe(shared: &Shared, route: &str, body: &Value) -> Response {
                 "object": "model",
                 "max_model_len": options.context_tokens,
                 "meta": { "n_vocab": crate::tokens::VOCABULARY },
+                "input_modalities": if options.vision { json!(["text", "image"]) } else { json!(["text"]) },
             }],
         }),
+        "/v1/chat/completions/render" if options.vision => images::render(&body["messages"]),
+        "/v1/chat/completions/render" => return Response::json(400, &error(400, images::NOT_TAKEN)),
         "/tokenizer_info" => json!({
             "tokenizer_class": "Scripted",
             "chat_template": options.template,

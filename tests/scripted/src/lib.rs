@@ -20,7 +20,9 @@ mod tokens;
 pub use faults::{Fault, Faults, every_fault};
 pub use policy::{Policy, Prompt, Rules, by_text};
 pub use proxy::{Exchange, Proxy, request};
-pub use tokens::{EOS, IM_START, TEMPLATE, decode, encode, logprob};
+pub use tokens::{
+    EOS, IM_START, IMAGE_PAD, TEMPLATE, VISION_TEMPLATE, decode, encode, logprob, tokenizer_json,
+};
 
 use answers::Plans;
 use faults::Schedule;
@@ -48,6 +50,8 @@ pub struct Options {
     pub slots: u32,
     /// The chat template that `/props` says.
     pub template: String,
+    /// Whether images are taken: rendered as vLLM renders them, and listed as an input of the model.
+    pub vision: bool,
     /// Version of the weights.
     pub version: String,
     /// Routes that are not there (404).
@@ -59,6 +63,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// As [`Options::new`], with images.
+    pub fn vision(policy: impl Policy + 'static) -> Options {
+        Options { vision: true, template: VISION_TEMPLATE.to_owned(), ..Options::new(policy) }
+    }
+
     /// No fault, no latency, everything recorded.
     pub fn new(policy: impl Policy + 'static) -> Options {
         Options {
@@ -68,6 +77,7 @@ impl Options {
             context_tokens: 32_768,
             slots: 4,
             template: TEMPLATE.to_owned(),
+            vision: false,
             version: "default".to_owned(),
             without: Vec::new(),
             record: true,

@@ -6,11 +6,19 @@ pub const IM_START: u32 = 256;
 pub const EOS: u32 = 257;
 /// `<|endoftext|>`.
 pub(crate) const END_OF_TEXT: u32 = 258;
-/// Ids are below this.
+/// Ids that are sampled are below this.
 pub(crate) const VOCABULARY: u32 = 259;
+/// `<|image_pad|>`: stands for a part of an image.
+pub const IMAGE_PAD: u32 = 260;
 
-const CONTROL: [(u32, &str); 3] =
-    [(IM_START, "<|im_start|>"), (EOS, "<|im_end|>"), (END_OF_TEXT, "<|endoftext|>")];
+const CONTROL: [(u32, &str); 6] = [
+    (IM_START, "<|im_start|>"),
+    (EOS, "<|im_end|>"),
+    (END_OF_TEXT, "<|endoftext|>"),
+    (259, "<|vision_start|>"),
+    (IMAGE_PAD, "<|image_pad|>"),
+    (261, "<|vision_end|>"),
+];
 
 /// ChatML, with tools and tool results, without a default system prompt.
 pub const TEMPLATE: &str = "{%- if tools %}<|im_start|>system
@@ -23,6 +31,40 @@ Tools: {{ tools | tojson }}<|im_end|>
 {%- if add_generation_prompt -%}
 <|im_start|>assistant
 {% endif -%}";
+
+/// ChatML that prints an image as `<|vision_start|><|image_pad|><|vision_end|>`.
+pub const VISION_TEMPLATE: &str = "{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}{% if part.type == 'image' %}\
+<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+{% endif -%}";
+
+/// The tokenizer as a `tokenizer.json`.
+pub fn tokenizer_json() -> String {
+    // The printable stand-ins of byte-level vocabularies: bytes that print stand for themselves, the others follow from U+0100 on.
+    let prints = |byte: u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+    let mut others = 256..;
+    let mut vocabulary = serde_json::Map::new();
+    for byte in 0..256 {
+        let letter = if prints(byte) { Some(byte) } else { others.next() };
+        let letter = letter.and_then(char::from_u32).expect("all are below the surrogates");
+        vocabulary.insert(letter.to_string(), byte.into());
+    }
+    let added = CONTROL.map(|(id, text)| {
+        serde_json::json!({ "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true })
+    });
+    let bytes = serde_json::json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false });
+    let model = serde_json::json!({ "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+        "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+        "vocab": vocabulary, "merges": [] });
+    serde_json::json!({ "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+        "pre_tokenizer": bytes, "post_processor": null, "decoder": bytes, "model": model })
+    .to_string()
+}
 
 /// Ids of a text; with `special`, control-token text becomes control tokens.
 pub fn encode(text: &str, special: bool) -> Vec<u32> {

@@ -254,9 +254,9 @@ async fn what_only_a_judge_has_failed_is_judged_again_when_it_changed_and_every_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_are_shown_to_a_judge_that_sees_them() {
-    let policy = Scripted::start(Options::new(by_text(|_| "well".to_owned()))).await.unwrap();
+    let policy = Scripted::start(Options::vision(by_text(|_| "well".to_owned()))).await.unwrap();
     for (sees, shown) in [("sees = [\"turns\", \"images\"]", 1), ("sees = [\"turns\"]", 0)] {
-        let server = Scripted::start(Options::new(by_text(|_| "\\boxed{1}".to_owned()))).await.unwrap();
+        let server = Scripted::start(Options::vision(by_text(|_| "\\boxed{1}".to_owned()))).await.unwrap();
         let world = format!(
             "[models.judge]\nkind = \"openai-chat\"\nurl = \"{}\"\nmodel = \"any\"\n\
              [[judges]]\nplugin = \"llm-judge\"\nsettings = {{ images = 2, votes = 1 }}\n{sees}",

@@ -8,6 +8,7 @@ mod endings;
 mod faults;
 mod generators;
 mod group_reward;
+mod images;
 mod judges;
 mod kills;
 mod names;

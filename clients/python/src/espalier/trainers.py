@@ -2,16 +2,30 @@
 
 Nothing here imports a trainer: the keys are theirs, the values plain Python and NumPy. A row without a sampled token is
 left out by `slime` and `verl` where they iterate a group, since it trains nothing.
+
+A row may hold images (`Segment.images`): some of its tokens stand for them and say nothing by themselves. Every function here takes
+`images`, what loads one by its digest (`espalier.samples.Images(path)`), and hands them to the trainer; without it, a row with images is
+refused (`ImagesIgnored`), so that nobody trains on such tokens unawares. `images=None` says that they are to be ignored.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .samples import Group, Segment, Trajectory
+
+#: Loads an image by its digest: the bytes of a file, or whatever the trainer takes.
+Loader = Callable[[str], Any]
+
+_REFUSE: Loader = lambda digest: digest  # noqa: E731
+
+
+class ImagesIgnored(ValueError):
+    """A row holds images, and nobody said what becomes of them."""
+
 
 #: Trajectory status -> slime's `Sample.Status`.
 SLIME_STATUS = {"completed": "completed", "truncated": "truncated"}
@@ -25,11 +39,15 @@ def rows(group: Group) -> Iterator[Tuple[Trajectory, Segment]]:
                 yield trajectory, segment
 
 
-def slime(group: Group) -> List[Dict[str, Any]]:
-    """Keyword arguments of slime's `Sample`, one a row. A rollout without a reward is marked `remove_sample`."""
+def slime(group: Group, images: Optional[Loader] = _REFUSE) -> List[Dict[str, Any]]:
+    """Keyword arguments of slime's `Sample`, one a row. A rollout without a reward is marked `remove_sample`.
+
+    Images come as `multimodal_inputs`; their digests and places are in `metadata`.
+    """
     out = []
     for trajectory, segment in rows(group):
         start = segment.prompt_len
+        loaded = _loaded(segment, images)
         out.append(
             {
                 "group_index": group.group_index,
@@ -42,19 +60,29 @@ def slime(group: Group) -> List[Dict[str, Any]]:
                 "reward": 0.0 if trajectory.reward is None else trajectory.reward,
                 "remove_sample": trajectory.reward is None,
                 "status": SLIME_STATUS.get(trajectory.status, "aborted"),
-                "metadata": {"group_id": group.group_id, "traj_id": trajectory.traj_id, "task_id": group.task_id},
+                "metadata": {
+                    "group_id": group.group_id,
+                    "traj_id": trajectory.traj_id,
+                    "task_id": group.task_id,
+                    **_places(segment),
+                },
+                **({"multimodal_inputs": {"images": loaded}} if loaded else {}),
             }
         )
     return out
 
 
-def verl(group: Group) -> List[Dict[str, Any]]:
-    """The fields of verl's `AgentLoopOutput`, one a row, with the first and last version as `extra_fields`."""
+def verl(group: Group, images: Optional[Loader] = _REFUSE) -> List[Dict[str, Any]]:
+    """The fields of verl's `AgentLoopOutput`, one a row, with the first and last version as `extra_fields`.
+
+    Images come as `multi_modal_data`; their digests and places are in `extra_fields`.
+    """
     out = []
     for trajectory, segment in rows(group):
         start = segment.prompt_len
+        loaded = _loaded(segment, images)
         labels = [run.label for run in segment.version_runs]
-        extra: Dict[str, Any] = {"group_id": group.group_id, "traj_id": trajectory.traj_id}
+        extra: Dict[str, Any] = {"group_id": group.group_id, "traj_id": trajectory.traj_id, **_places(segment)}
         if labels:
             extra["min_version"], extra["max_version"] = _lowest_and_highest(labels)
         out.append(
@@ -66,16 +94,23 @@ def verl(group: Group) -> List[Dict[str, Any]]:
                 "reward_score": trajectory.reward,
                 "num_turns": len(trajectory.calls),
                 "extra_fields": extra,
+                **({"multi_modal_data": {"images": loaded}} if loaded else {}),
             }
         )
     return out
 
 
-def tinker(segment: Segment, advantages: Optional[npt.NDArray[np.float32]] = None) -> Dict[str, npt.NDArray[Any]]:
+def tinker(
+    segment: Segment,
+    advantages: Optional[npt.NDArray[np.float32]] = None,
+    images: Optional[Loader] = _REFUSE,
+) -> Dict[str, Any]:
     """The arrays of a Tinker `Datum`: inputs, and targets moved by one. A masked token has advantage 0.
 
     `advantages` has one value a token; where it is left out the row's own are taken, and `ValueError` says if it has none.
+    Images come as `images`: `(start, len, image)` in the inputs.
     """
+    loaded = _loaded(segment, images)
     if advantages is None:
         advantages = segment.advantages
     if advantages is None:
@@ -87,7 +122,22 @@ def tinker(segment: Segment, advantages: Optional[npt.NDArray[np.float32]] = Non
         "target_tokens": segment.tokens[1:],
         "logprobs": segment.logprobs[1:],
         "advantages": (advantages * segment.mask)[1:].astype(np.float32),
+        **({"images": [(span.start, span.len, image) for span, image in zip(segment.images, loaded)]} if loaded else {}),
     }
+
+
+def _loaded(segment: Segment, images: Optional[Loader]) -> List[Any]:
+    """The images of a row, in order; none where they are to be ignored."""
+    if images is _REFUSE and segment.images:
+        raise ImagesIgnored(
+            f"the row holds {len(segment.images)} images; pass images=espalier.samples.Images(path) to load them, "
+            "or images=None to train on its tokens alone"
+        )
+    return [] if images is None else [images(span.digest) for span in segment.images]
+
+
+def _places(segment: Segment) -> Dict[str, Any]:
+    return {"images": [span._asdict() for span in segment.images]} if segment.images else {}
 
 
 def _lowest_and_highest(labels: List[str]) -> Tuple[str, str]:

@@ -181,6 +181,7 @@ impl Ledger {
                 }
             }
         });
+        out.images = self.images_between(candidate.row, 0, candidate.end).cloned().collect();
         let shared = path.iter().rev().find_map(|(row, to)| {
             claims[*row as usize]
                 .filter(|claim| claim.to > self.rows[*row as usize].start)

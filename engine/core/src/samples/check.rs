@@ -51,7 +51,7 @@ pub enum Rule {
     VersionRuns,
     /// A row's parent comes before it and shares `fork_at` tokens with it; a judge's group names what it judges.
     Parent,
-    /// Images lie inside the row.
+    /// Images lie inside the row, in order, without overlap, where nothing is sampled; `images` of the group counts them.
     Images,
     /// A sampled token stands as sampled in at most one row.
     Once,
@@ -133,6 +133,9 @@ fn group_rules(group: &Group, report: &mut Report) {
     report.ensure(group.schema == SCHEMA, Rule::Schema, || format!("schema is {:?}", group.schema));
     report.ensure(group.kind != GroupKind::JudgeTurn || group.parent.is_some(), Rule::Parent, || {
         "a judge's group names no parent".into()
+    });
+    report.ensure(group.images == group.images_in_rows(), Rule::Images, || {
+        format!("images is {}, its rows hold {}", group.images, group.images_in_rows())
     });
     let rewarded = group.trajectories.iter().filter(|trajectory| trajectory.reward.is_some()).count();
     report.ensure(group.n_ready as usize == rewarded, Rule::Counts, || {

@@ -57,8 +57,9 @@ pub(crate) fn trajectory(number: u32, stop_reason: StopReason, finished: Finishe
 pub(crate) fn group(trajectories: Vec<Trajectory>) -> Group {
     let scored = trajectories.iter().filter(|trajectory| trajectory.reward.is_some()).count();
     let status = if scored == trajectories.len() { GroupStatus::Ready } else { GroupStatus::Failed };
-    Group {
+    let mut group = Group {
         schema: SCHEMA.into(),
+        images: 0,
         run_id: "r".into(),
         group_id: "g".into(),
         group_index: 0,
@@ -76,5 +77,7 @@ pub(crate) fn group(trajectories: Vec<Trajectory>) -> Group {
         drop_reason: None,
         trajectories,
         replaced: vec![],
-    }
+    };
+    group.images = group.images_in_rows();
+    group
 }

@@ -66,8 +66,9 @@ impl Turn<'_> {
         let first = trajectories.first()?;
         let version = first.calls[0].versions.first().map(|(_, _, label, _)| label.clone());
         let count = trajectories.len() as u32;
-        Some(Group {
+        let mut group = Group {
             schema: SCHEMA.to_owned(),
+            images: 0,
             run_id: group.run_id.clone(),
             group_id,
             group_index: group.group_index,
@@ -85,7 +86,9 @@ impl Turn<'_> {
             drop_reason: None,
             trajectories,
             replaced: Vec::new(),
-        })
+        };
+        group.images = group.images_in_rows();
+        Some(group)
     }
 
     /// The answer that a vote was read from.
@@ -202,6 +205,7 @@ mod tests {
             finish: "stop".to_owned(),
             usage: crate::chat::Usage::default(),
             results: vec![],
+            images_elided: 0,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::output::problem::Problem;
 use crate::output::text::{bytes, count, counted};
 use clap::{Args, ValueEnum};
 use espalier_core::samples::GroupStatus;
-use espalier_store::export::{ExportError, ExportOptions, Format};
+use espalier_store::export::{ExportError, ExportOptions, ExportSummary, Format, Images};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use tokio::time::timeout;
@@ -30,6 +30,20 @@ pub struct ExportArgs {
     /// Model whose groups to export.
     #[arg(long, value_name = "NAME", default_value = crate::experiment::POLICY)]
     pub model: String,
+    /// Images that rows of group/v1 name: in the folder PATH.images, in each group, or left out.
+    #[arg(long, value_enum, default_value = "beside")]
+    pub images: ImagesArg,
+}
+
+/// What becomes of images, as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ImagesArg {
+    /// One file per image in the folder PATH.images, named by its digest.
+    Beside,
+    /// In each group under `image_data`: base64, in msgpack bytes.
+    Embed,
+    /// Digests only.
+    Omit,
 }
 
 /// Forms of `espalier export`.
@@ -78,6 +92,7 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
         format: args.format.into(),
         status: args.status.iter().map(|status| GroupStatus::from(*status)).collect(),
         model: Some(args.model.clone()),
+        images: args.images.into(),
     };
     let mut signals = Signals::new(&context.listeners)?;
     // A task of its own: it may be held up in a write to a pipe that nobody reads. Owner: this; a signal aborts it, and
@@ -104,6 +119,9 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
             "without_patch": summary.without_patch,
             "tokens": summary.tokens,
             "bytes": summary.bytes,
+            "images": summary.images,
+            "image_files": summary.image_files,
+            "images_folder": summary.images_folder,
         }))?;
         return Ok(Exit::Done);
     }
@@ -124,6 +142,9 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
             format!("{} ({})", args.out.display(), bytes(summary.bytes))
         },
     ));
+    if summary.images > 0 {
+        context.screen.say(&told_of_images(&summary, args.images));
+    }
     if summary.without_patch > 0 {
         context.screen.say(&format!(
             "{} left out because {} no patch: set `keep_patch = true` in [sandbox] to keep patches",
@@ -140,6 +161,34 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
         ));
     }
     Ok(Exit::Done)
+}
+
+/// How many images rows hold, and where these are.
+fn told_of_images(summary: &ExportSummary, asked: ImagesArg) -> String {
+    let rows = counted(summary.images, "image");
+    let files = format!("{} different, {}", count(summary.image_files), bytes(summary.image_bytes));
+    match (&summary.images_folder, asked) {
+        (Some(folder), _) => format!("rows hold {rows} ({files}), written to {}", folder.display()),
+        (None, ImagesArg::Embed) => format!("rows hold {rows} ({files}), embedded in the groups"),
+        (None, ImagesArg::Omit) => {
+            format!("rows hold {rows}, named by digest; --images omit leaves them out")
+        }
+        (None, ImagesArg::Beside) => {
+            format!(
+                "rows hold {rows}, left out because there is no file to put them beside: use --images embed"
+            )
+        }
+    }
+}
+
+impl From<ImagesArg> for Images {
+    fn from(images: ImagesArg) -> Images {
+        match images {
+            ImagesArg::Beside => Images::Beside,
+            ImagesArg::Embed => Images::Embed,
+            ImagesArg::Omit => Images::Omit,
+        }
+    }
 }
 
 impl From<ExportFormat> for Format {

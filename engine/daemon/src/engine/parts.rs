@@ -206,6 +206,7 @@ impl Session {
             OpenError::Tokenizer(TokenizerError::File { .. } | TokenizerError::Unsuited(_)) => {
                 Some("tokenizer")
             }
+            OpenError::NoImages { .. } => Some("images"),
             OpenError::Endpoint(_) | OpenError::Tokenizer(_) => None,
         };
         if let Some(key) = key {

@@ -1,11 +1,11 @@
 //! One request for answers: budgets taken, prompts sent, what arrives put on the books.
 
 use super::cut::cut;
-use super::images::{self, DataUrls};
 use super::prompt::Pending;
 use super::{ModelConversation, finish_of};
-use crate::endpoint::{ChatGenerated, ChatRequest, GenerateRequest, Generated};
+use crate::endpoint::{ChatGenerated, ChatRequest, GenerateRequest, Generated, PromptImage};
 use crate::error::EndpointError;
+use crate::images::{self, DataUrls};
 use crate::models::{Exact, Shared};
 use crate::tools::Parsed;
 use espalier_core::chat::{CompleteOptions, Finish, Message, Role, ToolCall};
@@ -44,8 +44,12 @@ struct Asked {
     sampling: Sampling,
     stop: Arc<[String]>,
     tool_choice: Option<String>,
-    /// Of the messages, for an endpoint of text.
-    images: Arc<DataUrls>,
+    /// What the model is shown, for an endpoint of text.
+    shown: Arc<[Message]>,
+    /// Its images.
+    urls: Arc<DataUrls>,
+    /// The images of the prompt, for an endpoint of token ids.
+    images: Arc<[PromptImage]>,
 }
 
 /// A call that waits for the model's server. Dropped before it is over, the server owed it an answer; why it was dropped only
@@ -114,9 +118,20 @@ impl ModelConversation {
             None => self.render(&self.messages).await?,
         };
         let mut asked = self.within_budgets(asked, n, pending.as_deref())?;
-        if pending.is_none() {
-            asked.images =
-                Arc::new(images::read(&self.messages, self.rollout.context.blobs.as_deref()).await?);
+        let blobs = self.rollout.context.blobs.as_deref();
+        match &pending {
+            None => {
+                let shown = images::shown(&self.messages, self.elided);
+                asked.urls = Arc::new(images::read(&shown, blobs).await?);
+                asked.shown = shown.into();
+            }
+            Some(pending) => {
+                let places = pending.images(self.rollout.record().ledger(&self.model.name), self.branch);
+                images::check_count(places.len())?;
+                let prepared = self.model.prompt_images(&places, blobs).await;
+                let first = images::of(&self.messages).next().map_or(0, |(index, ..)| index);
+                asked.images = prepared.map_err(|error| self.image_failure(error, first))?;
+            }
         }
         let under_way = UnderWay::start(self, n)?;
         let first = self.rollout.record().take_calls(n);
@@ -164,7 +179,14 @@ impl ModelConversation {
             return Err(Failure::Invalid(format!("tool-choice {choice:?}: kind {kind} cannot enforce it")));
         }
         let (stop, tool_choice) = (stop.clone().into(), options.tool_choice.clone());
-        Ok(Asked { sampling, stop, tool_choice, images: Arc::default() })
+        Ok(Asked {
+            sampling,
+            stop,
+            tool_choice,
+            shown: Arc::default(),
+            urls: Arc::default(),
+            images: Arc::default(),
+        })
     }
 
     /// Cuts the request to what context and budgets still allow.
@@ -230,6 +252,7 @@ impl ModelConversation {
         }
         let request = GenerateRequest {
             prompt,
+            images: asked.images.clone(),
             sampling: sampling.clone(),
             stop: asked.stop.clone(),
             stop_ids: self.model.stop_ids.clone(),
@@ -294,8 +317,8 @@ impl ModelConversation {
     ) -> Result<Arrived, Failure> {
         let context = &self.rollout.context;
         let request = ChatRequest {
-            messages: self.messages.clone(),
-            images: asked.images.clone(),
+            messages: asked.shown.clone(),
+            images: asked.urls.clone(),
             tools: self.tools.to_vec(),
             sampling: sampling.clone(),
             stop: asked.stop.to_vec(),
@@ -350,7 +373,7 @@ impl ModelConversation {
         record_call(record.ledger(&self.model.name), call)
     }
 
-    fn failed(&self, error: &EndpointError) -> Failure {
+    pub(super) fn failed(&self, error: &EndpointError) -> Failure {
         self.model.health.failed(error);
         match error {
             EndpointError::ContextOverflow { .. } => Failure::Budget(BudgetKind::Tokens),

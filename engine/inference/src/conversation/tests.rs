@@ -343,7 +343,9 @@ async fn a_rewrite_opens_a_segment_and_is_undone_by_nothing() {
     let before = conversation.usage();
     let refused = conversation.rewrite(vec![image]).await.unwrap_err().to_string();
     assert!(
-        refused.contains("message 0 contains an image, but models of kind vllm take only text"),
+        refused.contains(
+            "message 0 contains an image, but model \"policy\" takes none: an endpoint of kind text"
+        ),
         "{refused}"
     );
     assert_eq!(conversation.usage(), before, "a refusal leaves the conversation as it was");

@@ -208,6 +208,7 @@ impl Endpoint for LlamaCpp {
             special_tokens: None,
             literal_tokenize: true,
             version: None,
+            images: None,
         })
     }
 

@@ -41,18 +41,24 @@ impl OpenAiChat {
 
 impl OpenAiChat {
     /// Asks for the list of models; a server without that route answers one word instead. What stands in the list is
-    /// not held against the experiment: many servers take names that they do not list.
-    async fn try_out(&self, model: &str) -> Result<(), EndpointError> {
+    /// not held against the experiment: many servers take names that they do not list. Returns whether the list says that
+    /// the model takes images.
+    async fn try_out(&self, model: &str) -> Result<Option<bool>, EndpointError> {
         let list = Request { route: "/v1/models", body: None, session_id: None, deadline: None };
-        let any = |_: &[u8]| Ok(());
-        match self.client.call(&list, &general_refusal, any).await {
-            Ok(_) => return Ok(()),
+        let read = |body: &[u8]| Ok(wire::lists_images(body, model));
+        match self.client.call(&list, &general_refusal, read).await {
+            Ok(answered) => return Ok(answered.value),
             Err(EndpointError::Refused { .. }) => {}
             Err(error) => return Err(error),
         }
+        self.answer_one_word(model, &serde_json::json!(".")).await?;
+        Ok(None)
+    }
+
+    async fn answer_one_word(&self, model: &str, content: &serde_json::Value) -> Result<(), EndpointError> {
         let body = serde_json::json!({
             "model": model,
-            "messages": [{ "role": "user", "content": "." }],
+            "messages": [{ "role": "user", "content": content }],
             "max_tokens": 1,
         });
         let word = Request {
@@ -61,7 +67,7 @@ impl OpenAiChat {
             session_id: None,
             deadline: None,
         };
-        self.client.call(&word, &general_refusal, any).await.map(drop)
+        self.client.call(&word, &general_refusal, |_| Ok(())).await.map(drop)
     }
 }
 
@@ -71,7 +77,7 @@ const WHAT: &str = "sample token ids";
 impl Endpoint for OpenAiChat {
     async fn describe(&self) -> Result<EndpointInfo, EndpointError> {
         let model = self.model()?.to_owned();
-        self.try_out(&model).await?;
+        let images = self.try_out(&model).await?;
         Ok(EndpointInfo {
             kind: ModelKind::OpenAiChat,
             model: Some(model),
@@ -83,6 +89,7 @@ impl Endpoint for OpenAiChat {
             special_tokens: None,
             literal_tokenize: false,
             version: None,
+            images,
         })
     }
 
@@ -102,6 +109,10 @@ impl Endpoint for OpenAiChat {
         let read = |body: &[u8]| wire::read_chat(body, &self.version);
         let answered = self.client.call(&call, &general_refusal, read).await?;
         Ok(ChatGenerated { retries: answered.retries, ..answered.value })
+    }
+
+    async fn try_image(&self, url: &str) -> Result<(), EndpointError> {
+        self.answer_one_word(self.model()?, &wire::image_content(url)).await
     }
 
     async fn tokenize(&self, _: &str, _: bool) -> Result<Encoded, EndpointError> {

@@ -142,6 +142,7 @@ impl Endpoint for Scripted {
             special_tokens: None,
             literal_tokenize: false,
             version: None,
+            images: None,
         })
     }
 
@@ -210,7 +211,7 @@ mod tests {
         seed: u64,
     ) -> Result<ChatGenerated, EndpointError> {
         let request = ChatRequest {
-            messages: vec![Message::text(Role::User, said)],
+            messages: [Message::text(Role::User, said)].into(),
             images: Arc::default(),
             tools: Vec::new(),
             sampling: SamplingConfig::default().with_seed(seed),

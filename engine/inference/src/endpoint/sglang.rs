@@ -65,6 +65,7 @@ impl Endpoint for Sglang {
             special_tokens: None,
             literal_tokenize: false,
             version: info.weight_version.filter(|version| !wire::is_unnamed(version)),
+            images: None,
         })
     }
 

@@ -4,12 +4,15 @@
 //! of tokens, so an update in the middle of an answer shows. Else `/v1/completions` with token ids, without versions.
 //! Which of the two is found out by the first answer. Stop texts are sent: that server keeps ids, logprobs and text
 //! together, and is asked to leave the stop in the answer.
+//!
+//! Images need [`GENERATE`], which takes what [`RENDER`] makes of them: the server renders a message with one image, and its tokens and
+//! features are put into prompts by the caller.
 
 mod wire;
 
 use super::{
-    ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, json_body,
-    prompt_body, read_json,
+    ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, RenderedImage,
+    json_body, prompt_body, read_json,
 };
 use crate::client::{Answered, Client, ClientStats, ReadRefusal, Request, general_refusal};
 use crate::config::{ModelConfig, ModelKind};
@@ -21,6 +24,7 @@ use tokio::sync::OnceCell;
 
 const GENERATE: &str = "/inference/v1/generate";
 const COMPLETIONS: &str = "/v1/completions";
+const RENDER: &str = "/v1/chat/completions/render";
 
 /// A vLLM server.
 pub struct Vllm {
@@ -142,6 +146,7 @@ impl Endpoint for Vllm {
             version: weights
                 .and_then(|info| info.weight_version)
                 .filter(|version| !wire::is_unnamed(version)),
+            images: None,
         })
     }
 
@@ -152,7 +157,7 @@ impl Endpoint for Vllm {
             match self.generate_tokens(&request, &model).await {
                 // Absent, or not enabled. Once it has answered it stays the route, whatever it says later.
                 Err(EndpointError::Refused { status: 403 | 404 | 405 | 501, .. })
-                    if self.has_generate.get().is_none() =>
+                    if self.has_generate.get().is_none() && request.images.is_empty() =>
                 {
                     tracing::info!(
                         "the server has no {GENERATE}; using {COMPLETIONS}, which reports no versions"
@@ -171,6 +176,13 @@ impl Endpoint for Vllm {
 
     async fn chat(&self, _: ChatRequest) -> Result<ChatGenerated, EndpointError> {
         Err(EndpointError::Unsupported { kind: "vllm", what: "answer messages" })
+    }
+
+    async fn render_image(&self, url: &str) -> Result<RenderedImage, EndpointError> {
+        let body = wire::render_body(&self.model().await?.id, url);
+        let call = Request { route: RENDER, body: Some(json_body(&body)), session_id: None, deadline: None };
+        let read = wire::read_rendered;
+        Ok(self.client.call(&call, &wire::not_rendered, read).await?.value)
     }
 
     async fn tokenize(&self, text: &str, parse_special: bool) -> Result<Encoded, EndpointError> {

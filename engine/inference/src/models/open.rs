@@ -1,7 +1,7 @@
 //! Opening a model: server, tokenizer and template, each tried once, so that what cannot work is refused before the
 //! first rollout.
 
-use super::{Exact, Model};
+use super::{Exact, ImageError, Model};
 use crate::config::{ModelConfig, SystemPrompt, TemplateSource, ToolParserName, ToolResults};
 use crate::endpoint::{self, Endpoint, EndpointInfo};
 use crate::error::EndpointError;
@@ -28,6 +28,12 @@ pub enum OpenError {
     /// The server has no chat template.
     #[error("the server names no chat template")]
     NoTemplate,
+    /// The experiment says that it takes images, and it does not.
+    #[error("the model takes no images: {reason}")]
+    NoImages {
+        /// Why.
+        reason: String,
+    },
     /// A template file that cannot be read.
     #[error("template {}", path.display())]
     TemplateFile {
@@ -54,6 +60,9 @@ impl OpenError {
             OpenError::Template(_) | OpenError::TemplateFile { .. } => {
                 Some("name another Jinja file with `template`".to_owned())
             }
+            OpenError::NoImages { .. } => {
+                Some("use a model that is shown images, or remove `images = true`".to_owned())
+            }
             OpenError::NoTemplate => Some(
                 "name a Jinja file with `template`, or write template = \"plain\" for a base model"
                     .to_owned(),
@@ -68,7 +77,8 @@ impl Model {
     /// `now_ms` is what templates take for today.
     ///
     /// A template must carry system messages and tool results as the configuration says (`system`, `tool_results`): one
-    /// that drops or refuses them is refused here, with what to set. Bounded by the deadlines and retries of `config`.
+    /// that drops or refuses them is refused here, with what to set; and so is a model that is to take images (`images = true`) and
+    /// does not. Bounded by the deadlines and retries of `config`.
     pub async fn open(
         name: impl Into<String>,
         config: ModelConfig,
@@ -82,7 +92,16 @@ impl Model {
         } else {
             None
         };
-        Ok(Model::assemble(name, config, endpoint, info, exact).await?)
+        let model = Model::assemble(name, config, endpoint, info, exact).await?;
+        if model.config.images == Some(true) {
+            model.takes_images().await.map_err(|error| match error {
+                ImageError::NotTaken(reason) => OpenError::NoImages { reason },
+                ImageError::Endpoint(error) => error.into(),
+                ImageError::Tokenizer(error) => error.into(),
+                ImageError::Blob(failure) => OpenError::NoImages { reason: failure.to_string() },
+            })?;
+        }
+        Ok(model)
     }
 }
 

@@ -62,7 +62,23 @@ impl Jinja {
         tools: &Value,
         generation_prompt: bool,
     ) -> Result<String, TemplateError> {
-        let messages: Vec<Value> = entries.iter().map(message).collect();
+        self.render_messages(entries.iter().map(message).collect(), tools, generation_prompt)
+    }
+
+    /// Prints a user's message that is given in parts: a text, an image, a text.
+    pub(super) fn render_image(&self, before: &str, after: &str) -> Result<String, TemplateError> {
+        let text = |text: &str| Value::from_pairs([("type", "text"), ("text", text)]);
+        let parts = vec![text(before), Value::from_pairs([("type", "image")]), text(after)];
+        let message = Value::from_pairs([("role", Value::from("user")), ("content", Value::from(parts))]);
+        self.render_messages(vec![message], &tools(&[])?, false)
+    }
+
+    fn render_messages(
+        &self,
+        messages: Vec<Value>,
+        tools: &Value,
+        generation_prompt: bool,
+    ) -> Result<String, TemplateError> {
         let mut context = vec![
             ("messages".to_owned(), Value::from(messages)),
             ("tools".to_owned(), tools.clone()),

@@ -21,10 +21,17 @@ pub(super) struct Literals {
     of_template: Vec<String>,
 }
 
-/// What stands for special tokens' texts, by number.
+/// What stands for special tokens' texts and for images, by number.
 pub(super) struct StandIns {
     prefix: String,
-    texts: Vec<String>,
+    stands_for: Vec<StandsFor>,
+}
+
+enum StandsFor {
+    /// Text that equals a special token's.
+    Literal(String),
+    /// An image, by its blob.
+    Image(String),
 }
 
 /// What stands for messages.
@@ -81,21 +88,33 @@ impl Literals {
         role == Role::Assistant && self.of_template.iter().any(|left| left == token)
     }
 
-    /// Replaces special tokens' texts inside all contents.
+    /// Replaces special tokens' texts inside all contents, and puts images there.
     pub(super) fn hide(&self, entries: &[Entry]) -> (Vec<Entry>, StandIns) {
-        let mut stand_ins = StandIns { prefix: unused("Zt", entries), texts: Vec::new() };
-        let Some(any) = &self.any else { return (entries.to_vec(), stand_ins) };
-        let hidden = entries
-            .iter()
-            .map(|entry| {
-                let content = any.replace_all(&entry.content, |found: &regex::Captures<'_>| {
-                    let token = &found[0];
-                    if self.left(entry.role, token) { token.to_owned() } else { stand_ins.stand_in(token) }
-                });
-                Entry { content: content.into_owned(), ..entry.clone() }
-            })
-            .collect();
+        let mut stand_ins = StandIns { prefix: unused("Zt", entries), stands_for: Vec::new() };
+        let mut hidden = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let mut content = String::with_capacity(entry.content.len());
+            let mut from = 0;
+            for (at, blob) in &entry.images {
+                content.push_str(&self.hide_text(entry.role, &entry.content[from..*at], &mut stand_ins));
+                content.push_str(&stand_ins.stand_in(StandsFor::Image(blob.clone())));
+                from = *at;
+            }
+            content.push_str(&self.hide_text(entry.role, &entry.content[from..], &mut stand_ins));
+            hidden.push(Entry { content, ..entry.clone() });
+        }
         (hidden, stand_ins)
+    }
+
+    fn hide_text<'a>(&self, role: Role, text: &'a str, stand_ins: &mut StandIns) -> Cow<'a, str> {
+        let Some(any) = &self.any else { return Cow::Borrowed(text) };
+        any.replace_all(text, |found: &regex::Captures<'_>| {
+            let token = &found[0];
+            if self.left(role, token) {
+                return token.to_owned();
+            }
+            stand_ins.stand_in(StandsFor::Literal(token.to_owned()))
+        })
     }
 
     /// Bytes that both texts share from the start, ending between special tokens.
@@ -113,9 +132,9 @@ impl Literals {
 }
 
 impl StandIns {
-    fn stand_in(&mut self, token: &str) -> String {
-        let number = self.texts.len();
-        self.texts.push(token.to_owned());
+    fn stand_in(&mut self, what: StandsFor) -> String {
+        let number = self.stands_for.len();
+        self.stands_for.push(what);
         format!("{}{number:0DIGITS$}z", self.prefix)
     }
 }
@@ -279,7 +298,7 @@ fn forms(content: &str) -> Vec<Cow<'_, str>> {
     forms
 }
 
-/// Puts special tokens' texts back in place of their stand-ins.
+/// Puts special tokens' texts back in place of their stand-ins, and takes those of images out.
 pub(super) fn restore(
     text: &str,
     placed: &Placed,
@@ -295,16 +314,20 @@ pub(super) fn restore(
         let number_at = start + stand_ins.prefix.len();
         let end = number_at + DIGITS + 1;
         let number = text.get(number_at..number_at + DIGITS).and_then(|digits| digits.parse::<usize>().ok());
-        let Some(token) = number.and_then(|number| stand_ins.texts.get(number)) else {
+        let Some(what) = number.and_then(|number| stand_ins.stands_for.get(number)) else {
             out.text.push_str(&text[at..number_at]);
             at = number_at;
             continue;
         };
         out.text.push_str(&text[at..start]);
-        let literal = out.text.len()..out.text.len() + token.len();
-        out.text.push_str(token);
-        moved.push((end, literal.end));
-        out.literals.push(literal);
+        match what {
+            StandsFor::Literal(token) => {
+                out.literals.push(out.text.len()..out.text.len() + token.len());
+                out.text.push_str(token);
+            }
+            StandsFor::Image(blob) => out.images.push((out.text.len(), blob.clone())),
+        }
+        moved.push((end, out.text.len()));
         at = end;
     }
     out.text.push_str(&text[at..]);

@@ -184,6 +184,15 @@ impl Template {
         })
     }
 
+    /// What the template prints for an image between two texts; `None` where it prints none, or not between them.
+    pub fn image_marker(&self) -> Option<String> {
+        const AROUND: [&str; 2] = ["Zi0xbefore", "Zi0xafter"];
+        let printed = self.jinja.as_ref()?.render_image(AROUND[0], AROUND[1]).ok()?;
+        let (_, behind) = printed.split_once(AROUND[0])?;
+        let (marker, _) = behind.split_once(AROUND[1])?;
+        (!marker.trim().is_empty()).then(|| marker.to_owned())
+    }
+
     /// What holds for all of these conversations: one that is not carried, else the first that is rewritten.
     fn compare_all(&self, conversations: &[Exchange<'_>]) -> Rewrites {
         let mut all = Rewrites::Equal;

@@ -44,6 +44,7 @@ async fn ask(endpoint: &dyn Endpoint, text: &str, max_tokens: u32, stop: &[&str]
     sampling.temperature = 0.0;
     GenerateRequest {
         prompt: endpoint.tokenize(text, true).await.unwrap().ids.into(),
+        images: Arc::default(),
         sampling,
         stop: stop.iter().map(|text| (*text).to_owned()).collect(),
         stop_ids: Arc::new([]),

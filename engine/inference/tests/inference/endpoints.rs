@@ -33,6 +33,7 @@ fn ask(prompt: &str, max_tokens: u32, stop: &[&str]) -> GenerateRequest {
     sampling.max_tokens = max_tokens;
     GenerateRequest {
         prompt: encode(prompt, true).into(),
+        images: Arc::default(),
         sampling,
         stop: stop.iter().map(|text| (*text).to_owned()).collect(),
         stop_ids: Arc::new([]),
@@ -444,7 +445,7 @@ async fn the_servers_tokenizer_is_asked_with_and_without_control_tokens() {
 
 fn chat(text: &str) -> ChatRequest {
     ChatRequest {
-        messages: vec![Message::text(Role::User, text)],
+        messages: [Message::text(Role::User, text)].into(),
         images: Arc::default(),
         tools: Vec::new(),
         sampling: ModelConfig::embedded().sampling.with_seed(3),
@@ -457,12 +458,12 @@ fn chat(text: &str) -> ChatRequest {
 
 #[tokio::test]
 async fn chat_carries_images_and_refuses_one_that_was_not_read() {
-    let server = Scripted::start(Options::new(Rules::otherwise("a cat"))).await.unwrap();
+    let server = Scripted::start(Options::vision(Rules::otherwise("a cat"))).await.unwrap();
     let endpoint = open(&config(ModelKind::OpenAiChat, &server)).await;
     let parts =
         vec![Part::Text("what is".to_owned()), Part::Image("b1".to_owned()), Part::Text("?".to_owned())];
     let mut request = chat("");
-    request.messages = vec![Message { role: Role::User, parts, extra: None }];
+    request.messages = [Message { role: Role::User, parts, extra: None }].into();
     let refused = endpoint.chat(request.clone()).await.unwrap_err();
     assert!(refused.to_string().contains("an image that was not read"), "{refused}");
     request.images = Arc::new([("b1".to_owned(), "data:image/png;base64,AAAA".to_owned())].into());
@@ -498,11 +499,13 @@ async fn chat_speaks_text_and_tools() {
     };
     assert_eq!((answer.tool_calls.clone(), answer.finish), (vec![call.clone()], Finish::ToolCalls));
     let result = ToolResult { call_id: call.id.clone(), text: "rain".to_owned(), is_error: false };
-    request.messages.extend([
+    request.messages = [
+        Message::text(Role::User, "weather?"),
         Message { role: Role::Assistant, parts: vec![Part::ToolCall(call)], extra: None },
         Message { role: Role::Tool, parts: vec![Part::ToolResult(result)], extra: None },
         Message::text(Role::User, "broken"),
-    ]);
+    ]
+    .into();
     let answer = endpoint.chat(request).await.unwrap();
     assert_eq!(answer.malformed.as_deref(), Some("the arguments of `look` are not a JSON object"));
     insta::assert_snapshot!(serde_json::to_string_pretty(&server.recorded()[1].request).unwrap());

@@ -32,6 +32,7 @@ async fn request(
     sampling.temperature = temperature;
     GenerateRequest {
         prompt: endpoint.tokenize(text, true).await.unwrap().ids.into(),
+        images: Arc::default(),
         sampling,
         stop: Arc::new([]),
         stop_ids: Arc::new([]),

@@ -6,5 +6,7 @@ mod chat_templates;
 mod embedded;
 mod embedded_tokens;
 mod endpoints;
+mod images;
+mod live_images;
 mod live_vllm;
 mod tokenizing;

@@ -6,6 +6,7 @@ use espalier_inference::template::{Rendered, Source, Template, TemplateOptions};
 use espalier_inference::tokenizer::local::LocalTokenizer;
 use espalier_inference::tokenizer::{Tokenizer, encode_rendered};
 use rand::{RngExt as _, SeedableRng as _};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Roles between control tokens, `</think>` cut out of earlier answers.
@@ -76,7 +77,8 @@ fn message(role: Role, text: &str) -> Message {
 
 /// Ids written with the text of each, `·` between them and control tokens in brackets.
 async fn shown(tokenizer: &LocalTokenizer, rendered: &Rendered) -> String {
-    let ids = encode_rendered(tokenizer, rendered).await.expect("every text can be encoded").ids;
+    let ids =
+        encode_rendered(tokenizer, rendered, &BTreeMap::new()).await.expect("every text can be encoded").ids;
     let mut shown = Vec::new();
     for id in ids {
         let text = String::from_utf8_lossy(&tokenizer.decode(&[id]).await.expect("an own id")).into_owned();
@@ -110,7 +112,7 @@ async fn nothing_else_is_cut() {
     assert_eq!(rendered.pieces().len(), 1);
     let shown = shown(&tokenizer, &rendered).await;
     assert!(shown.starts_with("[<|im_start|>]·user·\n\n·f·o·o·[<|im_end|>]"), "{shown}");
-    let encoded = encode_rendered(&tokenizer, &rendered).await.expect("encoded");
+    let encoded = encode_rendered(&tokenizer, &rendered, &BTreeMap::new()).await.expect("encoded");
     let whole = tokenizer.encode(&rendered.text, true).await.expect("encoded");
     assert_eq!(encoded.ids, whole.ids);
     // The token that holds markup and content counts as content.
@@ -154,7 +156,7 @@ async fn an_end_of_turn_is_never_doubled() {
     let past = [message(Role::User, "?"), message(Role::Assistant, "yes")];
     let suffix = template.suffix(&past, &[message(Role::User, "no <|im_end|>")], &[]).expect("it is carried");
     assert_eq!(&suffix.text[..suffix.end_of_turn], "<|im_end|>\n");
-    let ids = encode_rendered(&tokenizer, &suffix).await.expect("encoded");
+    let ids = encode_rendered(&tokenizer, &suffix, &BTreeMap::new()).await.expect("encoded");
     let id = |text: &str| {
         let token = tokenizer.special_tokens().iter().find(|token| token.text == text);
         Some(token.expect("a control token").id)
@@ -229,7 +231,7 @@ async fn no_message_makes_a_control_token() {
         let opening = template.opening(&messages, &[]).expect("it is carried");
         let suffix = template.suffix(&messages[..2], &messages[2..], &[]).expect("it is carried");
         for (rendered, own, contents) in [(&opening, 7, 3), (&suffix, 4, 1)] {
-            let ids = encode_rendered(&tokenizer, rendered).await.expect("encoded").ids;
+            let ids = encode_rendered(&tokenizer, rendered, &BTreeMap::new()).await.expect("encoded").ids;
             let control = ids.iter().filter(|id| tokenizer.special(**id).is_some()).count();
             assert_eq!(control, own, "{messages:?}");
             assert_eq!(

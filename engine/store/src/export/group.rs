@@ -62,8 +62,9 @@ impl Store {
         let trajectories =
             |records: &[AttemptRecord]| records.iter().map(|record| record.trajectory.clone()).collect();
         let opened = row.opened;
-        let group = Group {
+        let mut group = Group {
             schema: SCHEMA.to_owned(),
+            images: 0,
             run_id: run_id.to_owned(),
             group_id: row.group_id,
             group_index,
@@ -82,6 +83,7 @@ impl Store {
             trajectories: trajectories(&counted),
             replaced: trajectories(&replaced),
         };
+        group.images = group.images_in_rows();
         counted.append(&mut replaced);
         Ok(GroupContent { group, records: counted })
     }

@@ -2,7 +2,9 @@
 //! a device. Only a regular file is ever replaced.
 
 use super::{ExportError, Format};
+use espalier_core::image::ImageKind;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -16,6 +18,29 @@ pub(super) struct Output {
     path: PathBuf,
     target: Target,
     bytes: u64,
+    images: Option<ImageFolder>,
+}
+
+/// Images beside a file, until both are whole.
+struct ImageFolder {
+    unfinished: Unfinished,
+    place: PathBuf,
+    /// Names of the files.
+    names: Vec<String>,
+    digests: BTreeSet<String>,
+}
+
+impl ImageFolder {
+    /// Gives it its name. What lies there from an earlier export stays: names are digests.
+    fn finish(self) -> io::Result<()> {
+        if !self.place.exists() {
+            return self.unfinished.finish(&self.place);
+        }
+        for name in &self.names {
+            fs::rename(self.unfinished.0.join(name), self.place.join(name))?;
+        }
+        Ok(())
+    }
 }
 
 enum Target {
@@ -82,7 +107,7 @@ impl Output {
             let file = BufWriter::with_capacity(BUFFER_BYTES, file);
             Target::File { file, unfinished: Unfinished(unfinished), place }
         };
-        Ok(Output { path: path.to_owned(), target, bytes: 0 })
+        Ok(Output { path: path.to_owned(), target, bytes: 0, images: None })
     }
 
     /// One value as one line of JSON.
@@ -124,9 +149,51 @@ impl Output {
         Ok(())
     }
 
+    /// Whether there is a place for images beside, and this one is not there yet.
+    pub(super) fn lacks_image(&self, digest: &str) -> bool {
+        let is_there = self.images.as_ref().is_some_and(|images| images.digests.contains(digest));
+        matches!(self.target, Target::File { .. }) && !is_there
+    }
+
+    /// Writes an image into the folder `NAME.images` beside the file.
+    pub(super) fn image(&mut self, digest: &str, kind: ImageKind, bytes: &[u8]) -> Result<(), ExportError> {
+        let Target::File { place, .. } = &self.target else { return Ok(()) };
+        if self.images.is_none() {
+            let mut name = place.file_name().unwrap_or_default().to_owned();
+            name.push(".images");
+            let place = place.with_file_name(name);
+            let open = || {
+                let unfinished = beside(&place)?;
+                fs::create_dir(&unfinished)?;
+                Ok(Unfinished(unfinished))
+            };
+            let unfinished = open().map_err(|source| ExportError::Output { path: place.clone(), source })?;
+            let (names, digests) = (Vec::new(), BTreeSet::new());
+            self.images = Some(ImageFolder { unfinished, place, names, digests });
+        }
+        if let Some(images) = &mut self.images {
+            let name = format!("{digest}.{}", kind.extension());
+            let path = images.unfinished.0.join(&name);
+            fs::write(&path, bytes).map_err(|source| ExportError::Output { path, source })?;
+            images.names.push(name);
+            images.digests.insert(digest.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The folder of images beside the file, where there is one.
+    pub(super) fn images_folder(&self) -> Option<&Path> {
+        self.images.as_ref().map(|images| images.place.as_path())
+    }
+
     /// Gives it its name. Returns the bytes written. Without this, what was written is removed.
     pub(super) fn finish(self) -> Result<u64, ExportError> {
-        let Output { path, target, bytes } = self;
+        let Output { path, target, bytes, images } = self;
+        // First: who finds the file finds its images.
+        if let Some(images) = images {
+            let place = images.place.clone();
+            images.finish().map_err(|source| ExportError::Output { path: place, source })?;
+        }
         let finish = || match target {
             Target::Stream(mut out) => out.flush(),
             Target::File { file, unfinished, place } => {

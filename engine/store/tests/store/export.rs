@@ -3,9 +3,9 @@
 use crate::on_both;
 use crate::sample::{NOW, closed, ended, opened, play, record, spec, started, stranger};
 use espalier_core::chat::{Message, Role};
-use espalier_core::samples::{Group, GroupStatus};
+use espalier_core::samples::{Group, GroupStatus, ImageSpan};
 use espalier_core::trajectory::{ConversationLog, Turn};
-use espalier_store::export::{ExportError, ExportOptions, Format};
+use espalier_store::export::{ExportError, ExportOptions, Format, Images};
 use espalier_store::{Finality, RunWriter, Start, Store};
 use serde_json::Value;
 use std::path::Path;
@@ -74,6 +74,53 @@ on_both! {
         for absent in ["advantages", "parent_segment", "drift_kind"] {
             assert!(row.get(absent).is_none(), "{absent}");
         }
+    }
+
+    async fn images_leave_beside_or_in_the_groups_and_are_counted(backend: Backend) {
+        let store = backend.open().await;
+        let run = store.claim_run(&spec("a", 1), &stranger(1), Start::Resume, NOW).await.unwrap().run;
+        run.open_group(opened(0)).await.unwrap();
+        let png = b"\x89PNG\r\n\x1a\n and more".to_vec();
+        let digest = store.blobs().put(png.clone()).await.unwrap();
+        for rollout in 0..2 {
+            run.attempt_started(started(0, rollout, 0)).await.unwrap();
+            let mut shown = record(run.run_id(), 0, rollout, 0, Some(1.0));
+            let image = ImageSpan { digest: digest.clone(), start: 0, len: 2 };
+            shown.trajectory.segments[0].images.push(image);
+            run.attempt_ended(ended(shown, Finality::Final)).await.unwrap();
+        }
+        run.close_group(closed(0, GroupStatus::Ready, 2, &[])).await.unwrap();
+        let out = tempfile::tempdir().unwrap();
+        let export = async |images: Images, format: Format, name: &str| {
+            let options = ExportOptions { images, ..ExportOptions::new(run.run_id(), format) };
+            store.export(&options, &out.path().join(name)).await.unwrap()
+        };
+        for _ in 0..2 {
+            let beside = export(Images::Beside, Format::GroupJsonl, "g.jsonl").await;
+            assert_eq!((beside.images, beside.image_files, beside.image_bytes), (2, 1, png.len() as u64));
+            assert_eq!(beside.images_folder, Some(out.path().join("g.jsonl.images")));
+            assert_eq!(names(out.path()), ["g.jsonl", "g.jsonl.images"]);
+            let file = out.path().join("g.jsonl.images").join(format!("{digest}.png"));
+            assert_eq!(std::fs::read(file).unwrap(), png);
+        }
+        let line = &lines(&out.path().join("g.jsonl"))[0];
+        assert_eq!((&line["images"], line.get("image_data")), (&Value::from(2), None));
+        let text = std::fs::read_to_string(out.path().join("g.jsonl")).unwrap();
+        assert!(text.starts_with(r#"{"schema":"group/v1","images":2,"#), "{text}");
+
+        export(Images::Embed, Format::GroupJsonl, "e.jsonl").await;
+        let line = &lines(&out.path().join("e.jsonl"))[0];
+        let data = &line["image_data"][&digest];
+        assert_eq!((&data["media_type"], &data["data"]), (&"image/png".into(), &"iVBORw0KGgogYW5kIG1vcmU=".into()));
+        let embedded = export(Images::Embed, Format::GroupMsgpack, "e.msgpack").await;
+        assert_eq!((embedded.image_files, embedded.images_folder), (1, None));
+        let bytes = std::fs::read(out.path().join("e.msgpack")).unwrap();
+        assert!(bytes.windows(png.len()).any(|window| window == png));
+        let group: Group = rmp_serde::from_slice(&bytes[4..]).unwrap();
+        assert_eq!(group.images, 2, "a reader skips what it does not know");
+        let omitted = export(Images::Omit, Format::GroupMsgpack, "o.msgpack").await;
+        assert_eq!((omitted.images, omitted.image_files), (2, 0));
+        assert_eq!(names(out.path()), ["e.jsonl", "e.msgpack", "g.jsonl", "g.jsonl.images", "o.msgpack"]);
     }
 
     async fn status_and_model_choose_the_groups(backend: Backend) {

@@ -156,6 +156,7 @@ pub(crate) fn record_of(
             finish: "stop".into(),
             usage: Usage::default(),
             results: vec![text(Role::User, "got 1 log")],
+            images_elided: 0,
         }],
     };
     let step = Step {

@@ -8,7 +8,7 @@ use bindings::espalier::base::types::TaskView;
 use bindings::espalier::base::{clock, random};
 use bindings::espalier::environment::environments;
 use bindings::espalier::model::conversations::{self, Conversation, Options};
-use bindings::espalier::model::messages::{Message, Part, Role};
+use bindings::espalier::model::messages::{Message, Part, Role, ToolResult};
 use bindings::espalier::plugin::reports::{Outcome, Report};
 use bindings::exports::espalier::base::configurable;
 use bindings::exports::espalier::plugin::harness::Guest;
@@ -25,6 +25,9 @@ struct Settings {
     /// How often, where the fault counts.
     #[serde(default)]
     times: u64,
+    /// Images that stay, of `screens`.
+    #[serde(default)]
+    keep: u32,
 }
 
 fn none() -> String {
@@ -42,7 +45,7 @@ impl configurable::Guest for Plugin {
 impl Guest for Plugin {
     fn run(task: TaskView) -> Result<Report, Failure> {
         report_panics();
-        let Settings { fault, times } = settings()?;
+        let Settings { fault, times, keep } = settings()?;
         misbehave(&fault);
         let report =
             |outcome, data: &str| Ok(Report { outcome, answer: None, data: data.to_owned(), extra: None });
@@ -136,6 +139,16 @@ impl Guest for Plugin {
                 conversation.complete(&options())?;
                 report(Outcome::Submitted, "null")
             }
+            "screens" => {
+                let conversation = open_conversation()?;
+                conversation.complete(&options())?;
+                for turn in 0..times {
+                    conversation.append(&[screen(turn)?])?;
+                    conversation.elide_images(keep)?;
+                    conversation.complete(&options())?;
+                }
+                report(Outcome::Submitted, "null")
+            }
             "handles" => {
                 let conversation = open_conversation()?;
                 let mut forks: Vec<Conversation> = Vec::new();
@@ -152,6 +165,15 @@ impl Guest for Plugin {
 
 /// The beginning of a PNG, which nobody here decodes.
 const PIXEL: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+/// What a tool answers, with a screen beside it. No two screens are the same.
+fn screen(turn: u64) -> Result<Message, Failure> {
+    let pixels = [PIXEL, format!("screen {turn}").as_bytes()].concat();
+    let image = bindings::espalier::base::blobs::put(&pixels, "image/png")?;
+    let result =
+        ToolResult { call_id: format!("call-{turn}"), text: format!("clicked {turn}: "), is_error: false };
+    Ok(Message { role: Role::Tool, parts: vec![Part::ToolResult(result), Part::Image(image)], extra: None })
+}
 
 fn say(text: &str) -> Message {
     Message { role: Role::User, parts: vec![Part::Text(text.to_owned())], extra: None }

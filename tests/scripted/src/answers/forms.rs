@@ -177,9 +177,12 @@ pub(super) fn chatml(messages: &Value) -> String {
         let role = message["role"].as_str().unwrap_or_default();
         let content = match &message["content"] {
             Value::String(content) => content.clone(),
-            parts => {
-                parts.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).collect()
-            }
+            parts => parts
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|part| part["text"].as_str().unwrap_or("<image>"))
+                .collect(),
         };
         text.push_str(&format!("<|im_start|>{role}\n{content}<|im_end|>\n"));
     }

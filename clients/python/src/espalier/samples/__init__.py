@@ -11,6 +11,7 @@
 
 from .check import Finding, Report, check_file, check_group
 from .decode import FormatError, read_raw
+from .images import ImageMissing, Images
 from .records import (
     Call,
     ErrorNote,
@@ -35,7 +36,9 @@ __all__ = [
     "Finding",
     "FormatError",
     "Group",
+    "ImageMissing",
     "ImageSpan",
+    "Images",
     "Parent",
     "Report",
     "RewardPart",

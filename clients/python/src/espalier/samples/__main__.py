@@ -50,7 +50,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         print(
             f"{path}: {verdict}; {report.groups} groups, {report.trajectories} trajectories, "
             f"{report.segments} segments; {sums.sampled} sampled = {sums.trained} trained + {sums.masked} masked "
-            f"+ {sums.dropped} dropped"
+            f"+ {sums.dropped} dropped" + (f"; {report.images} images in rows" if report.images else "")
         )
     return worst
 

@@ -52,7 +52,7 @@ GROUP_KEYS = {
     "task_hash": STR, "environment": STR, "n_requested": INT, "n_ready": INT, "dispatch_version": STR, "status": STR,
     "trajectories": LIST, "replaced": LIST,
 }  # fmt: skip
-GROUP_OPTIONAL = {"parent": MAP, "deadline_ms": INT, "drop_reason": STR}
+GROUP_OPTIONAL = {"parent": MAP, "deadline_ms": INT, "drop_reason": STR, "images": INT, "image_data": MAP}
 TRAJECTORY_KEYS = {
     "traj_id": STR, "rollout_id": SIGNED, "rollout_index": INT, "attempt": INT, "session_id": STR, "status": STR,
     "stop_reason": STR, "reward_parts": MAP, "trainable": BOOL, "timing_ms": MAP, "plugins": MAP, "errors": LIST,
@@ -100,6 +100,7 @@ class Report:
     groups: int = 0
     trajectories: int = 0
     segments: int = 0
+    images: int = 0
     sums: TokenSums = TokenSums(0, 0, 0, 0)
 
     def as_dict(self) -> Dict[str, Any]:
@@ -109,6 +110,7 @@ class Report:
             "groups": self.groups,
             "trajectories": self.trajectories,
             "segments": self.segments,
+            "images": self.images,
             "tokens": self.sums._asdict(),
             "findings": [finding._asdict() for finding in self.findings],
         }
@@ -193,6 +195,7 @@ class _Checker:
                 whole &= self.trajectory(place, group, trajectory, key == "replaced", trained, indices)
         if whole:
             self.counts(place, group)
+            self.images(place, group)
 
     def counts(self, place: str, group: Raw) -> None:
         rewarded = sum(trajectory["reward"] is not None for trajectory in group["trajectories"])
@@ -203,6 +206,17 @@ class _Checker:
         else:
             fits = status != "short" or ready < requested
         self.ensure(fits, "counts", place, f"{status} with {ready} of {requested} requested")
+
+    def images(self, place: str, group: Raw) -> None:
+        """The group says how many images its rows hold; what it carries of them is what they name."""
+        rows = [segment for key in ("trajectories", "replaced") for one in group[key] for segment in one["segments"]]
+        named = [image["digest"] for row in rows for image in row.get("images", [])]
+        self.report.images += len(named)
+        said = group.get("images", 0)
+        self.ensure(said == len(named), "images", place, f"images is {said}, its rows hold {len(named)}")
+        if "image_data" in group:
+            same = set(group["image_data"]) == set(named)
+            self.ensure(same, "images", place, "image_data holds other images than its rows")
 
     def trajectory(
         self,
@@ -336,11 +350,16 @@ class _Checker:
             if name in segment:
                 values = segment[name]
                 self.nowhere(~np.isfinite(values), "finite", place, lambda at: f"{name}[{at}] is {values[at]}")
+        behind = 0
         for image in segment.get("images", []):
             if not self.form(f"{place}, images", image, IMAGE_KEYS):
                 return False
-            inside = image["start"] + image["len"] <= length
-            self.ensure(inside, "images", place, f"image at {image['start']}, +{image['len']} leaves the row")
+            start, end = image["start"], image["start"] + image["len"]
+            inside = behind <= start < end <= length
+            text = f"image at {start}, +{image['len']}"
+            if self.ensure(inside, "images", place, f"{text} is empty, overlaps another, or leaves the row"):
+                self.ensure(not sampled[start:end].any(), "images", place, f"{text} holds sampled tokens")
+            behind = end
         self.parent(place, trajectory, row, segment)
         return self.spans(place, segment, calls) and self.versions(place, segment, calls)
 

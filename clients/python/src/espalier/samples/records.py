@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
 
 class ImageSpan(NamedTuple):
-    """Where an image stands in a row."""
+    """Tokens `[start, start + len)` of a row stand for the image with this digest (blake3, hex)."""
 
     digest: str
     start: int
@@ -181,6 +181,8 @@ class Group:
     drop_reason: Optional[str]
     trajectories: List[Trajectory]
     replaced: List[Trajectory]
+    #: Images in its rows, replaced rollouts included. Rows with images train on tokens that stand for them.
+    images: int
     raw: Raw
 
 
@@ -222,6 +224,7 @@ def _group(raw: Raw) -> Group:
         drop_reason=raw.get("drop_reason"),
         trajectories=[_trajectory(item) for item in raw["trajectories"]],
         replaced=[_trajectory(item) for item in raw["replaced"]],
+        images=raw.get("images", 0),
         raw=raw,
     )
 

@@ -32,8 +32,7 @@ pub(super) fn check(
     tokens(segment, report);
     spans(segment, calls, report);
     version_runs(segment, calls, report);
-    let images = segment.images.iter().all(|image| inside(image.start, image.len, length));
-    report.ensure(images, Rule::Images, || format!("an image reaches past {length} tokens"));
+    images(segment, report);
     match parent {
         None => {
             report.ensure(segment.fork_at.is_none(), Rule::Parent, || "fork_at without a parent".into());
@@ -53,6 +52,25 @@ pub(super) fn check(
 
 fn inside(start: u32, len: u32, length: usize) -> bool {
     u64::from(start) + u64::from(len) <= length as u64
+}
+
+fn images(segment: &Segment, report: &mut Report) {
+    let length = segment.tokens.len();
+    let mut behind = 0;
+    for image in &segment.images {
+        let fits = image.len > 0 && image.start >= behind && inside(image.start, image.len, length);
+        if !report.ensure(fits, Rule::Images, || {
+            format!(
+                "image [{}, +{}) overlaps another, or reaches past {length} tokens",
+                image.start, image.len
+            )
+        }) {
+            return;
+        }
+        behind = image.start + image.len;
+        let sampled = segment.origin[image.start as usize..behind as usize].contains(&SAMPLED);
+        report.ensure(!sampled, Rule::Images, || format!("image at {} holds sampled tokens", image.start));
+    }
 }
 
 fn tokens(segment: &Segment, report: &mut Report) {

@@ -42,9 +42,20 @@ fn sound() -> Group {
     Group { replaced, ..fixture::group(trajectories) }
 }
 
+/// Images of the first row, counted.
+fn with_images(group: &mut Group, places: &[(u32, u32)]) {
+    let image = |&(start, len): &(u32, u32)| ImageSpan { digest: "d".into(), start, len };
+    group.trajectories[0].segments[0].images = places.iter().map(image).collect();
+    group.images = group.images_in_rows();
+}
+
 #[test]
 fn a_sound_group_has_no_violation() {
     assert_eq!(check(&sound()), []);
+    let mut group = sound();
+    with_images(&mut group, &[(0, 1), (1, 2)]);
+    assert_eq!(check(&group), []);
+    assert_eq!(group.images, 2);
 }
 
 #[test]
@@ -123,9 +134,13 @@ fn each_invariant_is_missed_when_it_is_broken() {
         ("a parent behind it", Rule::Parent, |g| g.trajectories[0].segments[0].parent_segment = Some(1)),
         ("a fork without a parent", Rule::Parent, |g| g.trajectories[0].segments[0].fork_at = Some(1)),
         ("more shared than is", Rule::Parent, |g| g.trajectories[0].segments[1].fork_at = Some(8)),
-        ("an image past the row", Rule::Images, |g| {
-            let image = ImageSpan { digest: "d".into(), start: 10, len: 2 };
-            g.trajectories[0].segments[0].images.push(image);
+        ("an image past the row", Rule::Images, |g| with_images(g, &[(10, 2)])),
+        ("an image of nothing", Rule::Images, |g| with_images(g, &[(0, 0)])),
+        ("two images in one place", Rule::Images, |g| with_images(g, &[(0, 2), (1, 2)])),
+        ("an image that was sampled", Rule::Images, |g| with_images(g, &[(2, 2)])),
+        ("an image that is not counted", Rule::Images, |g| {
+            with_images(g, &[(0, 2)]);
+            g.images = 0;
         }),
         ("a token in two rows", Rule::Once, |g| {
             let again = g.trajectories[0].segments[0].clone();

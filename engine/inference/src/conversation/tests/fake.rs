@@ -169,6 +169,7 @@ fn info(kind: ModelKind) -> EndpointInfo {
         special_tokens: None,
         literal_tokenize: true,
         version: None,
+        images: None,
     }
 }
 
@@ -400,6 +401,7 @@ fn group(output: &ModelOutput, trainable: bool) -> Group {
     };
     Group {
         schema: SCHEMA.into(),
+        images: 0,
         run_id: "r".into(),
         group_id: "g".into(),
         group_index: 0,

@@ -2,6 +2,7 @@
 
 use crate::endpoint::{ChatGenerated, ChatRequest, read_json};
 use crate::error::{EndpointError, Fault};
+use crate::images;
 use espalier_core::chat::{Finish, Message, Part, Role, ToolCall};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -47,13 +48,15 @@ struct Usage {
 }
 
 pub(super) fn chat_body(request: &ChatRequest, model: &str) -> Result<Value, EndpointError> {
-    let mut messages = Vec::with_capacity(request.messages.len());
-    for message in &request.messages {
-        push_message(message, &request.images, &mut messages)?;
+    let messages = Vec::with_capacity(request.messages.len());
+    let mut written = Written { messages, beside: Content::default(), urls: &request.images };
+    for message in request.messages.iter() {
+        written.push(message)?;
     }
+    written.end_results();
     let mut body = json!({
         "model": model,
-        "messages": messages,
+        "messages": written.messages,
         "temperature": request.sampling.temperature,
         "top_p": request.sampling.top_p,
         "max_tokens": request.sampling.max_tokens,
@@ -84,56 +87,127 @@ pub(super) fn chat_body(request: &ChatRequest, model: &str) -> Result<Value, End
     Ok(body)
 }
 
-/// One message; each tool result is a message of its own. A message with images is a list of parts, any other one is a text.
-fn push_message(
-    message: &Message,
-    images: &BTreeMap<String, String>,
-    messages: &mut Vec<Value>,
-) -> Result<(), EndpointError> {
-    let mut text = String::new();
-    let mut parts = Vec::new();
-    let mut calls = Vec::new();
-    let text_part = |text: String| json!({ "type": "text", "text": text });
-    for part in &message.parts {
-        match part {
-            Part::Text(piece) => text.push_str(piece),
-            Part::ToolCall(call) => calls.push(json!({
-                "id": call.id,
-                "type": "function",
-                "function": { "name": call.name, "arguments": call.arguments },
-            })),
-            Part::ToolResult(result) => messages.push(json!({
-                "role": "tool", "tool_call_id": result.call_id, "content": result.text,
-            })),
-            Part::Image(blob) => {
-                let what = "take an image that was not read";
-                let url = images.get(blob).ok_or(EndpointError::Unsupported { kind: "openai-chat", what })?;
-                if !text.is_empty() {
-                    parts.push(text_part(std::mem::take(&mut text)));
-                }
-                parts.push(json!({ "type": "image_url", "image_url": { "url": url } }));
-            }
-            Part::TextBlob(_) | Part::Other(_) => {
-                let what = "take parts other than text, images, tool calls and tool results";
-                return Err(EndpointError::Unsupported { kind: "openai-chat", what });
-            }
+/// What stands in a message: text, and parts where there are images.
+#[derive(Default)]
+struct Content {
+    text: String,
+    parts: Vec<Value>,
+}
+
+impl Content {
+    fn push_image(&mut self, blob: &str, urls: &BTreeMap<String, String>) -> Result<(), EndpointError> {
+        if blob == images::ELIDED {
+            self.text.push_str(images::PLACEHOLDER);
+            return Ok(());
+        }
+        let what = "take an image that was not read";
+        let url = urls.get(blob).ok_or(EndpointError::Unsupported { kind: "openai-chat", what })?;
+        self.end_text();
+        self.parts.push(image_part(url));
+        Ok(())
+    }
+
+    fn end_text(&mut self) {
+        if !self.text.is_empty() {
+            self.parts.push(json!({ "type": "text", "text": std::mem::take(&mut self.text) }));
         }
     }
-    if message.role == Role::Tool && text.is_empty() {
-        return Ok(());
+
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.parts.is_empty()
     }
-    let content = if parts.is_empty() {
-        json!(text)
-    } else {
-        parts.extend((!text.is_empty()).then(|| text_part(text)));
-        Value::Array(parts)
-    };
-    let mut written = json!({ "role": message.role.as_str(), "content": content });
-    if !calls.is_empty() {
-        written["tool_calls"] = Value::Array(calls);
+
+    /// A list of parts where there is an image, else a text.
+    fn take(&mut self) -> Value {
+        if self.parts.is_empty() {
+            return Value::String(std::mem::take(&mut self.text));
+        }
+        self.end_text();
+        Value::Array(std::mem::take(&mut self.parts))
     }
-    messages.push(written);
-    Ok(())
+}
+
+fn image_part(url: &str) -> Value {
+    json!({ "type": "image_url", "image_url": { "url": url } })
+}
+
+/// A user's message of one image.
+pub(super) fn image_content(url: &str) -> Value {
+    json!([image_part(url)])
+}
+
+/// The messages as this protocol has them: each tool result is a message of its own, which takes text alone. Images beside results
+/// stand in a message of the user behind the last of these results, in order.
+struct Written<'a> {
+    messages: Vec<Value>,
+    /// Images beside the tool results that were written last.
+    beside: Content,
+    urls: &'a BTreeMap<String, String>,
+}
+
+impl Written<'_> {
+    fn push(&mut self, message: &Message) -> Result<(), EndpointError> {
+        let of_tool = message.role == Role::Tool;
+        if !of_tool {
+            self.end_results();
+        }
+        let mut content = Content::default();
+        let mut calls = Vec::new();
+        for part in &message.parts {
+            match part {
+                Part::Text(piece) => content.text.push_str(piece),
+                Part::ToolCall(call) => calls.push(json!({
+                    "id": call.id,
+                    "type": "function",
+                    "function": { "name": call.name, "arguments": call.arguments },
+                })),
+                Part::ToolResult(result) => self.messages.push(json!({
+                    "role": "tool", "tool_call_id": result.call_id, "content": result.text,
+                })),
+                Part::Image(blob) if of_tool => self.beside.push_image(blob, self.urls)?,
+                Part::Image(blob) => content.push_image(blob, self.urls)?,
+                Part::TextBlob(_) | Part::Other(_) => {
+                    let what = "take parts other than text, images, tool calls and tool results";
+                    return Err(EndpointError::Unsupported { kind: "openai-chat", what });
+                }
+            }
+        }
+        if of_tool && content.is_empty() {
+            return Ok(());
+        }
+        let mut written = json!({ "role": message.role.as_str(), "content": content.take() });
+        if !calls.is_empty() {
+            written["tool_calls"] = Value::Array(calls);
+        }
+        self.messages.push(written);
+        Ok(())
+    }
+
+    fn end_results(&mut self) {
+        if !self.beside.is_empty() {
+            self.messages.push(json!({ "role": "user", "content": self.beside.take() }));
+        }
+    }
+}
+
+/// Whether the server's list of models says that this one takes images: by its input modalities, or by its capabilities.
+pub(super) fn lists_images(body: &[u8], model: &str) -> Option<bool> {
+    let list: Value = serde_json::from_slice(body).ok()?;
+    let named = |key: &str| list[key].as_array().into_iter().flatten();
+    let entry = named("data")
+        .chain(named("models"))
+        .find(|entry| ["id", "name", "model"].iter().any(|key| entry[key].as_str() == Some(model)))?;
+    let modalities = ["/architecture/input_modalities", "/input_modalities", "/modalities/input"];
+    if let Some(takes) = modalities.iter().find_map(|at| entry.pointer(at)?.as_array()) {
+        return Some(takes.iter().any(|one| one == "image"));
+    }
+    match entry.get("capabilities")? {
+        Value::Object(capabilities) => capabilities.get("vision")?.as_bool(),
+        Value::Array(capabilities) => {
+            Some(capabilities.iter().any(|one| one == "multimodal" || one == "vision"))
+        }
+        _ => None,
+    }
 }
 
 /// Reads an answer. One without text and without a call is empty and asked for again.

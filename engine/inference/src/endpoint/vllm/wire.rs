@@ -2,7 +2,8 @@
 
 use crate::config::ConfigError;
 use crate::endpoint::{
-    GenerateRequest, Generated, VersionRun, check_counts, check_logprob, one_version, read_json,
+    GenerateRequest, Generated, PromptImage, RenderedImage, VersionRun, check_counts, check_logprob,
+    one_version, read_json,
 };
 use crate::error::{EndpointError, Fault};
 use espalier_core::chat::Finish;
@@ -109,6 +110,29 @@ struct Usage {
     completion_tokens: Option<u64>,
 }
 
+/// `/v1/chat/completions/render`.
+#[derive(Deserialize)]
+struct RenderAnswer {
+    token_ids: Vec<u32>,
+    features: Option<Features>,
+}
+
+#[derive(Deserialize)]
+struct Features {
+    mm_hashes: BTreeMap<String, Vec<String>>,
+    mm_placeholders: BTreeMap<String, Vec<Placeholder>>,
+    kwargs_data: Option<BTreeMap<String, Vec<Option<String>>>>,
+}
+
+#[derive(Deserialize)]
+struct Placeholder {
+    offset: usize,
+    length: usize,
+}
+
+/// The modality of images in `features`.
+const IMAGE: &str = "image";
+
 impl Models {
     /// The model of that name, or the only one.
     pub(super) fn find(self, named: Option<&str>) -> Result<Model, EndpointError> {
@@ -172,10 +196,62 @@ fn samplers(request: &GenerateRequest) -> Value {
 
 /// Without the prompt, which is `token_ids`.
 pub(super) fn generate_body(request: &GenerateRequest, model: &str) -> Value {
-    json!({
+    let mut body = json!({
         "model": model,
         "sampling_params": samplers(request),
         "stream": false,
+    });
+    if !request.images.is_empty() {
+        let all = |part: &dyn Fn(&PromptImage) -> Value| json!({ IMAGE: request.images.iter().map(part).collect::<Vec<_>>() });
+        body["features"] = json!({
+            "mm_hashes": all(&|one| json!(one.image.hash)),
+            "mm_placeholders": all(&|one| json!({ "offset": one.start, "length": one.image.ids.len() })),
+            "kwargs_data": all(&|one| json!(&*one.image.data)),
+        });
+    }
+    body
+}
+
+/// A user's message of one image.
+pub(super) fn render_body(model: &str, url: &str) -> Value {
+    let image = json!({ "type": "image_url", "image_url": { "url": url } });
+    json!({ "model": model, "messages": [{ "role": "user", "content": [image] }] })
+}
+
+/// Reads what the server makes of one image, which must be one run of one token.
+pub(super) fn read_rendered(body: &[u8]) -> Result<RenderedImage, Fault> {
+    let RenderAnswer { token_ids, features } = read_json(body)?;
+    let features =
+        features.ok_or_else(|| Fault::malformed("`features` is missing, though an image was sent"))?;
+    let kwargs = features.kwargs_data.unwrap_or_default();
+    let (Some([hash]), Some([place]), Some([Some(data)])) = (
+        features.mm_hashes.get(IMAGE).map(Vec::as_slice),
+        features.mm_placeholders.get(IMAGE).map(Vec::as_slice),
+        kwargs.get(IMAGE).map(Vec::as_slice),
+    ) else {
+        return Err(Fault::malformed("`features` does not hold exactly one image with its data"));
+    };
+    let end = place.offset.saturating_add(place.length);
+    let Some(ids) = token_ids.get(place.offset..end).filter(|ids| !ids.is_empty()) else {
+        let (offset, length, count) = (place.offset, place.length, token_ids.len());
+        return Err(Fault::inconsistent(format!("an image at {offset}, +{length}, in {count} tokens")));
+    };
+    Ok(RenderedImage {
+        ids: ids.into(),
+        before: token_ids[..place.offset].to_vec(),
+        after: token_ids[end..].to_vec(),
+        hash: hash.clone(),
+        data: data.as_str().into(),
+    })
+}
+
+/// A server without the route, or a model of text alone, says so with a status that is asked again elsewhere.
+pub(super) fn not_rendered(status: u16, body: &[u8], endpoint: &str) -> Option<EndpointError> {
+    let body = String::from_utf8_lossy(&body[..body.len().min(400)]).trim().to_owned();
+    matches!(status, 403 | 501).then(|| EndpointError::Refused {
+        endpoint: endpoint.to_owned(),
+        status,
+        body,
     })
 }
 

@@ -1,0 +1,102 @@
+//! The images that rows name by digest: in a folder beside the export, in the groups themselves, or left out.
+
+use super::output::Output;
+use super::{ExportError, ExportOptions, ExportSummary, Format, group};
+use crate::error::StoreError;
+use crate::store::Store;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use espalier_core::image::ImageKind;
+use espalier_core::samples::Group;
+use serde::{Serialize, Serializer};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What becomes of the images in rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Images {
+    /// In the folder `PATH.images`, each once, as `DIGEST.png`, `.jpg` or `.webp`. Left out where PATH is no file.
+    #[default]
+    Beside,
+    /// In each group under `image_data`, by digest: `media_type` and `data` (base64; in msgpack bytes).
+    Embed,
+    /// Left out: rows name them by digest.
+    Omit,
+}
+
+/// A group with what its rows name.
+#[derive(Serialize)]
+struct WithImages<'a> {
+    #[serde(flatten)]
+    group: &'a Group,
+    image_data: BTreeMap<&'a str, ImageData>,
+}
+
+#[derive(Serialize)]
+struct ImageData {
+    media_type: &'static str,
+    #[serde(serialize_with = "base64_or_bytes")]
+    data: Vec<u8>,
+}
+
+fn base64_or_bytes<S: Serializer>(data: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    if serializer.is_human_readable() {
+        serializer.serialize_str(&STANDARD.encode(data))
+    } else {
+        serializer.serialize_bytes(data)
+    }
+}
+
+impl Store {
+    /// One group in one of the two forms of `group/v1`, with its images.
+    pub(super) async fn write_samples(
+        &self,
+        group: &Group,
+        options: &ExportOptions,
+        output: &mut Output,
+        summary: &mut ExportSummary,
+    ) -> Result<(), ExportError> {
+        let mut embedded = BTreeMap::new();
+        for digest in digests(group) {
+            match options.images {
+                Images::Beside if output.lacks_image(digest) => {
+                    let (kind, bytes) = self.image(digest).await?;
+                    summary.image_files += 1;
+                    summary.image_bytes += bytes.len() as u64;
+                    output.image(digest, kind, &bytes)?;
+                }
+                Images::Embed => {
+                    let (kind, data) = self.image(digest).await?;
+                    summary.image_files += 1;
+                    summary.image_bytes += data.len() as u64;
+                    embedded.insert(digest, ImageData { media_type: kind.media_type(), data });
+                }
+                Images::Beside | Images::Omit => {}
+            }
+        }
+        if embedded.is_empty() {
+            return write(group, options.format, output);
+        }
+        write(&WithImages { group, image_data: embedded }, options.format, output)
+    }
+
+    async fn image(&self, digest: &str) -> Result<(ImageKind, Vec<u8>), StoreError> {
+        let bytes = self.blobs().read_whole(digest).await?;
+        let kind = ImageKind::of(&bytes).ok_or_else(|| StoreError::Damaged {
+            place: format!("blob {digest}"),
+            text: "a row names it as an image, and it is none".to_owned(),
+        })?;
+        Ok((kind, bytes))
+    }
+}
+
+fn write(group: &impl Serialize, format: Format, output: &mut Output) -> Result<(), ExportError> {
+    match format {
+        Format::GroupMsgpack => output.framed(&rmp_serde::to_vec_named(group).map_err(group::unwritable)?),
+        _ => output.line(group),
+    }
+}
+
+fn digests(group: &Group) -> BTreeSet<&str> {
+    let rows = group.trajectories.iter().chain(&group.replaced).flat_map(|one| &one.segments);
+    rows.flat_map(|segment| &segment.images).map(|image| image.digest.as_str()).collect()
+}
