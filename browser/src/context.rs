@@ -390,7 +390,7 @@ impl ContextInner {
             return false;
         };
         let download = Download::new(begin, self.download_folder(), self.browser.is_remote());
-        let is_full = {
+        let is_too_many = {
             let mut downloads = self.downloads.lock();
             if downloads.kept.len() == DOWNLOADS_MAX {
                 downloads.kept.remove(0);

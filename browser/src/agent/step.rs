@@ -298,6 +298,7 @@ impl Failure {
             | BrowserError::Crashed { .. }
             | BrowserError::Closed { .. }
             | BrowserError::Protocol { .. }
+            | BrowserError::Unsupported { .. }
             | BrowserError::Launch { .. } => return Err(error),
         };
         Ok(Failure::new(code, error.to_string()))

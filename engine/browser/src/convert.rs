@@ -124,7 +124,7 @@ fn outcome(outcome: agent::StepOutcome) -> StepOutcome {
 }
 
 fn element(note: agent::ElementNote) -> ElementNote {
-    let agent::ElementNote { text, role, name, tag, area } = note;
+    let agent::ElementNote { text, role, name, tag, area, .. } = note;
     let role = role.unwrap_or_default();
     let what = if role.is_empty() { &tag } else { &role };
     let label = if name.is_empty() { &text } else { &name };
