@@ -51,9 +51,8 @@ impl Action {
             at.or_else(|| arguments.reference(reference).map(Target::Ref))
         };
         let wanted = |point: &str, reference: &str| {
-            target(point, reference).ok_or_else(|| {
-                Failure::new(FailureCode::InvalidArguments, format!("missing {tool}.{point}"))
-            })
+            target(point, reference)
+                .ok_or_else(|| Failure::new(FailureCode::InvalidArguments, format!("missing {tool}.{point}")))
         };
         let text = |name: &str| arguments.text(name).unwrap_or_default().to_owned();
         // Bounds of the table are far below those of the types.

@@ -180,9 +180,8 @@ impl Preset {
 impl Arguments {
     /// Checks the arguments of a call of `tool`. The error names the argument, its value and what it may be.
     pub(super) fn check(tool: &str, takes: &[&Argument], given: &Value) -> Result<Arguments, String> {
-        let given = object(given).ok_or_else(|| {
-            format!("invalid arguments of {tool} {}: expected a JSON object", shown(given))
-        })?;
+        let given = object(given)
+            .ok_or_else(|| format!("invalid arguments of {tool} {}: expected a JSON object", shown(given)))?;
         let mut checked = BTreeMap::new();
         for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
             let argument = takes.iter().find(|argument| argument.name.eq_ignore_ascii_case(name.trim()));

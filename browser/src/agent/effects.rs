@@ -324,7 +324,8 @@ async fn navigation(page: &Page, before: &Counters) -> Result<Option<Effect>> {
         let state = page.inner.state.lock();
         let main = state.frames.main();
         let reason = main.last_failure().map(|failure| failure.reason.clone());
-        let reason = main.unreachable.is_some().then(|| reason.unwrap_or_else(|| "net::ERR_FAILED".to_owned()));
+        let reason =
+            main.unreachable.is_some().then(|| reason.unwrap_or_else(|| "net::ERR_FAILED".to_owned()));
         let loader = main.loader.clone().filter(|_| !within_document);
         let response = loader.and_then(|loader| page.inner.network.response_of(&loader));
         (reason, response.map(|response| response.status()))
@@ -344,11 +345,7 @@ fn dialogs(page: &Page, before: &Counters, answer: &DialogAnswer) -> Vec<Effect>
             (true, true) => "accepted",
             (true, false) => "dismissed",
         };
-        Effect::Dialog {
-            dialog: dialog.kind(),
-            message: clip(dialog.message()),
-            answer: answer.to_owned(),
-        }
+        Effect::Dialog { dialog: dialog.kind(), message: clip(dialog.message()), answer: answer.to_owned() }
     });
     told.collect()
 }
@@ -357,7 +354,9 @@ async fn downloaded(download: &Download) -> Effect {
     let name = clip(download.suggested_name());
     let url = urls::clip(download.url());
     match download.state() {
-        DownloadState::Running { received, .. } => Effect::Downloaded { name, url, size: received, path: None },
+        DownloadState::Running { received, .. } => {
+            Effect::Downloaded { name, url, size: received, path: None }
+        }
         DownloadState::Complete => match download.path(Duration::ZERO).await {
             Ok(path) => {
                 let size = tokio::fs::metadata(&path).await.map(|file| file.len()).unwrap_or(0);

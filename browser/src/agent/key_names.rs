@@ -28,9 +28,40 @@ const ALIASES: [(&str, &str); 20] = [
 
 /// Names that the tools document, and a few more.
 const NAMES: [&str; 34] = [
-    "Alt", "Control", "Meta", "Shift", "Enter", "Tab", "Space", "Backspace", "Delete", "Insert", "Escape",
-    "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End", "PageUp", "PageDown", "CapsLock",
-    "ContextMenu", "Pause", "F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9", "F10", "F11", "F12",
+    "Alt",
+    "Control",
+    "Meta",
+    "Shift",
+    "Enter",
+    "Tab",
+    "Space",
+    "Backspace",
+    "Delete",
+    "Insert",
+    "Escape",
+    "ArrowUp",
+    "ArrowDown",
+    "ArrowLeft",
+    "ArrowRight",
+    "Home",
+    "End",
+    "PageUp",
+    "PageDown",
+    "CapsLock",
+    "ContextMenu",
+    "Pause",
+    "F1",
+    "F2",
+    "F3",
+    "F4",
+    "F5",
+    "F6",
+    "F7",
+    "F8",
+    "F9",
+    "F10",
+    "F11",
+    "F12",
 ];
 
 /// The key, or keys held together (`Control+a`), as the keyboard knows them; `None` where there is no such key. A single
@@ -58,7 +89,8 @@ fn one(name: &str) -> Option<String> {
     if name.chars().count() == 1 {
         return Some(name.to_owned());
     }
-    let plain: String = name.chars().filter(|c| !matches!(c, ' ' | '_' | '-')).collect::<String>().to_lowercase();
+    let plain: String =
+        name.chars().filter(|c| !matches!(c, ' ' | '_' | '-')).collect::<String>().to_lowercase();
     let alias = ALIASES.iter().find(|(alias, _)| *alias == plain).map(|(_, key)| *key);
     let known = NAMES.iter().find(|known| known.to_lowercase() == plain).copied();
     alias.or(known).map(str::to_owned)

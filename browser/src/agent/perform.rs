@@ -90,7 +90,8 @@ impl Session {
                 report.keeps_tab = *button == Button::Middle;
                 let list = spot.note.filter(|note| !note.options.is_empty() && *button == Button::Left);
                 if let Some(list) = &list {
-                    report.note = format!("; its options are {} (hint: `write` chooses one)", told_options(list));
+                    report.note =
+                        format!("; its options are {} (hint: `write` chooses one)", told_options(list));
                 }
                 // The next click on an open list closes it.
                 let is_open = state.open_list.take();
@@ -203,7 +204,8 @@ impl Session {
                 Failure::new(FailureCode::BlockedUrl, text)
             }
             Err(BrowserError::Navigation { reason, .. }) if reason.contains("invalid URL") => {
-                let text = format!("invalid goto_url.url {url:?}: expected an address such as https://example.com");
+                let text =
+                    format!("invalid goto_url.url {url:?}: expected an address such as https://example.com");
                 Failure::new(FailureCode::InvalidArguments, text)
             }
             Err(BrowserError::Navigation { reason, .. }) => match failed_since(page, failures).await {
@@ -261,7 +263,8 @@ fn is_on_open_list(list: &ElementNote, at: PixelPoint) -> bool {
     let area = list.area;
     let rows = u32::try_from(list.options.len().min(ROWS_MAX)).unwrap_or(0);
     let bottom = area.y + area.height;
-    (area.x..area.x + area.width).contains(&at.x) && (bottom..bottom + ROW_PX * f64::from(rows)).contains(&at.y)
+    (area.x..area.x + area.width).contains(&at.x)
+        && (bottom..bottom + ROW_PX * f64::from(rows)).contains(&at.y)
 }
 
 async fn drag(
@@ -292,7 +295,8 @@ async fn write(
     report: &mut Report,
     deadline: Deadline,
 ) -> Result<(), Fault> {
-    const PREPARE: &str = "function(element, text, clear) { return this.prepareField(element, text, clear); }";
+    const PREPARE: &str =
+        "function(element, text, clear) { return this.prepareField(element, text, clear); }";
     const VALUE: &str = "function(element) { return this.fieldValue(element); }";
     let element: JsHandle = match field {
         Some(number) => element_of_ref(page, number, &state.refs, deadline).await?,
@@ -425,7 +429,8 @@ async fn scroll(
                 let injected = frame.injected(deadline).await?;
                 let args = [at.x.into(), at.y.into(), x.into(), y.into()];
                 let scrolled: Option<Scrolled> = injected.call(AT, &args, deadline).await?;
-                let has_moved = scrolled.as_ref().is_some_and(|scrolled| scrolled.x != 0.0 || scrolled.y != 0.0);
+                let has_moved =
+                    scrolled.as_ref().is_some_and(|scrolled| scrolled.x != 0.0 || scrolled.y != 0.0);
                 if has_moved || best.is_none() {
                     best = scrolled.or(best);
                 }

@@ -57,10 +57,12 @@ impl Session {
             PictureFormat::Webp => (ImageFormat::Webp(options.quality), "image/webp"),
         };
         let timeout = Some(deadline.remaining());
-        let shot = ScreenshotOptions { area, format, timeout, scale: options.scale, ..ScreenshotOptions::default() };
+        let shot =
+            ScreenshotOptions { area, format, timeout, scale: options.scale, ..ScreenshotOptions::default() };
         let bytes = page.screenshot_with(shot).await?;
-        let (width, height) = size_of(&bytes)
-            .ok_or_else(|| BrowserError::invalid(format!("picture of {} bytes: unknown form", bytes.len())))?;
+        let (width, height) = size_of(&bytes).ok_or_else(|| {
+            BrowserError::invalid(format!("picture of {} bytes: unknown form", bytes.len()))
+        })?;
         Ok(Picture { bytes, media_type, width, height })
     }
 }

@@ -15,8 +15,8 @@ use crate::deadline::Deadline;
 use crate::dialog::{DialogKind, DialogPolicy};
 use crate::error::{BrowserError, Result};
 use crate::navigation::GotoOptions;
-use crate::page::state::{LoadState, World};
 use crate::page::Page;
+use crate::page::state::{LoadState, World};
 use crate::script::Return;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -77,9 +77,7 @@ impl Session {
     /// Takes a context over: its dialogs, downloads and tabs. Opens a first tab where it has none.
     pub async fn open(context: BrowserContext, options: SessionOptions) -> Result<Session> {
         crate::emulation::check_viewport(options.viewport)?;
-        context
-            .inner
-            .bound_downloads(u64::from(options.downloads_max), options.download_bytes_max);
+        context.inner.bound_downloads(u64::from(options.downloads_max), options.download_bytes_max);
         context.inner.emulated.lock().viewport = options.viewport;
         let mut pages = context.pages();
         if pages.is_empty() {
@@ -279,7 +277,8 @@ impl Session {
         let mut outcome = self.perform_and_settle(state, action, &before, report).await?;
         let has_content = outcome.changes.as_ref().is_some_and(DocumentChanges::has_content);
         // A button has the focus once it is clicked: that says nothing of what it does.
-        if let (Action::Click { .. }, Some(changes), Some(element)) = (action, &mut outcome.changes, &report.element)
+        if let (Action::Click { .. }, Some(changes), Some(element)) =
+            (action, &mut outcome.changes, &report.element)
             && matches!(element.role.as_deref(), Some("button" | "link"))
         {
             changes.expect_focus(&element.told());
@@ -298,7 +297,9 @@ impl Session {
         let mut effects = comparison.effects().await?;
         // What the tool itself says of scrolling is exact; a hover changes styles, which no one sees in the document.
         effects.retain(|effect| match effect {
-            Effect::NothingChanged => !is_scroll && !matches!(action, Action::Hover { .. } | Action::Wait { .. }),
+            Effect::NothingChanged => {
+                !is_scroll && !matches!(action, Action::Hover { .. } | Action::Wait { .. })
+            }
             Effect::Changed { summary } => !(is_scroll && summary == "scrolled"),
             _ => true,
         });
@@ -326,7 +327,9 @@ impl Session {
             Ok(()) => Ok(()),
             Err(Fault::Failed(failure)) => Err(failure),
             // The page closed itself, which is an effect like others.
-            Err(Fault::Lost(BrowserError::Closed { what: "page" })) if self.context.failure().is_none() => Ok(()),
+            Err(Fault::Lost(BrowserError::Closed { what: "page" })) if self.context.failure().is_none() => {
+                Ok(())
+            }
             Err(Fault::Lost(error)) => return Err(error),
         };
         // What did not reach the page has no effects to wait for.

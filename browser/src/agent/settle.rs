@@ -122,7 +122,8 @@ pub(super) async fn settle(
             Rest::Replaced => {}
             // It lasted until the bound.
             Rest::Unrest(what) => {
-                let mut pending = self::busy(page, downloads_before, given_up).as_ref().map(told).unwrap_or_default();
+                let mut pending =
+                    self::busy(page, downloads_before, given_up).as_ref().map(told).unwrap_or_default();
                 pending.push(what);
                 return Ok(ended(SettleCause::Bound, pending));
             }
@@ -131,9 +132,8 @@ pub(super) async fn settle(
 }
 
 fn busy(page: &Page, downloads_before: u64, given_up: &GivenUp) -> Option<Busy> {
-    let waited_for = |request: &Request| {
-        WAITED_FOR.contains(&request.resource_type()) && !given_up.has(request)
-    };
+    let waited_for =
+        |request: &Request| WAITED_FOR.contains(&request.resource_type()) && !given_up.has(request);
     let requests: Vec<Request> =
         page.requests_under_way().into_iter().filter(|request| waited_for(request)).collect();
     if !requests.is_empty() {

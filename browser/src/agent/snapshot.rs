@@ -168,7 +168,9 @@ impl Build {
             // Its document is just being replaced, or does not answer: the page around it is told all the same.
             Err(BrowserError::Navigated | BrowserError::Stale | BrowserError::Detached) => Ok(Vec::new()),
             Err(error) if error.is_timeout() => Ok(vec!["(it does not answer)".to_owned()]),
-            Ok(lines) if self.options.changes && lines == ["(no interactive element changed)"] => Ok(Vec::new()),
+            Ok(lines) if self.options.changes && lines == ["(no interactive element changed)"] => {
+                Ok(Vec::new())
+            }
             other => other,
         }
     }

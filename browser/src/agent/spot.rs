@@ -113,7 +113,9 @@ pub(super) async fn at_point(page: &Page, at: PixelPoint, deadline: Deadline) ->
                 break;
             }
             Some(Found { frame: Some(inner), .. }) => {
-                let Some(element) = injected.call_handle(&frame, FRAME, &args, deadline).await? else { break };
+                let Some(element) = injected.call_handle(&frame, FRAME, &args, deadline).await? else {
+                    break;
+                };
                 let Some(child) = frame.frame_of(&element, deadline).await? else { break };
                 frame = child;
                 point = Point::new(inner.x, inner.y);
@@ -170,9 +172,7 @@ async fn by_ref(
             "disabled" => (FailureCode::NotInteractive, "is disabled".to_owned()),
             "hidden" | "no_box" | "detached" => (FailureCode::NotInteractive, "is not visible".to_owned()),
             "moving" => (FailureCode::NotInteractive, "does not come to rest".to_owned()),
-            "outside_viewport" => {
-                (FailureCode::NotInteractive, "cannot be scrolled into view".to_owned())
-            }
+            "outside_viewport" => (FailureCode::NotInteractive, "cannot be scrolled into view".to_owned()),
             covered => (FailureCode::Covered, format!("is {covered}")),
         };
         return Err(Failure::new(code, format!("{told} {text}")).into());

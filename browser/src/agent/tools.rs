@@ -1,7 +1,7 @@
 //! The tools of an agent: one table, from which the JSON Schemas come and by which calls are checked.
 
 use super::action::Action;
-use super::arguments::{Argument, Arguments, Kind, Preset, Presence};
+use super::arguments::{Argument, Arguments, Kind, Presence, Preset};
 use super::options::ToolOptions;
 use super::step::{Failure, FailureCode};
 use serde::{Deserialize, Serialize};
@@ -45,12 +45,7 @@ struct Row {
 const TEXT_CHARS_MAX: usize = 100_000;
 const URL_CHARS_MAX: usize = 8_192;
 
-const fn argument(
-    name: &'static str,
-    kind: Kind,
-    presence: Presence,
-    description: &'static str,
-) -> Argument {
+const fn argument(name: &'static str, kind: Kind, presence: Presence, description: &'static str) -> Argument {
     Argument { name, kind, presence, description }
 }
 
@@ -103,14 +98,24 @@ const ROWS: [Row; 15] = [
                 Presence::Either("start"),
                 "Where to press: [x, y] in thousandths of the screen's width and height.",
             ),
-            argument("start_ref", Kind::Ref, Presence::Either("start"), "Which element to drag: its reference."),
+            argument(
+                "start_ref",
+                Kind::Ref,
+                Presence::Either("start"),
+                "Which element to drag: its reference.",
+            ),
             argument(
                 "end_point_2d",
                 Kind::Point,
                 Presence::Either("end"),
                 "Where to release: [x, y] in thousandths of the screen's width and height.",
             ),
-            argument("end_ref", Kind::Ref, Presence::Either("end"), "Which element to drop on: its reference."),
+            argument(
+                "end_ref",
+                Kind::Ref,
+                Presence::Either("end"),
+                "Which element to drop on: its reference.",
+            ),
             argument(
                 "steps",
                 Kind::Integer { min: 1, max: 100 },
@@ -317,9 +322,10 @@ impl Row {
                 Presence::Either(label) => {
                     let others = others_of(takes, argument, label);
                     // Model services refuse `oneOf` beside the properties.
-                    match others.is_empty() {
-                        true => required.push(argument.name),
-                        false => description.push_str(&format!(" Give either this or {}.", others.join(" or "))),
+                    if others.is_empty() {
+                        required.push(argument.name);
+                    } else {
+                        description.push_str(&format!(" Give either this or {}.", others.join(" or ")));
                     }
                 }
                 Presence::Optional | Presence::AtMostOne(_) => {}
@@ -327,7 +333,8 @@ impl Row {
             schema["description"] = description.into();
             properties.insert(argument.name.to_owned(), schema);
         }
-        let mut parameters = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+        let mut parameters =
+            json!({ "type": "object", "properties": properties, "additionalProperties": false });
         if !required.is_empty() {
             parameters["required"] = required.into();
         }

@@ -23,7 +23,8 @@ pub(super) fn allowed(text: &str) -> Result<String, Failure> {
     match scheme.as_str() {
         "http" | "https" if rest.len() > 2 && rest.starts_with("//") => Ok(url),
         "http" | "https" => {
-            let text = format!("invalid goto_url.url {url:?}: expected an address such as https://example.com");
+            let text =
+                format!("invalid goto_url.url {url:?}: expected an address such as https://example.com");
             Err(Failure::new(FailureCode::InvalidArguments, text))
         }
         "about" if rest.eq_ignore_ascii_case("blank") => Ok("about:blank".to_owned()),
@@ -108,7 +109,14 @@ mod tests {
         for url in ["", "about:blank", "about:blank#top", "http://a", "https://a"] {
             assert!(may_show(url), "{url}");
         }
-        for url in ["about:blank#blocked", "about:srcdoc", "blob:http://a/1", "data:,x", "file:///", "chrome://version"] {
+        for url in [
+            "about:blank#blocked",
+            "about:srcdoc",
+            "blob:http://a/1",
+            "data:,x",
+            "file:///",
+            "chrome://version",
+        ] {
             assert!(!may_show(url), "{url}");
         }
         assert_eq!(refused("Not allowed to load local resource: file:///a"), Some("file:///a"));

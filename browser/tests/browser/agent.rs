@@ -64,7 +64,8 @@ pub(crate) async fn ask(session: &Session, expression: &str) -> Value {
 
 /// The middle of an element, in thousandths of the screen.
 pub(crate) async fn middle_of(session: &Session, css: &str) -> Value {
-    let middle = "[(box.x + box.width / 2) / innerWidth * 1000, (box.y + box.height / 2) / innerHeight * 1000]";
+    let middle =
+        "[(box.x + box.width / 2) / innerWidth * 1000, (box.y + box.height / 2) / innerHeight * 1000]";
     ask(session, &format!("(box => {middle})(document.querySelector('{css}').getBoundingClientRect())")).await
 }
 
@@ -97,8 +98,16 @@ async fn points_are_thousandths_of_the_screen() {
         assert_eq!((at.x, at.y), (x, y), "{point}");
         assert_eq!(ask(&session, "out.textContent").await, json!(format!("{x},{y};")), "{point}");
         let element = step.element.expect("an element");
-        assert_eq!((element.tag.as_str(), element.role.as_deref(), element.name.as_str()), ("button", Some("button"), "Press me"));
-        assert!(step.text.starts_with(&format!("Succeed: `click` on button \"Press me\" at ({x}, {y}). Changed:")), "{}", step.text);
+        assert_eq!(
+            (element.tag.as_str(), element.role.as_deref(), element.name.as_str()),
+            ("button", Some("button"), "Press me")
+        );
+        assert!(
+            step.text
+                .starts_with(&format!("Succeed: `click` on button \"Press me\" at ({x}, {y}). Changed:")),
+            "{}",
+            step.text
+        );
     }
 }
 
@@ -159,11 +168,26 @@ async fn fields_that_take_no_such_text_say_so() {
     let (_server, session) = shown(FORM).await;
     let rows = [
         ("document.activeElement.blur()", "a", FailureCode::NotInteractive, "no field has the focus"),
-        ("go.focus()", "a", FailureCode::NotInteractive, "is not an <input>, <textarea> or [contenteditable] element"),
+        (
+            "go.focus()",
+            "a",
+            FailureCode::NotInteractive,
+            "is not an <input>, <textarea> or [contenteditable] element",
+        ),
         ("fixed.focus()", "a", FailureCode::NotInteractive, "textbox \"Fixed\" is readonly"),
-        ("number.focus()", "many", FailureCode::InvalidArguments, "invalid write.message \"many\": input of type \"number\" takes no \"many\""),
+        (
+            "number.focus()",
+            "many",
+            FailureCode::InvalidArguments,
+            "invalid write.message \"many\": input of type \"number\" takes no \"many\"",
+        ),
         ("date.focus()", "tomorrow", FailureCode::InvalidArguments, "malformed value \"tomorrow\""),
-        ("fruit.focus()", "Kiwi", FailureCode::InvalidArguments, "expected an option of combobox \"Fruit\": \"Apple\", \"Pear\", \"Plum\""),
+        (
+            "fruit.focus()",
+            "Kiwi",
+            FailureCode::InvalidArguments,
+            "expected an option of combobox \"Fruit\": \"Apple\", \"Pear\", \"Plum\"",
+        ),
         ("fruit.focus()", "Plum", FailureCode::NotInteractive, "is disabled"),
     ];
     for (setup, message, code, text) in rows {
@@ -195,7 +219,8 @@ async fn keys_are_pressed_one_by_one_or_together() {
     ask(&session, "text.value = ''; void text.focus()").await;
     done(&session, "press_keys", json!({ "keys": ["é", "x"] })).await;
     assert_eq!(ask(&session, "text.value").await, json!("éx"));
-    let (code, said) = fails(&session, "press_keys", json!({ "keys": ["Control", "é"], "is_hotkey": true })).await;
+    let (code, said) =
+        fails(&session, "press_keys", json!({ "keys": ["Control", "é"], "is_hotkey": true })).await;
     assert_eq!(code, FailureCode::InvalidArguments, "{said}");
 }
 
@@ -248,13 +273,19 @@ async fn drags_move_things_by_mouse_and_by_html() {
     )
     .await;
     let step =
-        done(&session, "drag", json!({ "start_point_2d": [50, 50], "end_point_2d": [500, 50], "steps": 20 })).await;
+        done(&session, "drag", json!({ "start_point_2d": [50, 50], "end_point_2d": [500, 50], "steps": 20 }))
+            .await;
     assert_eq!(ask(&session, "a.style.left").await, json!("640px"));
     assert!(ask(&session, "moves").await.as_u64().is_some_and(|moves| moves >= 20));
     assert!(step.text.starts_with("Succeed: `drag` on <div> \"Mouse\" at (64, 50)"), "{}", step.text);
-    let step = done(&session, "drag", json!({ "start_point_2d": [50, 250], "end_point_2d": [550, 550] })).await;
+    let step =
+        done(&session, "drag", json!({ "start_point_2d": [50, 250], "end_point_2d": [550, 550] })).await;
     assert_eq!(ask(&session, "box.textContent").await, json!("the card"));
-    assert!(step.text.contains("on img \"Card\" at (64, 250) onto region \"Box\" at (704, 550)"), "{}", step.text);
+    assert!(
+        step.text.contains("on img \"Card\" at (64, 250) onto region \"Box\" at (704, 550)"),
+        "{}",
+        step.text
+    );
 }
 
 fn scrolled(step: &Step) -> (String, f64, f64, bool) {
@@ -305,7 +336,8 @@ async fn a_page_without_scrollbars_gets_the_wheel() {
 
 #[tokio::test]
 async fn waiting_is_as_long_as_asked() {
-    let (_server, session) = shown("<p id=out></p><script>setTimeout(() => { out.textContent = 1; }, 300)</script>").await;
+    let (_server, session) =
+        shown("<p id=out></p><script>setTimeout(() => { out.textContent = 1; }, 300)</script>").await;
     let step = done(&session, "wait", json!({ "seconds": 0.5 })).await;
     assert!(step.duration_ms >= 500, "{step:?}");
     assert_eq!(ask(&session, "out.textContent").await, json!("1"));
@@ -318,15 +350,22 @@ async fn waiting_is_as_long_as_asked() {
 async fn ends_of_an_episode_are_outcomes() {
     let (_server, session) = shown("<p>x</p>").await;
     let rows = [
-        (call("done", json!({ "response": "42" })), StepOutcome::Ended { response: "42".to_owned(), status: None }),
+        (
+            call("done", json!({ "response": "42" })),
+            StepOutcome::Ended { response: "42".to_owned(), status: None },
+        ),
         (
             call("terminate", json!({ "status": "Failure" })),
             StepOutcome::Ended { response: String::new(), status: Some("failure".to_owned()) },
         ),
-        (call("call_user", json!({ "message": "Which?" })), StepOutcome::Asked { message: "Which?".to_owned() }),
+        (
+            call("call_user", json!({ "message": "Which?" })),
+            StepOutcome::Asked { message: "Which?".to_owned() },
+        ),
     ];
     for (ending, outcome) in rows {
-        let steps = session.act(&[ending.clone(), call("wait", json!({ "seconds": 0 }))]).await.expect("steps");
+        let steps =
+            session.act(&[ending.clone(), call("wait", json!({ "seconds": 0 }))]).await.expect("steps");
         assert_eq!(steps[0].outcome, outcome);
         assert!(matches!(steps[1].outcome, StepOutcome::Skipped { .. }), "{:?}", steps[1]);
         assert!(steps[0].settled.is_none() && steps[0].effects.is_empty());
@@ -351,7 +390,11 @@ async fn options_of_a_list_are_told_and_chosen_by_text_or_by_keys() {
     let (_server, session) = shown(FORM).await;
     let step = click_on(&session, "#fruit").await;
     assert_eq!(step.element.as_ref().expect("the list").options, ["Apple", "Pear", "Plum"]);
-    assert!(step.text.contains("; its options are \"Apple\", \"Pear\", \"Plum\" (hint: `write` chooses one)"), "{}", step.text);
+    assert!(
+        step.text.contains("; its options are \"Apple\", \"Pear\", \"Plum\" (hint: `write` chooses one)"),
+        "{}",
+        step.text
+    );
     done(&session, "write", json!({ "message": " Pear " })).await;
     assert_eq!(ask(&session, "fruit.value").await, json!("Pear"));
     click_on(&session, "#go").await;
@@ -367,7 +410,10 @@ async fn options_of_a_list_are_told_and_chosen_by_text_or_by_keys() {
     let point = ask(&session, below).await;
     let (code, said) = fails(&session, "click", json!({ "point_2d": point })).await;
     assert_eq!(code, FailureCode::Covered);
-    assert!(said.contains("the open list of combobox \"Fruit\"") && said.contains("`write` chooses an option"), "{said}");
+    assert!(
+        said.contains("the open list of combobox \"Fruit\"") && said.contains("`write` chooses an option"),
+        "{said}"
+    );
     done(&session, "write", json!({ "message": "Pear" })).await;
     assert_eq!(ask(&session, "fruit.value").await, json!("Pear"));
     done(&session, "click", json!({ "point_2d": point })).await;

@@ -15,8 +15,10 @@ async fn serve(html: &str) -> (Server, Session) {
 }
 
 async fn serve_with(html: &str, options: SessionOptions) -> (Server, Session) {
-    let file = Answer::typed("application/octet-stream", "12345").header("content-disposition", "attachment; filename=data.bin");
-    let big = Answer::typed("application/octet-stream", vec![0; 100_000]).header("content-disposition", "attachment; filename=big.bin");
+    let file = Answer::typed("application/octet-stream", "12345")
+        .header("content-disposition", "attachment; filename=data.bin");
+    let big = Answer::typed("application/octet-stream", vec![0; 100_000])
+        .header("content-disposition", "attachment; filename=big.bin");
     let server = Server::start([
         ("/", Answer::html(html)),
         ("/two", Answer::html("<title>Two</title><h1>Two</h1>")),
@@ -87,10 +89,19 @@ async fn what_a_click_begins_is_waited_for() {
 async fn what_never_ends_is_left_at_the_bound_and_told() {
     let rows = [
         ("fetch('/slow')", "fetch http://"),
-        ("const s = document.createElement('script'); s.src = '/slow'; document.head.append(s)", "script http://"),
-        ("const s = document.createElement('link'); s.rel = 'stylesheet'; s.href = '/slow'; document.head.append(s)", "stylesheet http://"),
+        (
+            "const s = document.createElement('script'); s.src = '/slow'; document.head.append(s)",
+            "script http://",
+        ),
+        (
+            "const s = document.createElement('link'); s.rel = 'stylesheet'; s.href = '/slow'; document.head.append(s)",
+            "stylesheet http://",
+        ),
         ("const poll = () => fetch('/slow', { signal: AbortSignal.timeout(80) }).catch(poll); poll()", ""),
-        ("const step = () => { out.textContent = performance.now(); requestAnimationFrame(step); }; step()", "changes of the document"),
+        (
+            "const step = () => { out.textContent = performance.now(); requestAnimationFrame(step); }; step()",
+            "changes of the document",
+        ),
         ("out.animate([{ opacity: 0 }, { opacity: 1 }], { duration: 60000 })", "1 animations"),
     ];
     for (script, pending) in rows {
@@ -133,7 +144,11 @@ async fn navigations_are_effects_and_settle_in_the_new_document() {
     assert_eq!(step.element.expect("the button as it was").name, "Go");
     assert!(step.text.ends_with(&format!("Opened {} \"Two\".", server.url("/two"))), "{}", step.text);
     let step = done(&session, "go_back", json!({})).await;
-    assert!(matches!(&step.effects[0], Effect::Navigated { title, .. } if title == "One"), "{:?}", step.effects);
+    assert!(
+        matches!(&step.effects[0], Effect::Navigated { title, .. } if title == "One"),
+        "{:?}",
+        step.effects
+    );
     let step = done(&session, "goto_url", json!({ "url": server.url("/missing") })).await;
     assert!(step.text.contains("\"Gone\" (status 404)"), "{}", step.text);
     let step = done(&session, "goto_url", json!({ "url": format!("  {} ", server.url("/two")) })).await;
@@ -184,10 +199,22 @@ async fn dialogs_are_answered_and_told() {
         let step = click_on(&session, "button").await;
         assert_eq!(ask(&session, "out.textContent").await, json!(expected));
         assert_eq!(cause(&step), SettleCause::Dialog);
-        let dialog = |dialog, message: &str| Effect::Dialog { dialog, message: message.to_owned(), answer: answer.to_owned() };
-        let expected = [dialog(DialogKind::Alert, "a"), dialog(DialogKind::Confirm, "c"), dialog(DialogKind::Prompt, "p")];
+        let dialog = |dialog, message: &str| Effect::Dialog {
+            dialog,
+            message: message.to_owned(),
+            answer: answer.to_owned(),
+        };
+        let expected = [
+            dialog(DialogKind::Alert, "a"),
+            dialog(DialogKind::Confirm, "c"),
+            dialog(DialogKind::Prompt, "p"),
+        ];
         assert_eq!(step.effects[..3], expected);
-        assert!(step.text.contains(&format!("The page showed a dialog (prompt: \"p\"), which was {answer}.")), "{}", step.text);
+        assert!(
+            step.text.contains(&format!("The page showed a dialog (prompt: \"p\"), which was {answer}.")),
+            "{}",
+            step.text
+        );
     }
 }
 
@@ -196,7 +223,8 @@ async fn pages_that_ask_before_they_are_left_are_left() {
     let (server, session) = serve(&page("onbeforeunload = event => event.preventDefault()")).await;
     click_on(&session, "button").await;
     let step = done(&session, "goto_url", json!({ "url": server.url("/two") })).await;
-    let answers: Vec<&Effect> = step.effects.iter().filter(|effect| matches!(effect, Effect::Dialog { .. })).collect();
+    let answers: Vec<&Effect> =
+        step.effects.iter().filter(|effect| matches!(effect, Effect::Dialog { .. })).collect();
     assert!(
         matches!(answers[..], [Effect::Dialog { dialog: DialogKind::BeforeUnload, answer, .. }] if answer == "accepted"),
         "{:?}",
@@ -226,7 +254,10 @@ async fn downloads_too_large_or_too_many_are_refused() {
     let bounds = SessionOptions { download_bytes_max: 10_000, downloads_max: 2, ..options() };
     let (_server, session) = serve_with(&page("location = window.to ?? '/big'"), bounds).await;
     let step = click_on(&session, "button").await;
-    assert!(matches!(&step.outcome, StepOutcome::Failed { code: FailureCode::DownloadRefused, .. }), "{step:?}");
+    assert!(
+        matches!(&step.outcome, StepOutcome::Failed { code: FailureCode::DownloadRefused, .. }),
+        "{step:?}"
+    );
     assert!(step.text.contains("larger than 10000 bytes"), "{}", step.text);
     ask(&session, "to = '/file'").await;
     let step = click_on(&session, "button").await;
@@ -238,7 +269,10 @@ async fn downloads_too_large_or_too_many_are_refused() {
 #[tokio::test]
 async fn console_errors_and_changes_are_counted() {
     let rows = [
-        ("console.error('bad', 1); console.error('worse'); console.log('fine')", "2 errors on the console: \"bad 1\"."),
+        (
+            "console.error('bad', 1); console.error('worse'); console.log('fine')",
+            "2 errors on the console: \"bad 1\".",
+        ),
         ("throw new Error('thrown')", "1 error on the console: \"Error: thrown\"."),
         ("out.append('a', document.createElement('b'))", "Changed: 2 nodes added."),
         ("out.setAttribute('x', 1)", "Changed: 1 attribute changed."),
@@ -260,7 +294,11 @@ async fn a_flood_of_messages_hides_no_effect() {
     let (_server, session) = serve(&page(script)).await;
     let step = click_on(&session, "button").await;
     assert!(matches!(&step.effects[0], Effect::Dialog { message, .. } if message == "seen"), "{}", step.text);
-    assert!(step.effects.iter().any(|effect| matches!(effect, Effect::ConsoleErrors { .. })), "{}", step.text);
+    assert!(
+        step.effects.iter().any(|effect| matches!(effect, Effect::ConsoleErrors { .. })),
+        "{}",
+        step.text
+    );
 }
 
 #[tokio::test]
@@ -279,19 +317,28 @@ async fn what_happens_between_steps_is_told_apart() {
 async fn popups_are_tabs_and_the_current_one() {
     let (server, session) = serve(&page("open('/two')")).await;
     let steps = session
-        .act(&[call("click", json!({ "point_2d": crate::agent::middle_of(&session, "button").await })), call("wait", json!({ "seconds": 0 }))])
+        .act(&[
+            call("click", json!({ "point_2d": crate::agent::middle_of(&session, "button").await })),
+            call("wait", json!({ "seconds": 0 })),
+        ])
         .await
         .expect("steps");
     assert_eq!(steps[0].effects[0], Effect::TabOpened { index: 1, url: server.url("/two"), is_active: true });
-    assert!(matches!(&steps[1].outcome, StepOutcome::Skipped { reason } if reason == "an action before it opened another tab"));
+    assert!(
+        matches!(&steps[1].outcome, StepOutcome::Skipped { reason } if reason == "an action before it opened another tab")
+    );
     let tabs = session.tabs().await.expect("tabs");
-    let told: Vec<(usize, &str, bool)> = tabs.iter().map(|tab| (tab.index, tab.title.as_str(), tab.is_active)).collect();
+    let told: Vec<(usize, &str, bool)> =
+        tabs.iter().map(|tab| (tab.index, tab.title.as_str(), tab.is_active)).collect();
     assert_eq!(told, [(0, "One", false), (1, "Two", true)]);
     assert_eq!(tabs[1].url, server.url("/two"));
     done(&session, "switch_tab", json!({ "tab_index": "0" })).await;
     assert_eq!(ask(&session, "document.title").await, json!("One"));
     let step = done(&session, "new_tab", json!({})).await;
-    assert_eq!(step.effects, vec![Effect::TabOpened { index: 2, url: "about:blank".to_owned(), is_active: true }]);
+    assert_eq!(
+        step.effects,
+        vec![Effect::TabOpened { index: 2, url: "about:blank".to_owned(), is_active: true }]
+    );
     let (code, said) = fails(&session, "switch_tab", json!({ "tab_index": 7 })).await;
     assert_eq!((code, said.as_str()), (FailureCode::NoSuchTab, "there is no tab 7: expected 0 to 2"));
     done(&session, "switch_tab", json!({ "tab_index": 1 })).await;
@@ -302,13 +349,20 @@ async fn popups_are_tabs_and_the_current_one() {
     done(&session, "close_tab", json!({})).await;
     assert_eq!(ask(&session, "document.title").await, json!("One"));
     let step = done(&session, "close_tab", json!({})).await;
-    assert!(step.effects.iter().any(|effect| matches!(effect, Effect::TabOpened { is_active: true, .. })), "{step:?}");
+    assert!(
+        step.effects.iter().any(|effect| matches!(effect, Effect::TabOpened { is_active: true, .. })),
+        "{step:?}"
+    );
     assert_eq!(session.tabs().await.expect("tabs").len(), 1);
 }
 
 #[tokio::test]
 async fn tabs_that_close_themselves_are_left_and_too_many_are_closed() {
-    let (_server, session) = serve_with(&page("open('/two'); open('/two'); open('/two')"), SessionOptions { tabs_max: 2, ..options() }).await;
+    let (_server, session) = serve_with(
+        &page("open('/two'); open('/two'); open('/two')"),
+        SessionOptions { tabs_max: 2, ..options() },
+    )
+    .await;
     let step = click_on(&session, "button").await;
     assert_eq!(session.tabs().await.expect("tabs").len(), 2, "{}", step.text);
     let (code, said) = fails(&session, "new_tab", json!({})).await;
@@ -341,9 +395,18 @@ async fn only_the_web_is_opened_by_whatever_way() {
         ("open('chrome://version')", "chrome://version"),
         ("open('view-source:' + location.href)", "view-source:http://"),
         ("open(URL.createObjectURL(new Blob(['<b>b'], { type: 'text/html' })))", "blob:http://"),
-        ("const a = document.createElement('a'); a.href = 'javascript:location=\"data:text/html,x\"'; a.click()", "data:text/html,x"),
-        ("const a = document.createElement('a'); a.href = 'file:///etc/passwd'; a.target = '_blank'; a.click()", "file:///etc/passwd"),
-        ("const f = document.createElement('form'); f.action = 'data:text/html,x'; out.append(f); f.submit()", "data:text/html,x"),
+        (
+            "const a = document.createElement('a'); a.href = 'javascript:location=\"data:text/html,x\"'; a.click()",
+            "data:text/html,x",
+        ),
+        (
+            "const a = document.createElement('a'); a.href = 'file:///etc/passwd'; a.target = '_blank'; a.click()",
+            "file:///etc/passwd",
+        ),
+        (
+            "const f = document.createElement('form'); f.action = 'data:text/html,x'; out.append(f); f.submit()",
+            "data:text/html,x",
+        ),
     ];
     for (script, address) in rows {
         let (server, session) = serve(&page(script)).await;
@@ -362,7 +425,13 @@ async fn only_the_web_is_opened_by_whatever_way() {
 #[tokio::test]
 async fn addresses_of_calls_are_checked_before_and_after_redirects() {
     let (server, session) = serve(BUTTON).await;
-    for url in ["file:///etc/passwd", "view-source:http://example.com", "chrome://version", "data:text/html,x", "java\nscript:alert(1)"] {
+    for url in [
+        "file:///etc/passwd",
+        "view-source:http://example.com",
+        "chrome://version",
+        "data:text/html,x",
+        "java\nscript:alert(1)",
+    ] {
         let (code, said) = fails(&session, "goto_url", json!({ "url": url })).await;
         assert_eq!(code, FailureCode::BlockedUrl, "{said}");
         assert!(said.ends_with("is blocked: only http, https and about:blank may be opened"), "{said}");
@@ -387,7 +456,8 @@ async fn pictures_of_files_in_a_page_do_not_fail_what_opened_it() {
 async fn a_page_that_spins_times_out_and_another_can_be_opened() {
     let action_timeout = Duration::from_millis(500);
     let settle = SettleOptions { bound: Duration::from_millis(500), ..SettleOptions::default() };
-    let (server, session) = serve_with(&page("for (;;);"), SessionOptions { action_timeout, settle, ..options() }).await;
+    let (server, session) =
+        serve_with(&page("for (;;);"), SessionOptions { action_timeout, settle, ..options() }).await;
     let point = crate::agent::middle_of(&session, "button").await;
     for _ in 0..2 {
         let (code, said) = fails(&session, "click", json!({ "point_2d": point })).await;

@@ -3,8 +3,8 @@
 use crate::agent::{ask, call, done, fails, one, options, session_with, shown};
 use crate::server::{Answer, Server};
 use espalier_browser::agent::{
-    FailureCode, PictureFormat, PictureOptions, Session, SessionOptions, Snapshot, SnapshotOptions, StepOutcome,
-    ToolOptions, tools,
+    FailureCode, PictureFormat, PictureOptions, Session, SessionOptions, Snapshot, SnapshotOptions,
+    StepOutcome, ToolOptions, tools,
 };
 use serde_json::{Value, json};
 
@@ -37,7 +37,8 @@ async fn references_act_on_their_element_wherever_it_is() {
     let step = done(&session, "click", json!({ "ref": far })).await;
     assert_eq!(ask(&session, "out.textContent").await, json!("far "));
     assert!(step.point.is_some_and(|point| point.y < 1000.0), "it was scrolled into view: {step:?}");
-    let (code, said) = fails(&session, "click", json!({ "ref": reference(&snapshot, "button \"Off\"") })).await;
+    let (code, said) =
+        fails(&session, "click", json!({ "ref": reference(&snapshot, "button \"Off\"") })).await;
     assert_eq!(code, FailureCode::NotInteractive);
     assert!(said.ends_with("(button \"Off\") is disabled"), "{said}");
     let go = reference(&snapshot, "button \"Go\"");
@@ -55,7 +56,10 @@ async fn stale_references_are_errors_and_never_another_node() {
         ("go.remove()", "(button \"Go\") is gone from the page"),
         ("go.textContent = 'Delete everything'", "was button \"Go\" and is now button \"Delete everything\""),
         ("go.setAttribute('role', 'link')", "was button \"Go\" and is now link \"Go\""),
-        ("document.body.append(document.createElement('iframe')); document.querySelector('iframe').contentDocument.body.append(go)", "(button \"Go\") has moved to another document"),
+        (
+            "document.body.append(document.createElement('iframe')); document.querySelector('iframe').contentDocument.body.append(go)",
+            "(button \"Go\") has moved to another document",
+        ),
         ("document.open(); document.write('<button id=go>Go</button>'); document.close()", ""),
     ];
     for (script, expected) in rows {
@@ -74,7 +78,10 @@ async fn stale_references_are_errors_and_never_another_node() {
 async fn references_end_with_their_description_document_and_tab() {
     let (server, session) = shown(FIELDS).await;
     let (code, said) = fails(&session, "click", json!({ "ref": "e1" })).await;
-    assert_eq!((code, said.as_str()), (FailureCode::StaleReference, "e1 is not known: the page has not been described"));
+    assert_eq!(
+        (code, said.as_str()),
+        (FailureCode::StaleReference, "e1 is not known: the page has not been described")
+    );
     let first = describe(&session).await;
     let go = reference(&first, "button \"Go\"");
     let (_, said) = fails(&session, "click", json!({ "ref": "e999" })).await;
@@ -88,13 +95,20 @@ async fn references_end_with_their_description_document_and_tab() {
     assert_eq!(code, FailureCode::StaleReference);
     done(&session, "new_tab", json!({})).await;
     let (code, said) = fails(&session, "click", json!({ "ref": go })).await;
-    assert_eq!((code, said), (FailureCode::StaleReference, format!("{go} is of another tab than the current one")));
+    assert_eq!(
+        (code, said),
+        (FailureCode::StaleReference, format!("{go} is of another tab than the current one"))
+    );
     done(&session, "close_tab", json!({})).await;
     done(&session, "goto_url", json!({ "url": server.url("/") })).await;
     let (code, said) = fails(&session, "click", json!({ "ref": go })).await;
     assert_eq!((code, said), (FailureCode::StaleReference, format!("{go} is of a document that is gone")));
     let third = describe(&session).await;
-    assert!(third.refs.iter().all(|new| !second.refs.contains(new)), "numbers are given once: {:?}", third.refs);
+    assert!(
+        third.refs.iter().all(|new| !second.refs.contains(new)),
+        "numbers are given once: {:?}",
+        third.refs
+    );
 }
 
 #[tokio::test]
@@ -151,7 +165,12 @@ async fn frames_of_other_processes_are_described_and_acted_in() {
     numbers.sort();
     numbers.dedup();
     assert_eq!(numbers.len(), 5, "{:?}", snapshot.refs);
-    let step = done(&session, "write", json!({ "ref": reference(&snapshot, "textbox \"Card\""), "message": "4242" })).await;
+    let step = done(
+        &session,
+        "write",
+        json!({ "ref": reference(&snapshot, "textbox \"Card\""), "message": "4242" }),
+    )
+    .await;
     assert_eq!(step.element.expect("the field").name, "Card");
     let step = done(&session, "click", json!({ "ref": reference(&snapshot, "button \"Pay\"") })).await;
     // 100 of the text, 8 of the frame, 50 of the text in it, 8 of its frame, and the middle of the button.
@@ -182,7 +201,11 @@ async fn changes_are_told_against_the_description_before() {
     assert!(first.changed.is_none() && first.text.contains("textbox"), "{}", first.text);
     let same = session.snapshot(changes).await.expect("a description");
     assert!(same.text.starts_with("(no interactive element changed)"), "{}", same.text);
-    ask(&session, "mail.value = 'x'; off.remove(); go.insertAdjacentHTML('afterend', '<button>New</button>')").await;
+    ask(
+        &session,
+        "mail.value = 'x'; off.remove(); go.insertAdjacentHTML('afterend', '<button>New</button>')",
+    )
+    .await;
     let third = session.snapshot(changes).await.expect("a description");
     let changed = third.changed.expect("a comparison");
     assert_eq!((changed.added, changed.changed, changed.gone.len()), (1, 1, 1), "{}", third.text);
@@ -191,9 +214,13 @@ async fn changes_are_told_against_the_description_before() {
 
 #[tokio::test]
 async fn descriptions_are_bounded() {
-    let (_server, session) = shown(&format!("<body>{}</body>", "<button>A button of the page</button> ".repeat(500))).await;
+    let (_server, session) =
+        shown(&format!("<body>{}</body>", "<button>A button of the page</button> ".repeat(500))).await;
     for tokens_max in [100, 500, 2_000] {
-        let snapshot = session.snapshot(SnapshotOptions { tokens_max, ..SnapshotOptions::default() }).await.expect("a description");
+        let snapshot = session
+            .snapshot(SnapshotOptions { tokens_max, ..SnapshotOptions::default() })
+            .await
+            .expect("a description");
         assert!(snapshot.tokens <= tokens_max, "{} of {tokens_max}", snapshot.tokens);
         assert!(snapshot.truncated > 0 || snapshot.text.contains("scroll for more"), "{}", snapshot.text);
     }
@@ -252,27 +279,104 @@ async fn chains_stop_where_the_page_is_another() {
 async fn calls_that_are_wrong_say_what_would_be_right() {
     let (_server, session) = shown(FIELDS).await;
     let rows = [
-        ("clik", json!({}), FailureCode::UnknownTool, "unknown tool \"clik\": expected click, hover, drag, write, press_keys, scroll, goto_url, go_back, wait, new_tab, switch_tab, close_tab, done, call_user, terminate"),
-        ("click", json!({}), FailureCode::InvalidArguments, "missing click.point_2d or ref: expected one of them"),
-        ("click", json!({ "point_2d": [1001, 5] }), FailureCode::InvalidArguments, "invalid click.point_2d [1001,5]: expected [x, y], each a number from 0 to 1000"),
-        ("click", json!({ "point_2d": [1, 2], "ref": "e1" }), FailureCode::InvalidArguments, "invalid click: point_2d and ref are given, expected only one of them"),
-        ("click", json!({ "point_2d": [1, 2], "button": "side" }), FailureCode::InvalidArguments, "invalid click.button \"side\": expected \"left\" or \"right\" or \"middle\""),
-        ("click", json!({ "point_2d": [1, 2], "clicks": 9 }), FailureCode::InvalidArguments, "invalid click.clicks 9: expected a whole number from 1 to 3"),
-        ("click", json!({ "point": [1, 2] }), FailureCode::InvalidArguments, "invalid click.point: expected point_2d, ref, clicks, button"),
-        ("click", json!([1, 2]), FailureCode::InvalidArguments, "invalid arguments of click [1,2]: expected a JSON object"),
-        ("click", json!({ "ref": "first" }), FailureCode::InvalidArguments, "invalid click.ref \"first\": expected a reference of the last page description, such as \"e12\""),
-        ("go_back", json!({ "steps": 2 }), FailureCode::InvalidArguments, "invalid go_back.steps: expected no argument"),
-        ("write", json!({}), FailureCode::InvalidArguments, "missing write.message: expected a text of at most 100000 characters"),
-        ("write", json!({ "message": "a", "clear": "maybe" }), FailureCode::InvalidArguments, "invalid write.clear \"maybe\": expected true or false"),
-        ("done", json!({ "response": null }), FailureCode::InvalidArguments, "missing done.response: expected a text of at most 100000 characters"),
-        ("goto_url", json!({ "url": "" }), FailureCode::InvalidArguments, "invalid goto_url.url \"\": expected an address such as https://example.com"),
+        (
+            "clik",
+            json!({}),
+            FailureCode::UnknownTool,
+            "unknown tool \"clik\": expected click, hover, drag, write, press_keys, scroll, goto_url, go_back, wait, new_tab, switch_tab, close_tab, done, call_user, terminate",
+        ),
+        (
+            "click",
+            json!({}),
+            FailureCode::InvalidArguments,
+            "missing click.point_2d or ref: expected one of them",
+        ),
+        (
+            "click",
+            json!({ "point_2d": [1001, 5] }),
+            FailureCode::InvalidArguments,
+            "invalid click.point_2d [1001,5]: expected [x, y], each a number from 0 to 1000",
+        ),
+        (
+            "click",
+            json!({ "point_2d": [1, 2], "ref": "e1" }),
+            FailureCode::InvalidArguments,
+            "invalid click: point_2d and ref are given, expected only one of them",
+        ),
+        (
+            "click",
+            json!({ "point_2d": [1, 2], "button": "side" }),
+            FailureCode::InvalidArguments,
+            "invalid click.button \"side\": expected \"left\" or \"right\" or \"middle\"",
+        ),
+        (
+            "click",
+            json!({ "point_2d": [1, 2], "clicks": 9 }),
+            FailureCode::InvalidArguments,
+            "invalid click.clicks 9: expected a whole number from 1 to 3",
+        ),
+        (
+            "click",
+            json!({ "point": [1, 2] }),
+            FailureCode::InvalidArguments,
+            "invalid click.point: expected point_2d, ref, clicks, button",
+        ),
+        (
+            "click",
+            json!([1, 2]),
+            FailureCode::InvalidArguments,
+            "invalid arguments of click [1,2]: expected a JSON object",
+        ),
+        (
+            "click",
+            json!({ "ref": "first" }),
+            FailureCode::InvalidArguments,
+            "invalid click.ref \"first\": expected a reference of the last page description, such as \"e12\"",
+        ),
+        (
+            "go_back",
+            json!({ "steps": 2 }),
+            FailureCode::InvalidArguments,
+            "invalid go_back.steps: expected no argument",
+        ),
+        (
+            "write",
+            json!({}),
+            FailureCode::InvalidArguments,
+            "missing write.message: expected a text of at most 100000 characters",
+        ),
+        (
+            "write",
+            json!({ "message": "a", "clear": "maybe" }),
+            FailureCode::InvalidArguments,
+            "invalid write.clear \"maybe\": expected true or false",
+        ),
+        (
+            "done",
+            json!({ "response": null }),
+            FailureCode::InvalidArguments,
+            "missing done.response: expected a text of at most 100000 characters",
+        ),
+        (
+            "goto_url",
+            json!({ "url": "" }),
+            FailureCode::InvalidArguments,
+            "invalid goto_url.url \"\": expected an address such as https://example.com",
+        ),
     ];
     for (name, arguments, code, text) in rows {
-        assert_eq!(fails(&session, name, arguments.clone()).await, (code, text.to_owned()), "{name} {arguments}");
+        assert_eq!(
+            fails(&session, name, arguments.clone()).await,
+            (code, text.to_owned()),
+            "{name} {arguments}"
+        );
     }
     let (code, said) = fails(&session, "press_keys", json!({ "keys": ["hello"] })).await;
     assert_eq!(code, FailureCode::InvalidArguments);
-    assert!(said.starts_with("invalid press_keys.keys [\"hello\"]: expected a list of 1 to 100 keys"), "{said}");
+    assert!(
+        said.starts_with("invalid press_keys.keys [\"hello\"]: expected a list of 1 to 100 keys"),
+        "{said}"
+    );
     let step = one(&session, " Wait ", Value::String("{\"Seconds\": \"0\"}".to_owned())).await;
     assert_eq!(step.outcome, StepOutcome::Done, "{}", step.text);
 }
@@ -282,15 +386,26 @@ async fn pictures_have_the_size_that_is_asked_for() {
     let (_server, session) = shown(FIELDS).await;
     let rows = [
         (PictureOptions::default(), "image/png", (1280, 1000)),
-        (PictureOptions { format: PictureFormat::Jpeg, ..PictureOptions::default() }, "image/jpeg", (1280, 1000)),
-        (PictureOptions { format: PictureFormat::Webp, scale: 0.5, ..PictureOptions::default() }, "image/webp", (640, 500)),
+        (
+            PictureOptions { format: PictureFormat::Jpeg, ..PictureOptions::default() },
+            "image/jpeg",
+            (1280, 1000),
+        ),
+        (
+            PictureOptions { format: PictureFormat::Webp, scale: 0.5, ..PictureOptions::default() },
+            "image/webp",
+            (640, 500),
+        ),
         (PictureOptions { scale: 0.25, ..PictureOptions::default() }, "image/png", (320, 250)),
     ];
     for (options, media_type, size) in rows {
         let picture = session.screenshot(options.clone()).await.expect("a picture");
         assert_eq!((picture.media_type, (picture.width, picture.height)), (media_type, size), "{options:?}");
     }
-    let picture = session.screenshot(PictureOptions { full_page: true, ..PictureOptions::default() }).await.expect("a picture");
+    let picture = session
+        .screenshot(PictureOptions { full_page: true, ..PictureOptions::default() })
+        .await
+        .expect("a picture");
     assert!(picture.height > 3000 && picture.width == 1280, "{} x {}", picture.width, picture.height);
     ask(&session, "go.style.cssText = 'width: 120px; height: 40px; padding: 0; border: 0'").await;
     let go = reference(&describe(&session).await, "button \"Go\"");
@@ -304,13 +419,16 @@ async fn pictures_have_the_size_that_is_asked_for() {
 
 #[tokio::test]
 async fn tools_are_offered_as_the_options_say() {
-    let names = |options: ToolOptions| -> Vec<String> { tools(&options).into_iter().map(|tool| tool.name).collect() };
+    let names =
+        |options: ToolOptions| -> Vec<String> { tools(&options).into_iter().map(|tool| tool.name).collect() };
     let all = ToolOptions { points: true, refs: true, call_user: true, terminate: true };
     assert_eq!(names(ToolOptions::default()).len(), 13);
     assert_eq!(names(all).len(), 15);
     let none = ToolOptions { points: false, ..ToolOptions::default() };
     assert!(!names(none).contains(&"click".to_owned()), "nothing says where");
-    let click = |options: ToolOptions| tools(&options).into_iter().find(|tool| tool.name == "click").expect("click").parameters;
+    let click = |options: ToolOptions| {
+        tools(&options).into_iter().find(|tool| tool.name == "click").expect("click").parameters
+    };
     assert_eq!(click(ToolOptions::default())["required"], json!(["point_2d"]));
     assert_eq!(click(ToolOptions { points: false, refs: true, ..none })["required"], json!(["ref"]));
     assert_eq!(click(all).get("required"), None);

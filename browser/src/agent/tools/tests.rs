@@ -57,7 +57,11 @@ fn calls_are_taken_as_models_write_them() {
     let rows = [
         ("click", json!({ "point_2d": [501, 213] }), click(point, 1, Button::Left)),
         ("CLICK", json!({ "Point_2D": ["501", "213.0"], "clicks": "2" }), click(point, 2, Button::Left)),
-        ("click", json!("{\"point_2d\": \"[501, 213]\", \"button\": \"Right\"}"), click(point, 1, Button::Right)),
+        (
+            "click",
+            json!("{\"point_2d\": \"[501, 213]\", \"button\": \"Right\"}"),
+            click(point, 1, Button::Right),
+        ),
         ("click", json!({ "point_2d": "(501,213)", "ref": null }), click(point, 1, Button::Left)),
         ("click", json!({ "ref": "E7" }), click(Target::Ref(7), 1, Button::Left)),
         ("click", json!({ "ref": "[ref=e7]".replace("ref=", "") }), click(Target::Ref(7), 1, Button::Left)),
@@ -65,12 +69,20 @@ fn calls_are_taken_as_models_write_them() {
         (
             "press_keys",
             json!({ "keys": ["ctrl", "RETURN"], "is_hotkey": "True" }),
-            Ok(Action::PressKeys { keys: vec!["Control".into(), "Enter".into()], together: true, presses: 1 }),
+            Ok(Action::PressKeys {
+                keys: vec!["Control".into(), "Enter".into()],
+                together: true,
+                presses: 1,
+            }),
         ),
         ("go_back", Value::Null, Ok(Action::GoBack)),
         ("go_back", json!(""), Ok(Action::GoBack)),
         ("switch_tab", json!({ "tab_index": "1" }), Ok(Action::SwitchTab { index: 1 })),
-        ("goto_url", json!({ "url": "example.com" }), Ok(Action::GotoUrl { url: "https://example.com".into() })),
+        (
+            "goto_url",
+            json!({ "url": "example.com" }),
+            Ok(Action::GotoUrl { url: "https://example.com".into() }),
+        ),
     ];
     for (name, arguments, expected) in rows {
         assert_eq!(parsed(name, arguments.clone()), expected, "{name} {arguments}");
