@@ -322,7 +322,7 @@ impl Session {
         let page = state.active.clone();
         let deadline = Deadline::after(self.options.action_timeout);
         let settled_before = Before::of(&page);
-        watch(&page, deadline).await;
+        let is_watched = watch(&page, deadline).await;
         let result = match self.perform(state, action, report).await {
             Ok(()) => Ok(()),
             Err(Fault::Failed(failure)) => Err(failure),
@@ -357,7 +357,7 @@ impl Session {
                 settled.pending = later.pending;
             }
         }
-        let changes = match before.has_navigated(&page) || page.failure().is_some() {
+        let changes = match !is_watched || before.has_navigated(&page) || page.failure().is_some() {
             true => None,
             false => document_changes(&page).await,
         };
@@ -389,7 +389,7 @@ impl Session {
 
     /// Leaves addresses that may not be shown: tabs that were opened for them are closed, others go back.
     async fn leave_blocked(&self, state: &State, before: &Moment) -> Result<Refusals> {
-        let mut refusals = before.refusals_since(&self.context);
+        let mut refusals = before.refusals_since(&self.context).await;
         for page in self.context.pages() {
             let is_new = before.index_of(&page).is_none();
             let (url, is_error) = {

@@ -164,6 +164,7 @@ impl PageInner {
                     && let Some(event) = event::<ReceivedHeaders>(method, params)
                 {
                     self.network.received_headers(event);
+                    self.change(|_| ());
                 }
             }
             "Network.loadingFinished" => {

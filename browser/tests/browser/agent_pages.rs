@@ -282,6 +282,11 @@ async fn console_errors_and_changes_are_counted() {
         let step = click_on(&session, "button").await;
         assert!(step.text.contains(expected), "{script}: {}", step.text);
     }
+    let script = "document.querySelector('x-a').shadowRoot.append('text')";
+    let host = "<x-a><template shadowrootmode=open>shadow</template></x-a>";
+    let (_server, session) = serve(&format!("{}{host}", page(script))).await;
+    let step = click_on(&session, "button").await;
+    assert!(step.text.contains("Changed: 1 node added."), "{}", step.text);
     let (_server, session) = shown("<p>Nothing here</p>").await;
     let step = done(&session, "click", json!({ "point_2d": [500, 900] })).await;
     assert_eq!(step.effects, vec![Effect::NothingChanged]);
