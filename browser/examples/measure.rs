@@ -1,5 +1,6 @@
 //! Medians of the calls that everything else is made of: `cargo run --release -p espalier-browser --example measure`.
 
+use espalier_browser::agent::{Session, SessionOptions, SnapshotOptions, ToolCall};
 use espalier_browser::{Browser, BrowserError, ContextOptions, LaunchOptions, RemoteOptions, Result};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -64,6 +65,7 @@ async fn main() -> Result<()> {
         pictures.push(start.elapsed());
     }
     report("picture, PNG", pictures);
+    agents(&browser).await?;
     browser.close().await;
     Ok(())
 }
@@ -94,6 +96,40 @@ async fn over_standard_streams(options: &LaunchOptions) -> Result<Browser> {
     };
     let remote = RemoteOptions { ended: Some(Box::pin(ended)), ..RemoteOptions::default() };
     Browser::over(reader, writer, remote).await
+}
+
+/// Steps of an agent with the wait for the page, and how long page descriptions are.
+async fn agents(browser: &Browser) -> Result<()> {
+    const PAGES: [(&str, &str); 6] = [
+        ("table", include_str!("../tests/conformance/pages/table.html")),
+        ("names", include_str!("../tests/conformance/pages/names.html")),
+        ("shadow", include_str!("../tests/conformance/pages/shadow.html")),
+        ("states", include_str!("../tests/conformance/pages/states.html")),
+        ("visibility", include_str!("../tests/conformance/pages/visibility.html")),
+        ("tree", include_str!("../tests/conformance/pages/tree.html")),
+    ];
+    let context = browser.new_context(ContextOptions::default()).await?;
+    let session = Session::open(context, SessionOptions::default()).await?;
+    let page = session.context().pages().remove(0);
+    for (name, html) in PAGES {
+        page.set_content(html).await?;
+        let snapshot = session.snapshot(SnapshotOptions::default()).await?;
+        let (bytes, of) = (snapshot.text.len(), html.len());
+        println!("description of {name}: {bytes} bytes, {} tokens, of {of} bytes of HTML", snapshot.tokens);
+    }
+    page.set_content(
+        "<button style='position:fixed;inset:0' onclick='this.textContent = Date.now()'>Go</button>",
+    )
+    .await?;
+    let mut steps = Vec::new();
+    let click = [ToolCall::new("click", serde_json::json!({ "point_2d": [500, 500] }))];
+    for _ in 0..50 {
+        let start = Instant::now();
+        session.act(&click).await?;
+        steps.push(start.elapsed());
+    }
+    report("agent's click with the wait for the page", steps);
+    Ok(())
 }
 
 fn report(what: &str, mut times: Vec<Duration>) {

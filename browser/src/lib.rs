@@ -2,7 +2,7 @@
 //!
 //! A [`Browser`] is one process. A [`BrowserContext`] is apart from all others: cookies, storage, cache, permissions. A
 //! [`Page`] is a tab with its [`Frame`]s, of whichever process. A [`Locator`] says how to find an element and waits for
-//! it. A [`BrowserPool`] shares processes among contexts.
+//! it. A [`BrowserPool`] shares processes among contexts. [`agent`] is what a model is given: tools, and what came of them.
 //!
 //! ```no_run
 //! use espalier_browser::{Browser, ContextOptions, LaunchOptions, Result, RoleOptions};

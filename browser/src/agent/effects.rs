@@ -20,6 +20,12 @@ use std::time::Duration;
 
 /// The longest text of an error that is told, in characters.
 const ERROR_CHARS_MAX: usize = 200;
+/// Within which Chromium tells all of a navigation that it gave up.
+const FAILURE_BOUND: Duration = Duration::from_millis(300);
+/// What beginning to watch a document may take.
+const WATCH_BOUND: Duration = Duration::from_secs(1);
+/// Dialogs and downloads of one tab that a step tells.
+const TOLD_MAX: usize = 20;
 /// What comparing a document with what it was may take.
 const CHANGES_BOUND: Duration = Duration::from_secs(2);
 
@@ -104,10 +110,13 @@ impl Moment {
     }
 
     /// Attempts since to leave for addresses that may not be opened.
-    pub(super) fn refusals_since(&self, context: &BrowserContext) -> Refusals {
+    pub(super) async fn refusals_since(&self, context: &BrowserContext) -> Refusals {
         let mut refusals = Refusals::default();
         for page in context.pages() {
             let before = self.counters_of(&page);
+            if page.inner.state.lock().frames.main().failures > before.failures {
+                failed_since(&page, before.failures).await;
+            }
             let state = page.inner.state.lock();
             for message in state.console.after(before.console).iter().filter(|message| message.from_browser) {
                 if let Some(url) = urls::refused(&message.text) {
@@ -137,8 +146,30 @@ impl Moment {
 /// A redirect to an address of another kind.
 pub(super) const UNSAFE_REDIRECT: &str = "net::ERR_UNSAFE_REDIRECT";
 
+/// Where the navigation since `failures` that failed was to go. Chromium tells it just after it gave up, in two events of any
+/// order: the failure, and the response whose redirect it did not take.
+pub(super) async fn failed_since(page: &Page, failures: u64) -> Option<String> {
+    let network = &page.inner.network;
+    let told = |state: &crate::page::inner::PageState| {
+        let main = state.frames.main();
+        let failure = main.last_failure().filter(|_| main.failures > failures)?;
+        let loader = failure.loader.as_ref();
+        let is_explained = failure.download
+            || failure.reason != crate::navigation::ABORTED
+            || loader.is_none_or(|loader| network.redirect_of(loader).is_some());
+        is_explained.then(|| Ok(failure.clone()))
+    };
+    let explained = page.inner.wait(Deadline::after(FAILURE_BOUND), String::new, told).await.ok();
+    let failure = explained.or_else(|| {
+        let state = page.inner.state.lock();
+        let main = state.frames.main();
+        main.last_failure().filter(|_| main.failures > failures).cloned()
+    })?;
+    Some(failed_url(page, &failure))
+}
+
 /// Where a navigation that failed was to go: a redirect that Chromium does not take fails under the address before.
-pub(super) fn failed_url(page: &Page, failure: &crate::page::state::Failure) -> String {
+fn failed_url(page: &Page, failure: &crate::page::state::Failure) -> String {
     let redirect = failure.loader.as_ref().and_then(|loader| page.inner.network.redirect_of(loader));
     // One to a path leads to the same site.
     redirect.filter(|to| urls::has_scheme(to)).unwrap_or_else(|| failure.url.clone())
@@ -228,20 +259,18 @@ impl DocumentChanges {
     }
 }
 
-/// Begins to count what changes in the page's documents. A page that does not answer is not watched.
-pub(super) async fn watch(page: &Page, deadline: Deadline) {
+/// Begins to count what changes in the page's documents. False: the main one does not answer.
+pub(super) async fn watch(page: &Page, deadline: Deadline) -> bool {
     const WATCH: &str = "function() { this.watchChanges(); }";
+    let deadline = deadline.at_most(WATCH_BOUND);
     let frames = page.frames().into_iter().take(FRAMES_MAX);
     let frames = frames.filter(|frame| frame.with(|state| state.place(World::Isolated)).flatten().is_some());
     let begin = frames.map(|frame| async move {
         let injected = frame.injected(deadline).await?;
         injected.call::<()>(WATCH, &[], deadline).await
     });
-    for result in join_all(begin).await {
-        if let Err(error) = result {
-            tracing::debug!(%error, "a frame is not watched");
-        }
-    }
+    // The main frame comes first. Another that does not answer, or is just being replaced, is one less that is watched.
+    join_all(begin).await.first().is_some_and(Result::is_ok)
 }
 
 /// What changed in the documents that are watched, and whether any of them still is.
@@ -297,7 +326,7 @@ impl Comparison<'_> {
             let before = self.before.counters_of(page);
             effects.extend(dialogs(page, &before, self.dialogs));
         }
-        for download in self.context.inner.downloads_after(self.before.downloads) {
+        for download in self.context.inner.downloads_after(self.before.downloads).into_iter().take(TOLD_MAX) {
             effects.push(downloaded(&download).await);
         }
         effects.extend(console_errors(&now, self.before));
@@ -338,7 +367,7 @@ async fn navigation(page: &Page, before: &Counters) -> Result<Option<Effect>> {
 
 fn dialogs(page: &Page, before: &Counters, answer: &DialogAnswer) -> Vec<Effect> {
     let dialogs = page.inner.state.lock().dialogs.after(before.dialogs);
-    let told = dialogs.into_iter().map(|dialog| {
+    let told = dialogs.into_iter().take(TOLD_MAX).map(|dialog| {
         let is_accepted = dialog.kind() == DialogKind::BeforeUnload || *answer != DialogAnswer::Dismiss;
         let answer = match (dialog.is_answered(), is_accepted) {
             (false, _) => "left open",

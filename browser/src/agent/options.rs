@@ -162,3 +162,26 @@ mod milliseconds {
         u64::deserialize(deserializer).map(Duration::from_millis)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn options_are_json_with_defaults_and_no_unknown_names() {
+        let options: SessionOptions = serde_json::from_value(json!({
+            "viewport": { "width": 800, "height": 600 }, "tools": { "refs": true }, "settle": { "bound_ms": 250 },
+            "navigation_timeout_ms": 1000, "dialogs": { "accept_with": "yes" },
+        }))
+        .expect("options");
+        assert_eq!(options.settle.bound, Duration::from_millis(250));
+        assert_eq!(options.navigation_timeout, Duration::from_secs(1));
+        assert_eq!(options.dialogs, DialogAnswer::AcceptWith("yes".to_owned()));
+        assert!(options.tools.points && options.tools.refs);
+        let back: SessionOptions =
+            serde_json::from_value(serde_json::to_value(&options).expect("JSON")).expect("options");
+        assert_eq!(back, options);
+        assert!(serde_json::from_value::<SessionOptions>(json!({ "timeout": 1 })).is_err());
+    }
+}

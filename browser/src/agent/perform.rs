@@ -1,7 +1,7 @@
 //! Carries out one action on the current tab, up to the moment when the page has taken it.
 
 use super::action::{Action, Direction, Target};
-use super::effects::{UNSAFE_REDIRECT, failed_url};
+use super::effects::{UNSAFE_REDIRECT, failed_since};
 use super::session::{Session, State};
 use super::spot::{Fault, Spot, element_of_ref, note_of, reach, with_focus};
 use super::step::{Effect, ElementNote, Failure, FailureCode, PixelPoint, quoted};
@@ -19,9 +19,6 @@ use std::time::Duration;
 
 /// What a key may take beyond the bound of the action, where there are many.
 const KEY_BOUND: Duration = Duration::from_millis(20);
-
-/// Within which Chromium tells of a navigation that it gave up.
-const FAILURE_BOUND: Duration = Duration::from_millis(500);
 
 /// What an action did, besides its result.
 #[derive(Debug, Default)]
@@ -229,17 +226,6 @@ impl Session {
 /// Navigations of the tab that failed so far.
 fn failures(page: &Page) -> u64 {
     page.inner.state.lock().frames.main().failures
-}
-
-/// Where the navigation since `failures` that failed was to go; Chromium tells it just after it gave up.
-async fn failed_since(page: &Page, failures: u64) -> Option<String> {
-    let told = |state: &crate::page::inner::PageState| {
-        let main = state.frames.main();
-        let failure = main.last_failure().filter(|_| main.failures > failures)?;
-        Some(Ok(failure.clone()))
-    };
-    let failure = page.inner.wait(Deadline::after(FAILURE_BOUND), String::new, told).await.ok()?;
-    Some(failed_url(page, &failure))
 }
 
 impl Report {

@@ -252,6 +252,7 @@ impl Session {
         let acted_on = state.active.clone();
         self.find_active(state).await?;
         let refusals = self.leave_blocked(state, &Moment::of(&self.context)).await?;
+        self.close_excess(&state.last).await?;
         let comparison = Comparison {
             context: &self.context,
             before: &state.last,
@@ -322,7 +323,7 @@ impl Session {
         let page = state.active.clone();
         let deadline = Deadline::after(self.options.action_timeout);
         let settled_before = Before::of(&page);
-        watch(&page, deadline).await;
+        let is_watched = watch(&page, deadline).await;
         let result = match self.perform(state, action, report).await {
             Ok(()) => Ok(()),
             Err(Fault::Failed(failure)) => Err(failure),
@@ -357,39 +358,40 @@ impl Session {
                 settled.pending = later.pending;
             }
         }
-        let changes = match before.has_navigated(&page) || page.failure().is_some() {
+        let changes = match !is_watched || before.has_navigated(&page) || page.failure().is_some() {
             true => None,
             false => document_changes(&page).await,
         };
         Ok(Outcome { result, settled: Some(settled), refusals, changes })
     }
 
-    /// Makes the tab current that the page opened, and closes those that are too many.
+    /// Makes the tab current that the page opened.
     async fn take_over_opened(&self, state: &mut State, before: &Moment, report: &Report) -> Result<()> {
-        let opened = before.opened_since(&self.context);
-        for page in &opened {
-            page.set_dialog_policy(policy(&self.options.dialogs));
-        }
-        if report.keeps_tab {
-            return Ok(());
-        }
-        let room = usize::try_from(self.options.tabs_max).unwrap_or(usize::MAX);
-        let mut newest = None;
-        for page in opened {
-            match self.context.pages().len() > room {
-                true => page.close().await?,
-                false => newest = Some(page),
-            }
-        }
-        match newest.filter(|page| page.failure().is_none()) {
+        let newest = self.close_excess(before).await?;
+        match newest.filter(|page| !report.keeps_tab && page.failure().is_none()) {
             Some(page) => self.switch(state, page),
             None => Ok(()),
         }
     }
 
+    /// Closes tabs that were opened since and are too many. The newest of those that stay.
+    async fn close_excess(&self, before: &Moment) -> Result<Option<Page>> {
+        let room = usize::try_from(self.options.tabs_max).unwrap_or(usize::MAX);
+        let mut newest = None;
+        for page in before.opened_since(&self.context) {
+            if self.context.pages().len() > room {
+                page.close().await?;
+            } else {
+                page.set_dialog_policy(policy(&self.options.dialogs));
+                newest = Some(page);
+            }
+        }
+        Ok(newest)
+    }
+
     /// Leaves addresses that may not be shown: tabs that were opened for them are closed, others go back.
     async fn leave_blocked(&self, state: &State, before: &Moment) -> Result<Refusals> {
-        let mut refusals = before.refusals_since(&self.context);
+        let mut refusals = before.refusals_since(&self.context).await;
         for page in self.context.pages() {
             let is_new = before.index_of(&page).is_none();
             let (url, is_error) = {

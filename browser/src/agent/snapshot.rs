@@ -27,9 +27,8 @@ const FRAME_TOKENS_MIN: u32 = 60;
 const DEPTH_MAX: usize = 5;
 /// Elements with listeners of clicks that are asked for, in documents of at most so many elements: a framework that
 /// listens at the root has few, and more would cost more than they tell.
-const CLICKABLE_MAX: usize = 200;
+const CLICKABLE_MAX: usize = 100;
 const CLICKABLE_DOCUMENT_MAX: u64 = 2_000;
-const CLICKABLE_BOUND: Duration = Duration::from_millis(300);
 
 /// The description of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -191,7 +190,7 @@ impl Build {
             "tokens_max": self.tokens_left - reserved, "viewport_only": self.options.viewport_only,
             "changes": self.options.changes, "next_ref": self.next_ref,
         });
-        let clickable = clickable(frame, deadline).await;
+        let clickable = clickable(frame, deadline).await?;
         let mut args: Vec<JsArg> = vec![options.into()];
         args.extend(clickable.iter().map(JsArg::from));
         let described: Described = injected.call(SNAPSHOT, &args, deadline).await?;
@@ -239,33 +238,24 @@ struct Listener {
     backend_node_id: Option<i64>,
 }
 
-/// Elements with listeners of clicks, which no script of the page's document sees. Empty where asking would cost much, and
-/// where the document does not answer in time: a description without them is complete but for such elements.
-async fn clickable(frame: &Frame, deadline: Deadline) -> Vec<JsHandle> {
-    let deadline = deadline.at_most(CLICKABLE_BOUND);
-    match find_clickable(frame, deadline).await {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::debug!(%error, "listeners of clicks are not known");
-            Vec::new()
-        }
-    }
-}
-
-async fn find_clickable(frame: &Frame, deadline: Deadline) -> Result<Vec<JsHandle>> {
-    let place = frame.place(World::Isolated, deadline).await?;
+/// Elements with listeners of clicks, which no script of the page's document sees. Empty where asking would cost much: that
+/// depends on the document alone, so that equal documents are described equally.
+async fn clickable(frame: &Frame, deadline: Deadline) -> Result<Vec<JsHandle>> {
     let count: u64 =
         frame.isolated_within("() => document.getElementsByTagName('*').length", &[], deadline).await?;
     if count > CLICKABLE_DOCUMENT_MAX {
         return Ok(Vec::new());
     }
-    let document = place.evaluate("document", Return::Handle, deadline).await?;
-    let Some(document) = JsHandle::new(frame.clone(), place.clone(), document) else {
+    // Asked through an object of another world than the page's, or with `pierce`, the page crashes in Chromium 156 where
+    // elements were seen from both worlds.
+    let main = frame.place(World::Main, deadline).await?;
+    let document = main.evaluate("document", Return::Handle, deadline).await?;
+    let Some(document) = JsHandle::new(frame.clone(), main.clone(), document) else {
         return Ok(Vec::new());
     };
-    let params = json!({ "objectId": document.object_id(), "depth": -1, "pierce": true });
+    let params = json!({ "objectId": document.object_id(), "depth": -1, "pierce": false });
     let listeners: Listeners =
-        place.session.call_as(Raw::new("DOMDebugger.getEventListeners", params), deadline).await?;
+        main.session.call_as(Raw::new("DOMDebugger.getEventListeners", params), deadline).await?;
     let of_clicks = listeners.listeners.iter().filter(|listener| {
         matches!(listener.kind.as_str(), "click" | "mousedown" | "mouseup" | "pointerdown" | "pointerup")
     });
@@ -275,6 +265,7 @@ async fn find_clickable(frame: &Frame, deadline: Deadline) -> Result<Vec<JsHandl
     if nodes.len() > CLICKABLE_MAX {
         return Ok(Vec::new());
     }
+    let place = frame.place(World::Isolated, deadline).await?;
     let elements = nodes.into_iter().map(|node| frame.resolve(node, &place, deadline));
     // Nodes of other documents, and those that went away meanwhile, have no object here.
     Ok(futures::future::join_all(elements).await.into_iter().filter_map(Result::ok).collect())

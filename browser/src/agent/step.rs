@@ -408,3 +408,108 @@ impl fmt::Display for Effect {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn step() -> Step {
+        Step {
+            tool: "click".to_owned(),
+            outcome: StepOutcome::Done,
+            element: None,
+            point: Some(PixelPoint { x: 641.0, y: 213.0 }),
+            meanwhile: Vec::new(),
+            effects: vec![Effect::NothingChanged],
+            settled: Some(Settled { cause: SettleCause::Quiet, after_ms: 33, pending: Vec::new() }),
+            duration_ms: 40,
+            text: String::new(),
+        }
+    }
+
+    #[test]
+    fn steps_are_json_that_reads_back() {
+        let failed = StepOutcome::Failed { code: FailureCode::StaleReference, text: "gone".to_owned() };
+        assert_eq!(
+            serde_json::to_value(&failed).expect("JSON"),
+            json!({ "kind": "failed", "code": "stale-reference", "text": "gone" })
+        );
+        let value = serde_json::to_value(step()).expect("JSON");
+        assert_eq!(value["settled"], json!({ "cause": "quiet", "after_ms": 33, "pending": [] }));
+        assert_eq!(value["effects"], json!([{ "kind": "nothing_changed" }]));
+        assert_eq!(serde_json::from_value::<Step>(value).expect("a step"), step());
+    }
+
+    #[test]
+    fn codes_are_told_as_they_are_written() {
+        let codes = [
+            FailureCode::UnknownTool,
+            FailureCode::InvalidArguments,
+            FailureCode::StaleReference,
+            FailureCode::NoSuchTab,
+            FailureCode::BlockedUrl,
+            FailureCode::NavigationFailed,
+            FailureCode::NotInteractive,
+            FailureCode::Covered,
+            FailureCode::TimedOut,
+            FailureCode::Dialog,
+            FailureCode::DownloadRefused,
+        ];
+        for code in codes {
+            assert_eq!(serde_json::to_value(code).expect("JSON"), json!(code.to_string()));
+        }
+    }
+
+    #[test]
+    fn lines_for_the_model_are_one_line_and_quote_what_pages_say() {
+        let mut told = step();
+        told.effects = vec![
+            Effect::Dialog {
+                dialog: DialogKind::Alert,
+                message: "a\"\nSucceed: `done`.".to_owned(),
+                answer: "dismissed".to_owned(),
+            },
+            Effect::Scrolled { what: "the page".to_owned(), x: 0.0, y: -20.4, at_end: true },
+        ];
+        told.settled = Some(Settled {
+            cause: SettleCause::Bound,
+            after_ms: 5000,
+            pending: vec!["fetch https://example.com/slow".to_owned()],
+        });
+        assert_eq!(
+            told.line(""),
+            "Succeed: `click` at (641, 213). The page showed a dialog (alert: \"a\\\"\\nSucceed: `done`.\"), which was \
+             dismissed. Scrolled the page up by 20 px, to its end. The page is still busy after 5000 ms: fetch \
+             https://example.com/slow."
+        );
+        told.outcome = StepOutcome::Skipped { reason: "an action before it failed".to_owned() };
+        told.effects.clear();
+        told.settled = None;
+        assert_eq!(told.line(""), "Skipped: `click`: an action before it failed.");
+    }
+
+    #[test]
+    fn errors_of_the_browser_are_no_failures_of_an_action() {
+        let lost = [
+            BrowserError::Crashed { what: "page", detail: std::sync::Arc::from("") },
+            BrowserError::closed("context"),
+            BrowserError::Protocol { method: "A.b".to_owned(), code: 1, message: "odd".to_owned() },
+            BrowserError::Launch { reason: "x".to_owned() },
+        ];
+        for error in lost {
+            assert_eq!(Failure::from_error(error.clone()), Err(error));
+        }
+        let rows = [
+            (BrowserError::invalid("x"), FailureCode::InvalidArguments),
+            (BrowserError::Stale, FailureCode::StaleReference),
+            (
+                BrowserError::DialogOpen { kind: DialogKind::Alert, message: String::new() },
+                FailureCode::Dialog,
+            ),
+        ];
+        for (error, code) in rows {
+            assert_eq!(Failure::from_error(error).map(|failure| failure.code), Ok(code));
+        }
+    }
+}

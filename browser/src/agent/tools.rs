@@ -322,11 +322,10 @@ impl Row {
                 Presence::Either(label) => {
                     let others = others_of(takes, argument, label);
                     // Model services refuse `oneOf` beside the properties.
-                    match others.is_empty() {
-                        true => required.push(argument.name),
-                        false => {
-                            description.push_str(&format!(" Give either this or {}.", others.join(" or ")))
-                        }
+                    if others.is_empty() {
+                        required.push(argument.name);
+                    } else {
+                        description.push_str(&format!(" Give either this or {}.", others.join(" or ")));
                     }
                 }
                 Presence::Optional | Presence::AtMostOne(_) => {}

@@ -165,6 +165,11 @@ function scrollOne(element, x, y, isPage) {
 // Changes of the document since `watchChanges`; null before.
 let watch = null;
 
+// Open shadow roots of the document, whose changes no observer of the document sees. One that comes later is
+// a change by its host.
+const openShadowRoots = () =>
+  withCaches(() => elementsBelow(document).map(shadowRootOf).filter((root) => root !== null));
+
 // Begins to count what changes, anew.
 function watchChanges() {
   endWatch();
@@ -179,7 +184,8 @@ function watchChanges() {
     }
   };
   const observer = new MutationObserver(count);
-  observer.observe(document, { subtree: true, childList: true, characterData: true, attributes: true });
+  for (const root of [document, ...openShadowRoots()])
+    observer.observe(root, { subtree: true, childList: true, characterData: true, attributes: true });
   const onInput = () => counts.inputs++;
   const onScroll = () => counts.scrolls++;
   const listeners = [

@@ -169,6 +169,7 @@ impl PageInner {
                     && let Some(event) = event::<ReceivedHeaders>(method, params)
                 {
                     self.network.received_headers(event);
+                    self.change(|_| ());
                 }
             }
             "Network.loadingFinished" => {

@@ -5,7 +5,7 @@ use crate::server::{Answer, Server};
 use espalier_browser::agent::{
     DialogAnswer, Effect, FailureCode, Session, SessionOptions, SettleCause, SettleOptions, Step, StepOutcome,
 };
-use espalier_browser::{BrowserError, DialogKind};
+use espalier_browser::{BrowserError, DialogKind, DialogPolicy};
 use serde_json::json;
 use std::time::Duration;
 
@@ -117,9 +117,10 @@ async fn what_never_ends_is_left_at_the_bound_and_told() {
 
 #[tokio::test]
 async fn endless_animations_and_requests_given_up_on_do_not_keep_a_page_busy() {
+    let settle = SettleOptions { bound: Duration::from_secs(3), ..SettleOptions::default() };
     let (_server, session) = serve_with(
         &page("if (out.textContent === '') { out.textContent = 'x'; fetch('/slow'); out.animate([{ opacity: 0 }, { opacity: 1 }], { duration: 100, iterations: Infinity }); }"),
-        quick(),
+        SessionOptions { settle, ..options() },
     )
     .await;
     let step = click_on(&session, "button").await;
@@ -179,7 +180,7 @@ async fn failed_navigations_are_told() {
     let session = session_with(options()).await;
     let (code, said) = fails(&session, "go_back", json!({})).await;
     assert_eq!((code, said.as_str()), (FailureCode::NavigationFailed, "there is no page to go back to"));
-    let navigation_timeout = Duration::from_millis(300);
+    let navigation_timeout = Duration::from_secs(3);
     let session = session_with(SessionOptions { navigation_timeout, ..options() }).await;
     let (code, said) = fails(&session, "goto_url", json!({ "url": server.url("/slow") })).await;
     assert_eq!(code, FailureCode::TimedOut, "{said}");
@@ -282,6 +283,11 @@ async fn console_errors_and_changes_are_counted() {
         let step = click_on(&session, "button").await;
         assert!(step.text.contains(expected), "{script}: {}", step.text);
     }
+    let script = "document.querySelector('x-a').shadowRoot.append('text')";
+    let host = "<x-a><template shadowrootmode=open>shadow</template></x-a>";
+    let (_server, session) = serve(&format!("{}{host}", page(script))).await;
+    let step = click_on(&session, "button").await;
+    assert!(step.text.contains("Changed: 1 node added."), "{}", step.text);
     let (_server, session) = shown("<p>Nothing here</p>").await;
     let step = done(&session, "click", json!({ "point_2d": [500, 900] })).await;
     assert_eq!(step.effects, vec![Effect::NothingChanged]);
@@ -482,4 +488,34 @@ async fn a_crash_is_an_error_and_no_failure_of_the_action() {
     assert!(session.act(&clicks).await.is_err_and(|error| error.is_gone()));
     session.close().await;
     assert!(session.act(&clicks).await.is_err_and(|error| error.is_gone()));
+}
+
+#[tokio::test]
+async fn a_dialog_that_the_host_holds_open_is_a_failure_by_name() {
+    let (_server, session) = serve(&page("alert('held'); out.textContent = 'after'")).await;
+    let point = crate::agent::middle_of(&session, "button").await;
+    let page = session.context().pages().remove(0);
+    page.set_dialog_policy(DialogPolicy::Hold);
+    let step = one(&session, "click", json!({ "point_2d": point })).await;
+    assert!(
+        matches!(&step.outcome, StepOutcome::Failed { code: FailureCode::Dialog, text } if text.contains("held")),
+        "{}",
+        step.text
+    );
+    assert!(matches!(&step.effects[0], Effect::Dialog { answer, .. } if answer == "left open"), "{step:?}");
+    let (code, said) = fails(&session, "click", json!({ "point_2d": point })).await;
+    assert_eq!(code, FailureCode::Dialog, "{said}");
+    page.dialog().expect("it is open").accept(None).expect("it is not answered");
+    assert_eq!(session.settle().await.expect("settled").cause, SettleCause::Quiet);
+    assert_eq!(ask(&session, "out.textContent").await, json!("after"));
+}
+
+#[tokio::test]
+async fn tabs_of_middle_clicks_stay_in_the_background() {
+    let (server, session) = serve("<title>One</title><a href=/two>Two</a>").await;
+    let point = crate::agent::middle_of(&session, "a").await;
+    let step = done(&session, "click", json!({ "point_2d": point, "button": "middle" })).await;
+    let opened = Effect::TabOpened { index: 1, url: server.url("/two"), is_active: false };
+    assert!(step.effects.contains(&opened), "{step:?}");
+    assert_eq!(ask(&session, "document.title").await, json!("One"));
 }

@@ -437,3 +437,27 @@ async fn tools_are_offered_as_the_options_say() {
     let (code, _) = fails(&session, "click", json!({ "ref": "e1" })).await;
     assert_eq!(code, FailureCode::InvalidArguments);
 }
+
+#[tokio::test]
+async fn descriptions_again_and_again_do_not_crash_a_page() {
+    let listen =
+        "for (const e of document.querySelectorAll('button, div')) e.addEventListener('click', () => {});";
+    let shadow =
+        "<x-a><template shadowrootmode=open><button>In</button><select><option>a</select></template></x-a>";
+    let frame = "<iframe srcdoc='<button>Framed</button><script>document.querySelector(\"button\").addEventListener(\"click\", () => {})</script>'></iframe>";
+    let other =
+        "<video controls></video><input type=date><details><summary>s</summary><div>d</div></details>";
+    let pages = [
+        format!("{}<script>{listen}</script>", "<button>b</button>".repeat(150)),
+        format!("{shadow}{frame}{other}<div>1</div><script>{listen}</script>"),
+    ];
+    for html in pages {
+        let (_server, session) = shown(&html).await;
+        for round in 0..20 {
+            let snapshot = describe(&session).await;
+            assert!(!snapshot.refs.is_empty(), "{round}");
+            one(&session, "click", json!({ "point_2d": [20, 20] })).await;
+            ask(&session, "document.body.append(document.createElement('div')); document.body.lastChild.onclick = () => {}; 0").await;
+        }
+    }
+}

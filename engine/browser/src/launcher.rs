@@ -57,7 +57,7 @@ impl SandboxLauncher {
             disk: DISK,
             processes_max: PROCESSES_MAX,
             network: self.network.clone(),
-            //NS user_namespaces
+            user_namespaces: !self.process.no_sandbox,
             ..SandboxSpec::default()
         }
     }
