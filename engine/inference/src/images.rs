@@ -12,14 +12,14 @@ use espalier_core::image::{ImageKind, SIGNATURE_BYTES};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+pub use espalier_core::image::PLACEHOLDER;
+
 /// Largest image, bytes.
 pub const BYTES_MAX: u64 = 20 << 20;
 /// Most images of one request.
 pub const COUNT_MAX: usize = 64;
 /// Most bytes of the images of one request.
 pub const TOTAL_BYTES_MAX: u64 = 64 << 20;
-/// What stands in the place of an image that was left out.
-pub const PLACEHOLDER: &str = "[an earlier image]";
 /// In what a model is shown: the reference of an image that was left out.
 pub(crate) const ELIDED: &str = "";
 /// A white square of 64 pixels, for finding out whether a model takes images.
