@@ -84,7 +84,7 @@ impl Store {
         }
         let digests: BTreeSet<&str> = digests.into_iter().collect();
         for digest in digests {
-            if output.lacks_image(digest) {
+            if output.takes_image(digest) {
                 let (kind, bytes) = self.image(digest).await?;
                 summary.image_files += 1;
                 summary.image_bytes += bytes.len() as u64;
