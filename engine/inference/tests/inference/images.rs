@@ -291,6 +291,10 @@ async fn forks_answers_side_by_side_and_rewrites_keep_their_images() {
         first.complete(CompleteOptions::default()).await.unwrap();
         fork.complete(CompleteOptions::default()).await.unwrap();
         fork.rewrite(vec![Message::text(Role::System, "In short."), opening().remove(1)]).await.unwrap();
+        let foreign = Message { role: Role::User, parts: vec![Part::Image("foreign".into())], extra: None };
+        for refused in [fork.rewrite(vec![foreign.clone()]).await, fork.append(vec![foreign]).await] {
+            assert!(refused.unwrap_err().to_string().contains("no blob foreign"), "{kind:?}");
+        }
         assert_eq!(fork.elide_images(1).await.unwrap(), 0, "{kind:?}: what is rewritten is shown whole");
         fork.complete(CompleteOptions::default()).await.unwrap();
         let shown = |request: &Value| {
