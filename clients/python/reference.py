@@ -69,13 +69,16 @@ for group in samples.read("samples.msgpack"):
             print(len(segment), segment.mask.sum(), segment.logprobs.dtype)
 ```
 
-Rows for a trainer, as plain dictionaries with the trainer's own keys (`slime`, `verl`, `tinker`):
+Rows for a trainer, as plain dictionaries with the trainer's own keys (`slime`, `verl`, `tinker`). Rows that hold [images](vision.md) are refused
+unless these are loaded, as here, or left out on purpose (`images=None`):
 
 ```python
 from espalier import samples, trainers
 
+images = samples.Images("samples.msgpack")                 # the folder samples.msgpack.images, or what groups carry
 for group in samples.read("samples.msgpack"):
-    for row in trainers.slime(group):
+    images.add(group)
+    for row in trainers.slime(group, images):
         print(row["index"], row["reward"], row["response_length"], sum(row["loss_mask"]))
 ```
 

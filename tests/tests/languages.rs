@@ -177,6 +177,7 @@ async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&st
             environments: Some(Arc::clone(&environments) as Arc<dyn Environments>),
             blobs: Some(Arc::new(NoBlobs)),
             sandboxes: None,
+            browsers: None,
         },
         wall: meter.limits().rollout_wall,
         meter,

@@ -63,4 +63,6 @@ SAID = [
 def test_the_examples_of_the_reference(number: int, served: Any, tmp_path: Path) -> None:
     assert len(PAGE) == len(SAID)
     making.write(tmp_path / "samples.msgpack", [making.group()])
+    (tmp_path / "samples.msgpack.images").mkdir()
+    (tmp_path / "samples.msgpack.images" / f"{'cd' * 32}.png").write_bytes(b"pixels")
     assert run(PAGE[number], served, tmp_path) == SAID[number]

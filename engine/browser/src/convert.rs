@@ -53,7 +53,7 @@ pub(crate) fn tool(tool: agent::ToolSchema) -> Tool {
     Tool { name: tool.name, description: tool.description, parameters: tool.parameters.to_string() }
 }
 
-/// Arguments that are no JSON are handed on as text, which the tool refuses by name.
+/// Arguments that are not JSON are handed on as text, which the tool refuses by name.
 pub(crate) fn call(action: Action) -> agent::ToolCall {
     let arguments = serde_json::from_str(&action.arguments).unwrap_or(Value::String(action.arguments));
     agent::ToolCall::new(action.name, arguments)

@@ -11,6 +11,8 @@ pub enum ImageKind {
     Webp,
 }
 
+/// What a model is shown in the place of an image that was left out.
+pub const PLACEHOLDER: &str = "[an earlier image]";
 /// Bytes of a file that tell its kind.
 pub const SIGNATURE_BYTES: u32 = 12;
 

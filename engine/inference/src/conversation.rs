@@ -122,7 +122,8 @@ impl ModelConversation {
         let first = images::of(messages).next().map(|(index, ..)| index);
         if let Some(index) = first {
             self.model.takes_images().await.map_err(|error| self.image_failure(error, index))?;
-            images::check(messages, blobs).await?;
+            // Those of messages that are there already were checked when they came.
+            images::check(messages, self.messages.len(), blobs).await?;
         }
         let Some(exact) = &self.model.exact else {
             check_parts(messages)?;
@@ -426,6 +427,7 @@ impl Conversation for ModelConversation {
         conversation.elided = 0;
         conversation.elided_in_branch = 0;
         conversation.known = still_known(&self.messages, &self.known, &messages);
+        conversation.messages = Vec::new();
         conversation.pending = conversation.render(&messages).await?;
         conversation.answered = 0;
         conversation.turn = None;

@@ -12,14 +12,14 @@ use espalier_core::image::{ImageKind, SIGNATURE_BYTES};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+pub use espalier_core::image::PLACEHOLDER;
+
 /// Largest image, bytes.
 pub const BYTES_MAX: u64 = 20 << 20;
 /// Most images of one request.
 pub const COUNT_MAX: usize = 64;
 /// Most bytes of the images of one request.
 pub const TOTAL_BYTES_MAX: u64 = 64 << 20;
-/// What stands in the place of an image that was left out.
-pub const PLACEHOLDER: &str = "[an earlier image]";
 /// In what a model is shown: the reference of an image that was left out.
 pub(crate) const ELIDED: &str = "";
 /// A white square of 64 pixels, for finding out whether a model takes images.
@@ -41,9 +41,13 @@ pub(crate) fn of(messages: &[Message]) -> impl Iterator<Item = (usize, Role, &st
     })
 }
 
-/// Refuses what cannot be sent. Errors: `Invalid`.
-pub(crate) async fn check(messages: &[Message], blobs: Option<&dyn Blobs>) -> Result<(), Failure> {
-    for (index, role, blob) in of(messages) {
+/// Refuses what cannot be sent, from message `from` on. Errors: `Invalid`.
+pub(crate) async fn check(
+    messages: &[Message],
+    from: usize,
+    blobs: Option<&dyn Blobs>,
+) -> Result<(), Failure> {
+    for (index, role, blob) in of(messages).filter(|(index, ..)| *index >= from) {
         let invalid = |text: String| Err(Failure::Invalid(format!("message {index}: {text}")));
         if !matches!(role, Role::User | Role::Tool) {
             return invalid(format!(
@@ -184,7 +188,7 @@ mod tests {
     async fn what_cannot_be_sent_is_refused_by_name() {
         let check = |message: Message, blobs: bool| async move {
             let blobs: Option<&dyn Blobs> = if blobs { Some(&Fake) } else { None };
-            super::check(&[message], blobs).await.map_err(|failure| failure.to_string())
+            super::check(&[message], 0, blobs).await.map_err(|failure| failure.to_string())
         };
         assert_eq!(check(with(Role::User, "png"), true).await, Ok(()));
         assert_eq!(check(with(Role::Tool, "png"), true).await, Ok(()));

@@ -91,7 +91,7 @@ pub struct ExportOptions {
     pub status: Vec<GroupStatus>,
     /// Groups of this model alone; `None`: of every model.
     pub model: Option<String>,
-    /// What becomes of the images in rows, in both forms of `group/v1`.
+    /// What becomes of the images in rows of `group/v1` and in conversations.
     pub images: Images,
 }
 
@@ -118,7 +118,7 @@ pub struct ExportSummary {
     pub without_patch: u64,
     /// Bytes written, images beside not among them.
     pub bytes: u64,
-    /// Places of images in rows: the sum of the groups' `images`.
+    /// Places of images in rows or conversations: of `group/v1` the sum of the groups' `images`.
     pub images: u64,
     /// Different images among them that were written, beside or embedded.
     pub image_files: u64,
@@ -136,7 +136,6 @@ impl ExportSummary {
             return Err(ExportError::Violation { group_id: group.group_id.clone(), violations });
         }
         self.groups += 1;
-        self.images += u64::from(group.images);
         for trajectory in group.trajectories.iter().chain(&group.replaced) {
             self.trajectories += 1;
             self.tokens += trajectory.token_sums();
@@ -224,7 +223,13 @@ impl Store {
                         self.write_samples(&content.group, options, output, &mut summary).await?;
                         1
                     }
-                    format => write_group(&content, &run.engine, format, output)?,
+                    format => {
+                        let (written, images) = write_group(&content, &run.engine, format, output)?;
+                        summary.images += images.len() as u64;
+                        self.write_beside(images.iter().map(String::as_str), options, output, &mut summary)
+                            .await?;
+                        written
+                    }
                 };
             }
             if matches!(options.format, Format::GroupMsgpack | Format::GroupJsonl) {
@@ -239,24 +244,26 @@ impl Store {
     }
 }
 
-/// Returns how many records it wrote.
+/// Returns how many records it wrote, and the images in them.
 fn write_group(
     content: &GroupContent,
     engine: &str,
     format: Format,
     output: &mut Output,
-) -> Result<u64, ExportError> {
+) -> Result<(u64, Vec<String>), ExportError> {
     let rewarded = || content.counted().filter(|record| record.trajectory.reward.is_some());
-    let mut written = 0;
+    let (mut written, mut images) = (0, Vec::new());
     match format {
         Format::SftChat => {
             for row in rewarded().flat_map(|record| chat::sft_rows(&content.group, record)) {
+                images.extend_from_slice(&row.images);
                 output.line(&row)?;
                 written += 1;
             }
         }
         Format::Sharegpt => {
             for row in rewarded().flat_map(|record| chat::sharegpt_rows(&content.group, record)) {
+                images.extend_from_slice(&row.images);
                 output.line(&row)?;
                 written += 1;
             }
@@ -272,5 +279,5 @@ fn write_group(
             }
         }
     }
-    Ok(written)
+    Ok((written, images))
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 /// For each piece of a segment its text, where it is known.
 pub type SegmentText = Vec<Option<String>>;
 
-/// Tokens of one row with one origin and one mask, of one call where they are sampled.
+/// Tokens of one row with one origin and one mask, of one call where they are sampled, of one image where they stand for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Places in the row.
@@ -21,9 +21,11 @@ pub struct Piece {
     pub trained: bool,
     /// The call that sampled them.
     pub call_id: Option<String>,
+    /// Digest of the image that they stand for.
+    pub image: Option<String>,
 }
 
-/// Cuts a row where origin, mask or call change.
+/// Cuts a row where origin, mask, call or image change.
 pub fn pieces(segment: &Segment) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     for at in 0..segment.tokens.len() {
@@ -33,14 +35,23 @@ pub fn pieces(segment: &Segment) -> Vec<Piece> {
         let span =
             segment.spans.iter().find(|span| span.usage == SpanUse::Sampled && holds(span.start, span.len));
         let call_id = span.map(|span| span.call_id.clone());
+        let image = segment.images.iter().find(|image| holds(image.start, image.len));
+        let begins = image.is_some_and(|image| image.start as usize == at);
+        let piece =
+            Piece { range: at..at + 1, origin, trained, call_id, image: image.map(|one| one.digest.clone()) };
         match pieces.last_mut() {
-            Some(last) if last.origin == origin && last.trained == trained && last.call_id == call_id => {
-                last.range.end = at + 1;
-            }
-            _ => pieces.push(Piece { range: at..at + 1, origin, trained, call_id }),
+            Some(last) if last.is_like(&piece) && !begins => last.range.end = at + 1,
+            _ => pieces.push(piece),
         }
     }
     pieces
+}
+
+impl Piece {
+    fn is_like(&self, other: &Piece) -> bool {
+        let same = self.origin == other.origin && self.trained == other.trained;
+        same && self.call_id == other.call_id && self.image == other.image
+    }
 }
 
 /// All rows of a trajectory, and what stands in none.
@@ -134,17 +145,18 @@ fn piece_lines(segment: &Segment, piece: &Piece, text: Option<&str>, look: &Look
     const INDENT: usize = 4;
     let style = style(piece.origin, piece.trained);
     let ids = &segment.tokens[piece.range.clone()];
-    let mut head =
-        format!("  {:>5}  {}, {}", piece.range.start, word(piece.origin, piece.trained), ids.len());
+    let what = if piece.image.is_some() { "image" } else { word(piece.origin, piece.trained) };
+    let mut head = format!("  {:>5}  {what}, {}", piece.range.start, ids.len());
     if piece.origin == Some(Origin::Sampled) {
         let logprobs = &segment.logprobs[piece.range.clone()];
         let sum: f64 = logprobs.iter().map(|logprob| f64::from(*logprob)).sum();
         head.push_str(&format!(", mean logprob {:.3}", sum / logprobs.len().max(1) as f64));
     }
     let mut lines = vec![look.paint(styles::FAINT, &head)];
-    let body = match text {
-        Some(text) => visible(text),
-        None => ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
+    let body = match (&piece.image, text) {
+        (Some(digest), _) => digest.clone(),
+        (None, Some(text)) => visible(text),
+        (None, None) => ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
     };
     let columns = look.width.saturating_sub(INDENT);
     lines.extend(
@@ -174,19 +186,23 @@ fn visible(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use espalier_core::samples::Span;
+    use espalier_core::samples::{ImageSpan, Span};
 
     #[test]
-    fn a_row_is_cut_where_origin_mask_or_call_change() {
+    fn a_row_is_cut_where_origin_mask_call_or_image_change() {
         let segment = Segment {
-            tokens: vec![1, 2, 3, 4, 5, 6, 7],
+            tokens: vec![1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8],
             prompt_len: 2,
-            mask: vec![0, 0, 1, 1, 0, 0, 1],
-            origin: vec![0, 0, 1, 1, 1, 2, 1],
-            logprobs: vec![0.0, 0.0, -0.5, -0.5, 0.0, 0.0, -0.25],
+            mask: vec![0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0],
+            origin: vec![0, 0, 1, 1, 1, 2, 1, 2, 2, 2, 2],
+            logprobs: vec![0.0, 0.0, -0.5, -0.5, 0.0, 0.0, -0.25, 0.0, 0.0, 0.0, 0.0],
             spans: vec![
                 Span { call_id: "a".into(), offset: 0, start: 2, len: 3, usage: SpanUse::Sampled },
                 Span { call_id: "b".into(), offset: 0, start: 6, len: 1, usage: SpanUse::Sampled },
+            ],
+            images: vec![
+                ImageSpan { digest: "ab12".into(), start: 7, len: 2 },
+                ImageSpan { digest: "ab12".into(), start: 9, len: 2 },
             ],
             ..Segment::default()
         };
@@ -200,6 +216,8 @@ mod tests {
                 (4..5, false, Some("a".into())),
                 (5..6, false, None),
                 (6..7, true, Some("b".into())),
+                (7..9, false, None),
+                (9..11, false, None),
             ]
         );
         let look = Look { colour: false, width: 60, terminal: false };

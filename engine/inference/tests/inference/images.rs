@@ -142,8 +142,11 @@ fn observation(number: usize) -> Message {
     }
 }
 
+/// By turn, the screenshots that the model is shown.
+type Shown = [&'static [usize]; 4];
+
 /// By kept screenshots: which ones the model is shown in each of the four turns, and how many are left out before it.
-const TABLE: [(u32, [&[usize]; 4], [u32; 4]); 3] = [
+const TABLE: [(u32, Shown, [u32; 4]); 3] = [
     (0, [&[], &[], &[], &[]], [1, 1, 1, 1]),
     (1, [&[0], &[1], &[2], &[3]], [0, 1, 1, 1]),
     (3, [&[0], &[0, 1], &[0, 1, 2], &[1, 2, 3]], [0, 0, 0, 1]),
@@ -241,7 +244,7 @@ async fn a_server_of_token_ids_is_sent_the_same_tokens_again_and_each_elision_op
 }
 
 /// One row for each prompt whose past was changed, and the last one.
-fn check_rows(segments: &[Segment], keep: u32, shown: [&[usize]; 4], kind: &str) {
+fn check_rows(segments: &[Segment], keep: u32, shown: Shown, kind: &str) {
     let rows: &[&[usize]] = match keep {
         0 => &[&[]],
         1 => &[shown[0], shown[1], shown[2], shown[3]],
@@ -288,6 +291,10 @@ async fn forks_answers_side_by_side_and_rewrites_keep_their_images() {
         first.complete(CompleteOptions::default()).await.unwrap();
         fork.complete(CompleteOptions::default()).await.unwrap();
         fork.rewrite(vec![Message::text(Role::System, "In short."), opening().remove(1)]).await.unwrap();
+        let foreign = Message { role: Role::User, parts: vec![Part::Image("foreign".into())], extra: None };
+        for refused in [fork.rewrite(vec![foreign.clone()]).await, fork.append(vec![foreign]).await] {
+            assert!(refused.unwrap_err().to_string().contains("no blob foreign"), "{kind:?}");
+        }
         assert_eq!(fork.elide_images(1).await.unwrap(), 0, "{kind:?}: what is rewritten is shown whole");
         fork.complete(CompleteOptions::default()).await.unwrap();
         let shown = |request: &Value| {

@@ -264,6 +264,7 @@ impl Case {
                 environments: self.environments,
                 blobs: Some(Arc::new(MemoryBlobs::default())),
                 sandboxes: self.sandboxes,
+                browsers: None,
             },
             meter,
             seed: self.seed,

@@ -2,9 +2,11 @@
 //!
 //! One row for each conversation with the group's model that was not discarded. An answer is its text as sampled; calls
 //! that the text itself carries are not given a second time. An answer that is only context in its row (the past of a
-//! fork, an example that the harness wrote) has `weight` 0.
+//! fork, an example that the harness wrote) has `weight` 0. Images are named by digest, in order, under `images`; those that the model was
+//! not shown any more for the last answer are the text that it was shown.
 
 use espalier_core::chat::{Message, Part, Role, Tool};
+use espalier_core::image::PLACEHOLDER;
 use espalier_core::samples::Group;
 use espalier_core::trajectory::{AttemptRecord, Transcript};
 use serde::Serialize;
@@ -17,6 +19,9 @@ pub(super) struct SftRow {
     messages: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Value>,
+    /// Digests; each stands for a part `image` of the messages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) images: Vec<String>,
     #[serde(flatten)]
     about: About,
 }
@@ -27,6 +32,9 @@ pub(super) struct SharegptRow {
     conversations: Vec<Said>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tools: Option<String>,
+    /// Digests; each stands for an `<image>` of the conversations.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) images: Vec<String>,
     #[serde(flatten)]
     about: About,
 }
@@ -52,9 +60,11 @@ struct About {
 pub(super) fn sft_rows(group: &Group, record: &AttemptRecord) -> Vec<SftRow> {
     let mut seen = HashSet::new();
     let mut row = |index| {
-        let lines = history(&record.transcript, index);
+        let lines = shown(&record.transcript, index);
         let learned = learned(&lines, &mut seen);
+        let images = images(&lines);
         SftRow {
+            images,
             messages: lines
                 .iter()
                 .zip(learned)
@@ -70,10 +80,11 @@ pub(super) fn sft_rows(group: &Group, record: &AttemptRecord) -> Vec<SftRow> {
 pub(super) fn sharegpt_rows(group: &Group, record: &AttemptRecord) -> Vec<SharegptRow> {
     let mut seen = HashSet::new();
     let mut row = |index| {
-        let lines = history(&record.transcript, index);
+        let lines = shown(&record.transcript, index);
         let learned = learned(&lines, &mut seen);
         let tools: Vec<Value> = tools(&record.transcript, index).iter().map(tool_json).collect();
         SharegptRow {
+            images: images(&lines),
             conversations: lines.iter().zip(learned).map(|(line, learned)| said(line, learned)).collect(),
             tools: (!tools.is_empty()).then(|| Value::Array(tools).to_string()),
             about: about(group, record),
@@ -90,7 +101,7 @@ fn said(line: &Line<'_>, learned: bool) -> Said {
         Role::Tool => "tool",
     };
     let weight = (line.message.role == Role::Assistant && !learned).then_some(0);
-    Said { from, value: text_with_calls(line.message), weight }
+    Said { from, value: text_with_calls(line), weight }
 }
 
 fn about(group: &Group, record: &AttemptRecord) -> About {
@@ -118,6 +129,57 @@ fn conversations<'a>(group: &'a Group, record: &'a AttemptRecord) -> impl Iterat
 struct Line<'a> {
     message: &'a Message,
     turn: Option<usize>,
+    /// How many of its images, from the first, the model was shown as a placeholder.
+    elided: usize,
+}
+
+impl Line<'_> {
+    fn of(message: &Message, turn: Option<usize>) -> Line<'_> {
+        Line { message, turn, elided: 0 }
+    }
+
+    /// Its text, and images as `image` writes them.
+    fn text(&self, image: &str) -> String {
+        let mut text = String::new();
+        let mut number = 0;
+        for part in &self.message.parts {
+            match part {
+                Part::Text(piece) => text.push_str(piece),
+                Part::ToolResult(result) => text.push_str(&result.text),
+                Part::Image(_) => {
+                    text.push_str(if number < self.elided { PLACEHOLDER } else { image });
+                    number += 1;
+                }
+                Part::TextBlob(_) | Part::ToolCall(_) | Part::Other(_) => {}
+            }
+        }
+        text
+    }
+
+    /// The images that the model was shown.
+    fn images(&self) -> impl Iterator<Item = &str> {
+        let images = self.message.parts.iter().filter_map(|part| match part {
+            Part::Image(blob) => Some(blob.as_str()),
+            _ => None,
+        });
+        images.skip(self.elided)
+    }
+}
+
+fn images(lines: &[Line<'_>]) -> Vec<String> {
+    lines.iter().flat_map(Line::images).map(str::to_owned).collect()
+}
+
+/// As the last answer of a conversation was shown it.
+fn shown(transcript: &Transcript, index: u32) -> Vec<Line<'_>> {
+    let mut lines = history(transcript, index);
+    let last = transcript.turns.iter().rfind(|turn| turn.conversation == index);
+    let mut left = last.map_or(0, |turn| turn.images_elided as usize);
+    for line in &mut lines {
+        line.elided = line.images().count().min(left);
+        left -= line.elided;
+    }
+    lines
 }
 
 /// The conversation from its beginning: a fork begins with its parent's past.
@@ -129,11 +191,11 @@ fn history(transcript: &Transcript, index: u32) -> Vec<Line<'_>> {
         None => Vec::new(),
     };
     lines.truncate(log.inherited as usize);
-    lines.extend(log.opening.iter().map(|message| Line { message, turn: None }));
+    lines.extend(log.opening.iter().map(|message| Line::of(message, None)));
     let turns = transcript.turns.iter().enumerate().filter(|(_, turn)| turn.conversation == index);
     for (at, turn) in turns {
-        lines.push(Line { message: &turn.message, turn: Some(at) });
-        lines.extend(turn.results.iter().map(|message| Line { message, turn: None }));
+        lines.push(Line::of(&turn.message, Some(at)));
+        lines.extend(turn.results.iter().map(|message| Line::of(message, None)));
     }
     lines
 }
@@ -155,7 +217,28 @@ pub(super) fn tools(transcript: &Transcript, index: u32) -> &[Tool] {
     }
 }
 
-/// A message of tool results becomes one message a result.
+/// The content of a message: text, or parts where there are images.
+fn content(line: &Line<'_>) -> Value {
+    if line.images().next().is_none() {
+        return line.text("").into();
+    }
+    let mut parts: Vec<Value> = Vec::new();
+    let mut number = 0;
+    for part in &line.message.parts {
+        match part {
+            Part::Image(_) if number < line.elided => {
+                number += 1;
+                parts.push(json!({"type": "text", "text": PLACEHOLDER}));
+            }
+            Part::Image(_) => parts.push(json!({"type": "image"})),
+            Part::Text(text) => parts.push(json!({"type": "text", "text": text})),
+            _ => {}
+        }
+    }
+    Value::Array(parts)
+}
+
+/// A message of tool results becomes one message a result, and one of the user with the images beside them.
 fn chat_messages(line: &Line<'_>, learned: bool) -> Vec<Value> {
     let message = line.message;
     let results: Vec<Value> = message
@@ -169,9 +252,16 @@ fn chat_messages(line: &Line<'_>, learned: bool) -> Vec<Value> {
         })
         .collect();
     if message.role == Role::Tool && !results.is_empty() {
-        return results;
+        let has_images = message.parts.iter().any(|part| matches!(part, Part::Image(_)));
+        let beside = has_images.then(|| {
+            let images =
+                message.parts.iter().filter(|part| matches!(part, Part::Image(_))).cloned().collect();
+            let of_user = Message { role: Role::User, parts: images, extra: None };
+            json!({"role": "user", "content": content(&Line { message: &of_user, ..*line })})
+        });
+        return results.into_iter().chain(beside).collect();
     }
-    let mut value = json!({"role": message.role.as_str(), "content": message.joined_text()});
+    let mut value = json!({"role": message.role.as_str(), "content": content(line)});
     let calls: Vec<Value> = message
         .parts
         .iter()
@@ -194,9 +284,9 @@ fn chat_messages(line: &Line<'_>, learned: bool) -> Vec<Value> {
 }
 
 /// Calls that stand beside the text are written as the common tag, so that none is lost.
-fn text_with_calls(message: &Message) -> String {
-    let mut text = message.joined_text();
-    for part in &message.parts {
+fn text_with_calls(line: &Line<'_>) -> String {
+    let mut text = line.text("<image>");
+    for part in &line.message.parts {
         if let Part::ToolCall(call) = part {
             let arguments = arguments(&call.arguments);
             let call = json!({"name": call.name, "arguments": arguments});

@@ -17,9 +17,10 @@ pub enum Images {
     /// In the folder `PATH.images`, each once, as `DIGEST.png`, `.jpg` or `.webp`. Left out where PATH is no file.
     #[default]
     Beside,
-    /// In each group under `image_data`, by digest: `media_type` and `data` (base64; in msgpack bytes).
+    /// In each group under `image_data`, by digest: `media_type` and `data` (base64; in msgpack bytes). Conversations have
+    /// theirs beside.
     Embed,
-    /// Left out: rows name them by digest.
+    /// Left out: they are named by digest.
     Omit,
 }
 
@@ -55,28 +56,42 @@ impl Store {
         output: &mut Output,
         summary: &mut ExportSummary,
     ) -> Result<(), ExportError> {
-        let mut embedded = BTreeMap::new();
-        for digest in digests(group) {
-            match options.images {
-                Images::Beside if output.lacks_image(digest) => {
-                    let (kind, bytes) = self.image(digest).await?;
-                    summary.image_files += 1;
-                    summary.image_bytes += bytes.len() as u64;
-                    output.image(digest, kind, &bytes)?;
-                }
-                Images::Embed => {
-                    let (kind, data) = self.image(digest).await?;
-                    summary.image_files += 1;
-                    summary.image_bytes += data.len() as u64;
-                    embedded.insert(digest, ImageData { media_type: kind.media_type(), data });
-                }
-                Images::Beside | Images::Omit => {}
-            }
-        }
-        if embedded.is_empty() {
+        summary.images += u64::from(group.images);
+        if options.images != Images::Embed || group.images == 0 {
+            self.write_beside(digests(group), options, output, summary).await?;
             return write(group, options.format, output);
         }
-        write(&WithImages { group, image_data: embedded }, options.format, output)
+        let mut image_data = BTreeMap::new();
+        for digest in digests(group) {
+            let (kind, data) = self.image(digest).await?;
+            summary.image_files += 1;
+            summary.image_bytes += data.len() as u64;
+            image_data.insert(digest, ImageData { media_type: kind.media_type(), data });
+        }
+        write(&WithImages { group, image_data }, options.format, output)
+    }
+
+    /// Images into the folder beside, where there is one, each once.
+    pub(super) async fn write_beside(
+        &self,
+        digests: impl IntoIterator<Item = &str> + Send,
+        options: &ExportOptions,
+        output: &mut Output,
+        summary: &mut ExportSummary,
+    ) -> Result<(), ExportError> {
+        if options.images == Images::Omit {
+            return Ok(());
+        }
+        let digests: BTreeSet<&str> = digests.into_iter().collect();
+        for digest in digests {
+            if output.takes_image(digest) {
+                let (kind, bytes) = self.image(digest).await?;
+                summary.image_files += 1;
+                summary.image_bytes += bytes.len() as u64;
+                output.image(digest, kind, &bytes)?;
+            }
+        }
+        Ok(())
     }
 
     async fn image(&self, digest: &str) -> Result<(ImageKind, Vec<u8>), StoreError> {

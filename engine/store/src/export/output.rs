@@ -149,8 +149,8 @@ impl Output {
         Ok(())
     }
 
-    /// Whether there is a place for images beside, and this one is not there yet.
-    pub(super) fn lacks_image(&self, digest: &str) -> bool {
+    /// Whether this image is to be written: there is a place beside, and it is not there yet.
+    pub(super) fn takes_image(&self, digest: &str) -> bool {
         let is_there = self.images.as_ref().is_some_and(|images| images.digests.contains(digest));
         matches!(self.target, Target::File { .. }) && !is_there
     }

@@ -2,7 +2,7 @@
 
 use crate::on_both;
 use crate::sample::{NOW, closed, ended, opened, play, record, spec, started, stranger};
-use espalier_core::chat::{Message, Role};
+use espalier_core::chat::{Message, Part, Role};
 use espalier_core::samples::{Group, GroupStatus, ImageSpan};
 use espalier_core::trajectory::{ConversationLog, Turn};
 use espalier_store::export::{ExportError, ExportOptions, Format, Images};
@@ -87,6 +87,10 @@ on_both! {
             let mut shown = record(run.run_id(), 0, rollout, 0, Some(1.0));
             let image = ImageSpan { digest: digest.clone(), start: 0, len: 2 };
             shown.trajectory.segments[0].images.push(image);
+            let transcript = &mut shown.transcript;
+            transcript.conversations[0].opening[1].parts.push(Part::Image(digest.clone()));
+            transcript.turns[0].results[0].parts.push(Part::Image(digest.clone()));
+            transcript.turns[0].images_elided = 1;
             run.attempt_ended(ended(shown, Finality::Final)).await.unwrap();
         }
         run.close_group(closed(0, GroupStatus::Ready, 2, &[])).await.unwrap();
@@ -121,6 +125,18 @@ on_both! {
         let omitted = export(Images::Omit, Format::GroupMsgpack, "o.msgpack").await;
         assert_eq!((omitted.images, omitted.image_files), (2, 0));
         assert_eq!(names(out.path()), ["e.jsonl", "e.msgpack", "g.jsonl", "g.jsonl.images", "o.msgpack"]);
+
+        let chat = export(Images::Beside, Format::SftChat, "chat.jsonl").await;
+        assert_eq!((chat.images, chat.image_files), (2, 1));
+        let row = &lines(&out.path().join("chat.jsonl"))[0];
+        let content = |at: usize| &row["messages"][at]["content"];
+        assert_eq!((content(1), &row["images"]), (&"craft a stick[an earlier image]".into(), &Value::from([digest.as_str()])));
+        assert_eq!(content(3), &serde_json::json!([{"type": "text", "text": "got 1 log"}, {"type": "image"}]));
+        assert!(out.path().join("chat.jsonl.images").join(format!("{digest}.png")).is_file());
+        export(Images::Omit, Format::Sharegpt, "share.jsonl").await;
+        let row = &lines(&out.path().join("share.jsonl"))[0];
+        assert_eq!(row["conversations"][3]["value"], "got 1 log<image>");
+        assert!(!out.path().join("share.jsonl.images").exists());
     }
 
     async fn status_and_model_choose_the_groups(backend: Backend) {
