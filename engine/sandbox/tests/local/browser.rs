@@ -1,10 +1,12 @@
 //! Chromium in a sandbox, with its own sandbox on: as an unprivileged user, by its pipe, and behind the proxy.
 
+use crate::namespaces::with_namespaces;
 use crate::support::{Place, Sandbox};
 use bytes::Bytes;
 use espalier_agent_client::wire::{CommandSpec, Variable, outcome::Outcome};
 use espalier_agent_client::{PipeReader, PipeWriter, command};
 use espalier_core::sandbox::{Network, SandboxSpec};
+use espalier_keeper::wire::{Bounds, Order};
 use espalier_sandbox::local::{Service, Services};
 use espalier_sandbox::service::{Purpose, Sandboxes};
 use serde_json::{Value, json};
@@ -147,6 +149,20 @@ async fn its_own_sandbox_is_on() {
     let answer = plain.spec(as_user(dump)).await;
     let text = String::from_utf8_lossy(&answer.stderr.unwrap_or_default().head).into_owned();
     assert!(text.contains("No usable sandbox"), "{text}");
+}
+
+#[tokio::test]
+async fn in_the_sandbox_of_an_ordinary_user_it_is_another_user_of_a_namespace() {
+    let place = Place::of_user();
+    let order = with_namespaces(&place.folder, "browser");
+    let bounds = Bounds { memory: 2 << 30, processes_max: 512, ..order.bounds };
+    let placed = place.local.create(&Order { bounds, ..order }, &[]).await.unwrap();
+    let sandbox = Sandbox::of(placed, "test").await;
+    let dump = "export HOME=$(mktemp -d) && unshare --user --map-user=1000 --map-group=1000 chromium-headless-shell --user-data-dir=$HOME/profile --dump-dom 'data:text/html,<script>document.title = 6 * 7</script>'";
+    let answer = sandbox.spec(CommandSpec { user: String::new(), ..as_user(dump) }).await;
+    let text = String::from_utf8_lossy(&answer.stdout.unwrap_or_default().head).into_owned();
+    assert!(text.contains("<title>42</title>"), "{text} {:?}", answer.stderr);
+    place.local.delete("browser").await.unwrap();
 }
 
 /// A server of the machine: answers every request with a text, or with a redirect to what follows `/to/`; counts connections.
