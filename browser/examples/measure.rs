@@ -1,6 +1,8 @@
 //! Medians of the calls that everything else is made of: `cargo run --release -p espalier-browser --example measure`.
 
-use espalier_browser::{Browser, ContextOptions, LaunchOptions, Result};
+use espalier_browser::agent::{Session, SessionOptions, SnapshotOptions, ToolCall};
+use espalier_browser::{Browser, BrowserError, ContextOptions, LaunchOptions, RemoteOptions, Result};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 #[tokio::main]
@@ -16,13 +18,10 @@ async fn main() -> Result<()> {
     }
     report("launch", launches);
     let browser = Browser::launch(options()).await?;
-    let mut pings = Vec::new();
-    for _ in 0..2000 {
-        let start = Instant::now();
-        browser.ping(Duration::from_secs(5)).await?;
-        pings.push(start.elapsed());
-    }
-    report("round trip", pings);
+    report("round trip", round_trips(&browser).await?);
+    let remote = over_standard_streams(&options()).await?;
+    report("round trip over standard streams", round_trips(&remote).await?);
+    remote.close().await;
     let mut pages = Vec::new();
     for _ in 0..20 {
         let start = Instant::now();
@@ -66,7 +65,70 @@ async fn main() -> Result<()> {
         pictures.push(start.elapsed());
     }
     report("picture, PNG", pictures);
+    agents(&browser).await?;
     browser.close().await;
+    Ok(())
+}
+
+async fn round_trips(browser: &Browser) -> Result<Vec<Duration>> {
+    let mut times = Vec::new();
+    for _ in 0..2000 {
+        let start = Instant::now();
+        browser.ping(Duration::from_secs(5)).await?;
+        times.push(start.elapsed());
+    }
+    Ok(times)
+}
+
+/// A browser that this library does not start.
+async fn over_standard_streams(options: &LaunchOptions) -> Result<Browser> {
+    let failed = |error: std::io::Error| BrowserError::Launch { reason: error.to_string() };
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let argv = options.command_line(folder.path())?.over_standard_streams();
+    let mut command = tokio::process::Command::new(&argv[0]);
+    command.args(&argv[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(failed)?;
+    let (reader, writer) = (child.stdout.take().expect("piped"), child.stdin.take().expect("piped"));
+    let ended = async move {
+        let status = child.wait().await;
+        drop(folder);
+        status.map_or_else(|error| error.to_string(), |status| status.to_string())
+    };
+    let remote = RemoteOptions { ended: Some(Box::pin(ended)), ..RemoteOptions::default() };
+    Browser::over(reader, writer, remote).await
+}
+
+/// Steps of an agent with the wait for the page, and how long page descriptions are.
+async fn agents(browser: &Browser) -> Result<()> {
+    const PAGES: [(&str, &str); 6] = [
+        ("table", include_str!("../tests/conformance/pages/table.html")),
+        ("names", include_str!("../tests/conformance/pages/names.html")),
+        ("shadow", include_str!("../tests/conformance/pages/shadow.html")),
+        ("states", include_str!("../tests/conformance/pages/states.html")),
+        ("visibility", include_str!("../tests/conformance/pages/visibility.html")),
+        ("tree", include_str!("../tests/conformance/pages/tree.html")),
+    ];
+    let context = browser.new_context(ContextOptions::default()).await?;
+    let session = Session::open(context, SessionOptions::default()).await?;
+    let page = session.context().pages().remove(0);
+    for (name, html) in PAGES {
+        page.set_content(html).await?;
+        let snapshot = session.snapshot(SnapshotOptions::default()).await?;
+        let (bytes, of) = (snapshot.text.len(), html.len());
+        println!("description of {name}: {bytes} bytes, {} tokens, of {of} bytes of HTML", snapshot.tokens);
+    }
+    page.set_content(
+        "<button style='position:fixed;inset:0' onclick='this.textContent = Date.now()'>Go</button>",
+    )
+    .await?;
+    let mut steps = Vec::new();
+    let click = [ToolCall::new("click", serde_json::json!({ "point_2d": [500, 500] }))];
+    for _ in 0..50 {
+        let start = Instant::now();
+        session.act(&click).await?;
+        steps.push(start.elapsed());
+    }
+    report("agent's click with the wait for the page", steps);
     Ok(())
 }
 

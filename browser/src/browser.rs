@@ -10,7 +10,7 @@ use crate::error::{BrowserError, Result};
 use crate::launch::LaunchOptions;
 use crate::launch::process::Process;
 use crate::protocol::{Attached, Detached, Done, event};
-use crate::transport;
+use crate::transport::{self, MessageReader, MessageWriter};
 use chromiumoxide::cdp::browser_protocol::browser::{CloseParams, GetVersionParams};
 use chromiumoxide::cdp::browser_protocol::target::{DetachFromTargetParams, SetAutoAttachParams};
 use chromiumoxide::cdp::js_protocol::runtime::RunIfWaitingForDebuggerParams;
@@ -19,6 +19,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -37,6 +38,8 @@ pub(crate) struct BrowserInner {
     connection: Arc<Connection>,
     process: Arc<Process>,
     keeps_profile: bool,
+    /// The folder of a remote process for downloads.
+    pub(crate) remote_downloads: Option<PathBuf>,
     version: OnceLock<Version>,
     /// The stream of the trace that has just ended.
     pub(crate) trace: watch::Sender<Option<String>>,
@@ -63,11 +66,26 @@ impl Browser {
         let deadline = Deadline::after(options.timeout);
         let (writer, reader, ends) = transport::open()
             .map_err(|error| BrowserError::Launch { reason: format!("no pipes: {error}") })?;
-        let process = Arc::new(Process::start(&options, ends)?);
+        let process = Process::start(&options, ends)?;
+        let keeps_profile = options.user_data_dir.is_some();
+        Browser::start(process, writer, reader, None, keeps_profile, deadline).await
+    }
+
+    /// Waits until the process answers over the streams.
+    pub(crate) async fn start(
+        process: Process,
+        writer: MessageWriter,
+        reader: MessageReader,
+        remote_downloads: Option<PathBuf>,
+        keeps_profile: bool,
+        deadline: Deadline,
+    ) -> Result<Browser> {
+        let process = Arc::new(process);
         let inner = Arc::new_cyclic(|inner: &Weak<BrowserInner>| BrowserInner {
             connection: Connection::new(writer, Weak::clone(inner) as Weak<dyn Handler>),
             process: Arc::clone(&process),
-            keeps_profile: options.user_data_dir.is_some(),
+            keeps_profile,
+            remote_downloads,
             version: OnceLock::new(),
             trace: watch::Sender::new(None),
             contexts: Mutex::default(),
@@ -82,16 +100,20 @@ impl Browser {
             }
         });
         let connection = Arc::clone(&inner.connection);
-        // Owner: the process. Ends when it does, which closes the pipe.
+        // Owner: the process. Ends when it does, or when its stream does.
         tokio::spawn(async move {
-            connection.read(reader).await;
-            process.kill();
+            tokio::select! {
+                () = connection.read(reader) => process.kill(),
+                _ = process.how_it_ended() => {}
+            }
             let detail = process.how_it_ended().await;
             connection.close(BrowserError::Crashed { what: "browser process", detail });
         });
         match inner.start(deadline).await {
             Ok(()) => Ok(Browser { inner }),
             Err(error) => {
+                // Its commands end, as well, which ends a remote process.
+                inner.connection.close(BrowserError::closed("browser"));
                 inner.process.kill();
                 let how = inner.process.how_it_ended().await;
                 Err(BrowserError::Launch { reason: format!("{error} ({how})") })
@@ -109,8 +131,9 @@ impl Browser {
         self.inner.version.get().map_or("", |version| version.product.as_str())
     }
 
-    /// The id of the process group of the browser and its children.
-    pub fn process_group(&self) -> u32 {
+    /// The id of the process group of the browser and its children; `None` where somebody else started it, as in
+    /// [`over`](Self::over).
+    pub fn process_group(&self) -> Option<u32> {
         self.inner.process.group()
     }
 
@@ -120,8 +143,11 @@ impl Browser {
     }
 
     /// Memory of all its processes in bytes: their proportional set size, in which shared pages count once.
+    /// [`BrowserError::Unsupported`] where somebody else started them.
     pub async fn memory_bytes(&self) -> Result<u64> {
-        let group = self.process_group();
+        let Some(group) = self.process_group() else {
+            return Err(BrowserError::unsupported("memory of a remote browser process: ask its owner"));
+        };
         tokio::task::spawn_blocking(move || memory::of_group(group))
             .await
             .map_err(|_| BrowserError::closed("browser"))?
@@ -197,6 +223,11 @@ impl BrowserInner {
         self.connection.root()
     }
 
+    /// Whether its process is of somebody else, maybe on another machine.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.process.group().is_none()
+    }
+
     pub(crate) fn add_context(&self, context: &Arc<ContextInner>) {
         self.contexts.lock().insert(Arc::clone(&context.id), Arc::downgrade(context));
     }
@@ -217,7 +248,10 @@ impl BrowserInner {
             .and_then(|id| self.contexts.lock().get(id).and_then(Weak::upgrade));
         match context {
             Some(context) if info.kind == "page" => context.attach_page(&self.connection, attached),
-            // Workers shared by pages, and pages of contexts that are just being dropped: they run on by themselves.
+            Some(context) if BrowserInner::is_worker(&info.kind) => {
+                context.attach_worker(&self.connection, attached);
+            }
+            // Targets of contexts that are not ours, and of contexts that are just being dropped: they run on by themselves.
             _ => release(&self.connection, self.root(), &attached.session_id),
         }
     }

@@ -1,4 +1,4 @@
-//! Calls and events over one pipe, flat: each message names the session it belongs to.
+//! Calls and events over one pair of streams, flat: each message names the session it belongs to.
 //!
 //! One task reads. It hands answers to those who wait for them and gives events to the handler of their session at
 //! once, in order of arrival: when a call returns, every event that Chromium sent before the answer has taken effect.
@@ -9,7 +9,7 @@ mod session;
 pub(crate) use session::{Call, Gate, Session, tell_all};
 
 use crate::error::{BrowserError, Refusal, Result};
-use crate::transport::{PipeReader, PipeWriter};
+use crate::transport::{MessageReader, MessageWriter};
 use bytes::Bytes;
 use dashmap::DashMap;
 use serde::Deserialize;
@@ -28,7 +28,7 @@ pub(crate) trait Handler: Send + Sync {
 
 /// The connection to one browser process.
 pub(crate) struct Connection {
-    writer: PipeWriter,
+    writer: MessageWriter,
     next_id: AtomicU64,
     pending: DashMap<u64, Pending>,
     sessions: DashMap<Arc<str>, Arc<Session>>,
@@ -78,7 +78,7 @@ struct Incoming<'a> {
 
 impl Connection {
     /// The connection with its root session, whose events go to `handler`.
-    pub(crate) fn new(writer: PipeWriter, handler: Weak<dyn Handler>) -> Arc<Connection> {
+    pub(crate) fn new(writer: MessageWriter, handler: Weak<dyn Handler>) -> Arc<Connection> {
         let connection = Arc::new(Connection {
             writer,
             next_id: AtomicU64::new(1),
@@ -98,8 +98,8 @@ impl Connection {
         self.root.get().expect("set where the connection is made")
     }
 
-    /// The reading task: until the browser closes the pipe.
-    pub(crate) async fn read(&self, mut reader: PipeReader) {
+    /// The reading task: until the browser closes its stream.
+    pub(crate) async fn read(&self, mut reader: MessageReader) {
         while let Some(message) = reader.next().await {
             self.dispatch(&message);
         }

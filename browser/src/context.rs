@@ -6,9 +6,11 @@ mod options;
 pub(crate) use exposed::{ANSWER, BINDING, BindingCall, CALLS_MAX, Exposed, Function};
 pub use options::ContextOptions;
 
+use crate::auth::Auth;
 use crate::browser::{Browser, BrowserInner};
 use crate::connection::{Connection, tell_all};
 use crate::deadline::{Deadline, TIMEOUT_DEFAULT};
+use crate::dialog::DialogPolicy;
 use crate::download::{Download, DownloadBegin, DownloadProgress};
 use crate::emulation::{self, Emulated, Geolocation};
 use crate::error::{BrowserError, Result};
@@ -16,10 +18,11 @@ use crate::event::PageEvent;
 use crate::page::Page;
 use crate::page::inner::PageInner;
 use crate::permission::Permission;
-use crate::protocol::{Attached, Done};
+use crate::protocol::{Attached, Done, Raw};
 use crate::queue::{EventSource, EventStream};
 use crate::route::Routes;
 use crate::storage::ORIGINS_MAX;
+use crate::workers::{ServiceWorkers, Workers};
 use chromiumoxide::cdp::browser_protocol::browser::{
     PermissionSetting, ResetPermissionsParams, SetDownloadBehaviorBehavior, SetDownloadBehaviorParams,
     SetPermissionParams,
@@ -28,8 +31,10 @@ use chromiumoxide::cdp::browser_protocol::target::{
     CloseTargetParams, CreateBrowserContextParams, CreateTargetParams, DisposeBrowserContextParams,
 };
 use parking_lot::Mutex;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -55,14 +60,28 @@ pub(crate) struct ContextInner {
     pub(crate) emulated: Mutex<Emulated>,
     pub(crate) exposed: Mutex<Exposed>,
     pub(crate) routes: Routes,
+    pub(crate) auth: Auth,
+    pub(crate) workers: Workers,
     /// Origins of documents that its frames have shown.
     origins: Mutex<BTreeSet<String>>,
-    downloads: Mutex<Vec<Download>>,
-    download_folder: Option<TempDir>,
+    downloads: Mutex<Downloads>,
+    own_folder: Option<TempDir>,
+    /// For downloads of a remote browser, on its machine.
+    remote_folder: Option<PathBuf>,
     state: Mutex<State>,
     changed: watch::Sender<u64>,
     new_pages: EventSource<Page>,
     timeout_ms: AtomicU64,
+}
+
+/// The last downloads, and what bounds them.
+#[derive(Default)]
+struct Downloads {
+    kept: Vec<Download>,
+    /// How many there have been.
+    total: u64,
+    /// How many there may be, and how many bytes each may have.
+    bounds: Option<(u64, u64)>,
 }
 
 #[derive(Default)]
@@ -81,8 +100,8 @@ impl BrowserContext {
         let deadline = Deadline::after(TIMEOUT_DEFAULT);
         let emulated = options.emulated();
         emulated.check()?;
-        let download_folder =
-            match options.accept_downloads {
+        let own_folder =
+            match options.accept_downloads && !browser.is_remote() {
                 false => None,
                 true => Some(tempfile::Builder::new().prefix("espalier-downloads-").tempdir().map_err(
                     |error| BrowserError::invalid(format!("folder for temporary files: {error}")),
@@ -95,24 +114,32 @@ impl BrowserContext {
             ..CreateBrowserContextParams::default()
         };
         let created = browser.root().call(command, deadline).await?;
+        let mut exposed = Exposed::default();
+        if options.service_workers == ServiceWorkers::Block {
+            exposed.add_script(crate::workers::BLOCK.to_owned());
+        }
         let inner = Arc::new_cyclic(|this| ContextInner {
             this: Weak::clone(this),
             id: Arc::from(String::from(created.browser_context_id)),
             browser: Arc::clone(browser),
             emulated: Mutex::new(emulated),
-            exposed: Mutex::default(),
+            exposed: Mutex::new(exposed),
             routes: Routes::default(),
+            auth: Auth::default(),
+            workers: Workers::default(),
             origins: Mutex::default(),
             downloads: Mutex::default(),
-            download_folder,
+            remote_folder: browser.remote_downloads.clone().filter(|_| options.accept_downloads),
+            own_folder,
             state: Mutex::default(),
             changed: watch::Sender::new(0),
             new_pages: EventSource::default(),
             timeout_ms: AtomicU64::new(TIMEOUT_DEFAULT.as_millis() as u64),
         });
         browser.add_context(&inner);
+        inner.auth.set(options.http_credentials);
         let context = BrowserContext { inner };
-        let folder = context.inner.download_folder.as_ref().map(TempDir::path);
+        let folder = context.inner.download_folder();
         let behavior = match folder {
             Some(_) => SetDownloadBehaviorBehavior::AllowAndName,
             None => SetDownloadBehaviorBehavior::Deny,
@@ -352,18 +379,36 @@ impl ContextInner {
             .await
     }
 
+    /// Where downloads go; `None`: they fail.
+    fn download_folder(&self) -> Option<&Path> {
+        self.own_folder.as_ref().map(TempDir::path).or(self.remote_folder.as_deref())
+    }
+
     /// False: the frame is not of this context.
     pub(crate) fn download_begins(&self, begin: &DownloadBegin) -> bool {
         let Some(page) = self.all_pages().into_iter().find(|page| page.has_frame(&begin.frame_id)) else {
             return false;
         };
-        let download = Download::new(begin, self.download_folder.as_ref().map(TempDir::path));
-        {
+        let download = Download::new(begin, self.download_folder(), self.browser.is_remote());
+        let is_too_many = {
             let mut downloads = self.downloads.lock();
-            if downloads.len() == DOWNLOADS_MAX {
-                downloads.remove(0);
+            if downloads.kept.len() == DOWNLOADS_MAX {
+                downloads.kept.remove(0);
             }
-            downloads.push(download.clone());
+            downloads.kept.push(download.clone());
+            downloads.total += 1;
+            let count_max = downloads.bounds.map_or(u64::MAX, |(count_max, _)| count_max);
+            if downloads.total > count_max {
+                download.refuse(format!("more than {count_max} downloads"));
+            }
+            downloads.total > count_max
+        };
+        if is_too_many {
+            self.cancel_download(begin.guid());
+            let mut deny = SetDownloadBehaviorParams::new(SetDownloadBehaviorBehavior::Deny);
+            deny.browser_context_id = Some(self.id.to_string().into());
+            deny.events_enabled = Some(true);
+            self.browser.root().post(deny);
         }
         page.download_begins(&begin.frame_id, download);
         true
@@ -372,11 +417,45 @@ impl ContextInner {
     /// False: the download is not of this context.
     pub(crate) fn download_progresses(&self, progress: &DownloadProgress) -> bool {
         let downloads = self.downloads.lock();
-        let Some(download) = downloads.iter().find(|download| download.is(&progress.guid)) else {
+        let Some(download) = downloads.kept.iter().find(|download| download.is(&progress.guid)) else {
             return false;
         };
+        if let Some((_, bytes_max)) = downloads.bounds
+            && progress.bytes() > bytes_max
+        {
+            download.refuse(format!("larger than {bytes_max} bytes"));
+            self.cancel_download(&progress.guid);
+        }
         download.progresses(progress);
         true
+    }
+
+    fn cancel_download(&self, guid: &str) {
+        let params = json!({ "guid": guid, "browserContextId": &*self.id });
+        self.browser.root().post(Raw::new("Browser.cancelDownload", params));
+    }
+
+    /// Bounds the downloads from now on: how many in all, and how many bytes each.
+    pub(crate) fn bound_downloads(&self, count_max: u64, bytes_max: u64) {
+        self.downloads.lock().bounds = Some((count_max, bytes_max));
+    }
+
+    /// How many downloads there have been.
+    pub(crate) fn downloads_total(&self) -> u64 {
+        self.downloads.lock().total
+    }
+
+    /// Downloads after the first `total` that are still known.
+    pub(crate) fn downloads_after(&self, total: u64) -> Vec<Download> {
+        let downloads = self.downloads.lock();
+        let new = usize::try_from(downloads.total.saturating_sub(total)).unwrap_or(usize::MAX);
+        downloads.kept[downloads.kept.len().saturating_sub(new)..].to_vec()
+    }
+
+    /// The policy of the page that opens another one, which takes it over.
+    pub(crate) fn dialog_policy_of(&self, opener: Option<&str>) -> DialogPolicy {
+        let opener = opener.and_then(|opener| self.state.lock().pages.get(opener).cloned());
+        opener.map(|opener| opener.state.lock().dialog_policy.clone()).unwrap_or_default()
     }
 
     /// The browser is gone, and this context with it.
@@ -398,7 +477,7 @@ impl ContextInner {
         for page in pages {
             page.end(reason);
         }
-        for download in self.downloads.lock().iter() {
+        for download in &self.downloads.lock().kept {
             download.abandon();
         }
         self.new_pages.close();

@@ -4,7 +4,7 @@ use crate::connection::Session;
 use crate::error::{BrowserError, Result};
 use chromiumoxide::cdp::browser_protocol::page::HandleJavaScriptDialogParams;
 use futures::future::BoxFuture;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ pub const DIALOG_HANDLER_BOUND: Duration = Duration::from_secs(10);
 pub(crate) const DIALOGS_KEPT: usize = 100;
 
 /// What kind of dialog.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DialogKind {
     /// `alert(message)`.

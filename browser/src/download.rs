@@ -5,7 +5,7 @@ use crate::error::{BrowserError, Result};
 use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -21,7 +21,11 @@ struct DownloadInner {
     suggested_name: String,
     /// `None`: the context takes no downloads.
     folder: Option<PathBuf>,
+    /// Whether the folder is on the machine of a remote process.
+    is_remote: bool,
     progress: watch::Sender<DownloadState>,
+    /// Why it is cancelled.
+    refusal: OnceLock<String>,
 }
 
 /// How far a download is.
@@ -63,15 +67,31 @@ pub(crate) struct DownloadProgress {
     state: String,
 }
 
+impl DownloadBegin {
+    pub(crate) fn guid(&self) -> &str {
+        &self.guid
+    }
+}
+
+impl DownloadProgress {
+    /// Bytes that it has, or is said to have.
+    pub(crate) fn bytes(&self) -> u64 {
+        // Chromium counts in floating point; a file of 2^53 bytes does not occur.
+        self.total_bytes.max(self.received_bytes).max(0.0) as u64
+    }
+}
+
 impl Download {
-    pub(crate) fn new(begin: &DownloadBegin, folder: Option<&Path>) -> Download {
+    pub(crate) fn new(begin: &DownloadBegin, folder: Option<&Path>, is_remote: bool) -> Download {
         Download {
             inner: Arc::new(DownloadInner {
                 id: begin.guid.clone(),
                 url: begin.url.clone(),
                 suggested_name: begin.suggested_filename.clone(),
                 folder: folder.map(Path::to_owned),
+                is_remote,
                 progress: watch::Sender::new(DownloadState::Running { received: 0, total: 0 }),
+                refusal: OnceLock::new(),
             }),
         }
     }
@@ -91,7 +111,7 @@ impl Download {
         self.inner.progress.borrow().clone()
     }
 
-    /// The file, once it is complete.
+    /// The file, once it is complete. Of a remote browser: the path on its machine.
     pub async fn path(&self, timeout: Duration) -> Result<PathBuf> {
         let deadline = Deadline::after(timeout);
         let mut progress = self.inner.progress.subscribe();
@@ -113,12 +133,25 @@ impl Download {
         }
     }
 
-    /// Copies the file, once it is complete, to `to`.
+    /// Copies the file, once it is complete, to `to`. [`BrowserError::Unsupported`] for a remote browser.
     pub async fn save_as(&self, to: impl AsRef<Path>, timeout: Duration) -> Result<()> {
         let from = self.path(timeout).await?;
+        if self.inner.is_remote {
+            let what = format!("a copy of {}, which is on the machine of the browser", from.display());
+            return Err(BrowserError::unsupported(what));
+        }
         let to = to.as_ref();
         let copied = tokio::fs::copy(&from, to).await;
         copied.map(drop).map_err(|error| BrowserError::invalid(format!("path {}: {error}", to.display())))
+    }
+
+    /// Why it is cancelled, where it was too large or one too many.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.inner.refusal.get().map(String::as_str)
+    }
+
+    pub(crate) fn refuse(&self, why: String) {
+        let _ = self.inner.refusal.set(why);
     }
 
     pub(crate) fn is(&self, guid: &str) -> bool {
@@ -128,7 +161,8 @@ impl Download {
     pub(crate) fn progresses(&self, event: &DownloadProgress) {
         // Chromium counts in floating point; a file of 2^53 bytes does not occur.
         let state = match event.state.as_str() {
-            "completed" => DownloadState::Complete,
+            "completed" if self.refusal().is_none() => DownloadState::Complete,
+            "completed" => DownloadState::Failed,
             "canceled" => DownloadState::Failed,
             _ => DownloadState::Running {
                 received: event.received_bytes.max(0.0) as u64,

@@ -104,6 +104,12 @@ pub enum BrowserError {
         /// What happened, with the end of its standard error.
         reason: String,
     },
+    /// This browser or page cannot do it, whatever the arguments.
+    #[error("not supported: {what}")]
+    Unsupported {
+        /// What, why, and what to do in its place.
+        what: String,
+    },
     /// An argument that no page could make valid.
     #[error("invalid {what}")]
     Invalid {
@@ -134,6 +140,10 @@ impl BrowserError {
 
     pub(crate) fn closed(what: &'static str) -> BrowserError {
         BrowserError::Closed { what }
+    }
+
+    pub(crate) fn unsupported(what: impl Into<String>) -> BrowserError {
+        BrowserError::Unsupported { what: what.into() }
     }
 
     pub(crate) fn invalid(what: impl Into<String>) -> BrowserError {

@@ -3,9 +3,11 @@
 use crate::console::{ConsoleMessage, ScriptError};
 use crate::dialog::Dialog;
 use crate::download::Download;
+use crate::file_chooser::FileChooser;
 use crate::frame::Frame;
 use crate::network::{Request, Response};
 use crate::page::Page;
+use crate::web_socket::{WebSocket, WebSocketEvent};
 
 /// One thing that happened on a page.
 #[derive(Clone, Debug)]
@@ -31,6 +33,10 @@ pub enum PageEvent {
     Dialog(Dialog),
     /// A download began.
     Download(Download),
+    /// The page asks for files: see [`Page::set_file_choosers`].
+    FileChooser(FileChooser),
+    /// Something happened on a WebSocket.
+    WebSocket(WebSocket, WebSocketEvent),
     /// The page opened another one.
     Popup(Page),
     /// A request is sent. A redirect is a request of its own.

@@ -17,6 +17,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("injected/wait.js"),
     include_str!("injected/outline.js"),
     include_str!("injected/snapshot.js"),
+    include_str!("injected/agent.js"),
     include_str!("injected/api.js"),
     "return injected;\n})()\n",
 );

@@ -5,6 +5,7 @@ pub(crate) mod process;
 use crate::deadline::TIMEOUT_DEFAULT;
 use crate::error::{BrowserError, Result};
 use chromiumoxide::detection::{DetectionOptions, default_executable};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -109,16 +110,34 @@ const FLAGS: [&str; 35] = [
     "--use-mock-keychain",
 ];
 
-/// What is executed.
-#[derive(Debug)]
-pub(crate) struct CommandLine {
-    pub(crate) program: PathBuf,
-    pub(crate) args: Vec<String>,
+/// Puts standard input and output where `--remote-debugging-pipe` expects the pipes: 3 and 4.
+const MOVE_PIPES: &str = "exec 3<&0 4>&1 </dev/null >/dev/null; exec \"$@\"";
+
+/// The command that starts a browser: see [`LaunchOptions::command_line`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandLine {
+    /// The program: a path, or a name to be looked up in `PATH`.
+    pub program: PathBuf,
+    /// Its arguments. Chromium then reads commands from file descriptor 3 and writes answers to 4.
+    pub args: Vec<String>,
+}
+
+impl CommandLine {
+    /// Program and arguments of a command, with `/bin/sh`, whose standard input takes the commands and whose standard
+    /// output gives the answers; messages of the browser itself go to standard error. For starters that carry the
+    /// standard streams of a process only; its streams are then those of [`Browser::over`](crate::Browser::over).
+    pub fn over_standard_streams(&self) -> Vec<OsString> {
+        let shell = ["/bin/sh", "-c", MOVE_PIPES, "sh"].map(OsString::from);
+        let args = self.args.iter().map(OsString::from);
+        shell.into_iter().chain([self.program.clone().into_os_string()]).chain(args).collect()
+    }
 }
 
 impl LaunchOptions {
-    /// The program and its arguments, with the profile in `profile`.
-    pub(crate) fn command_line(&self, profile: &Path) -> Result<CommandLine> {
+    /// The command that starts a browser with these options and its profile in the folder `profile`, for those who start
+    /// it themselves. `user_data_dir`, `env` and `timeout` are left to them. Without `executable` the program is looked
+    /// for on this machine.
+    pub fn command_line(&self, profile: &Path) -> Result<CommandLine> {
         let (program, is_shell) = self.program()?;
         let mut args: Vec<String> = FLAGS.iter().map(ToString::to_string).collect();
         match (self.headless, is_shell) {
@@ -183,6 +202,10 @@ mod tests {
         };
         let line = options.command_line(Path::new("/p")).expect("a command line");
         assert_eq!(line.program, Path::new("/opt/headless_shell"));
+        let whole = line.over_standard_streams();
+        assert_eq!(whole[..2], ["/bin/sh", "-c"]);
+        assert_eq!(whole[4], "/opt/headless_shell");
+        assert_eq!(whole.len(), 5 + line.args.len());
         for arg in
             ["--headless", "--no-sandbox", "--proxy-bypass-list=a;b", "--user-data-dir=/p", "--lang=de"]
         {

@@ -4,6 +4,7 @@ mod act;
 mod find;
 mod read;
 
+pub(crate) use act::input_paths;
 pub use act::{ActionOptions, ElementState, SelectOption};
 
 use crate::error::Result;

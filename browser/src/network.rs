@@ -2,7 +2,7 @@
 
 mod tracker;
 
-pub(crate) use tracker::{Failed, Finished, Network, Received, WillBeSent};
+pub(crate) use tracker::{Failed, Finished, Network, Received, ReceivedHeaders, WillBeSent};
 
 use crate::connection::Session;
 use crate::deadline::{Deadline, TIMEOUT_DEFAULT};
@@ -123,6 +123,11 @@ impl Request {
         let command = GetRequestPostDataParams::new(self.inner.id.clone());
         let answer = self.inner.session.call(command, Deadline::after(TIMEOUT_DEFAULT)).await?;
         Ok(Some(answer.post_data))
+    }
+
+    /// Whether it is this request, not only one to the same address.
+    pub(crate) fn is_same(&self, other: &Request) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// The body where it came with the event: text of moderate size.

@@ -10,6 +10,7 @@ use crate::context::{BrowserContext, ContextOptions};
 use crate::deadline::TIMEOUT_DEFAULT;
 use crate::error::{BrowserError, Result};
 use crate::launch::LaunchOptions;
+use crate::launcher::Launcher;
 use crate::queue::{EventSource, EventStream};
 use parking_lot::Mutex;
 use std::fmt;
@@ -22,7 +23,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 /// How a pool works.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// How its browsers are started. Chromium without its sandbox gets a process for each context.
+    /// How its browsers are started by [`BrowserPool::new`]. Chromium without its sandbox gets a process for each context.
     pub launch: LaunchOptions,
     /// Most processes. Default: 4.
     pub processes_max: usize,
@@ -37,7 +38,8 @@ pub struct PoolOptions {
     pub check_every: Duration,
     /// How long a process may take to answer. Default: 10 s.
     pub answer_within: Duration,
-    /// Memory of one process with its children, above which it gets no more contexts. Default: 4 GiB.
+    /// Memory of one process with its children, above which it gets no more contexts. Default: 4 GiB. That of remote
+    /// processes is their owner's matter.
     pub memory_bytes_max: u64,
     /// Age above which a process gets no more contexts. Default: 1 h.
     pub age_max: Duration,
@@ -71,6 +73,8 @@ pub struct BrowserPool {
 
 struct PoolInner {
     options: PoolOptions,
+    launcher: Box<dyn Launcher>,
+    contexts_max: usize,
     /// A permit for each context that may be open.
     places: Arc<Semaphore>,
     members: Mutex<Vec<Arc<Member>>>,
@@ -111,7 +115,7 @@ pub enum IllReason {
 /// One process of a pool, as [`BrowserPool::members`] tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolMember {
-    /// The process group; `None` while it starts.
+    /// The process group; `None` while it starts, and for a remote process.
     pub process_group: Option<u32>,
     /// Open contexts.
     pub contexts: usize,
@@ -170,14 +174,26 @@ impl Drop for Place {
 impl BrowserPool {
     /// A pool; its processes start when contexts need them. Must be called within a Tokio runtime.
     pub fn new(options: PoolOptions) -> Result<BrowserPool> {
+        let launcher = options.launch.clone();
+        BrowserPool::with_launcher(options, launcher)
+    }
+
+    /// Like [`new`](Self::new), with processes from `launcher`; `options.launch` is not used.
+    pub fn with_launcher(options: PoolOptions, launcher: impl Launcher) -> Result<BrowserPool> {
         if options.processes_max == 0 || options.contexts_per_process == 0 || options.check_every.is_zero() {
             return Err(BrowserError::invalid(
                 "pool options: expected at least one process and one context in it, and a time between checks",
             ));
         }
-        let places = options.processes_max * options.contexts_max();
+        let contexts_max = match launcher.is_sandboxed() || options.share_without_sandbox {
+            true => options.contexts_per_process,
+            false => 1,
+        };
+        let places = options.processes_max * contexts_max;
         let inner = Arc::new(PoolInner {
             options,
+            launcher: Box::new(launcher),
+            contexts_max,
             places: Arc::new(Semaphore::new(places)),
             members: Mutex::default(),
             closed: watch::Sender::new(false),
@@ -209,7 +225,7 @@ impl BrowserPool {
         let tell = |member: &Arc<Member>| {
             let state = member.state.lock();
             PoolMember {
-                process_group: member.browser.get().map(Browser::process_group),
+                process_group: member.browser.get().and_then(Browser::process_group),
                 contexts: state.contexts,
                 opened: state.opened,
                 ill: state.ill,
@@ -240,13 +256,13 @@ impl BrowserPool {
             Ok(Ok(permit)) => permit,
             Ok(Err(_)) => return Err(BrowserError::closed("browser")),
             Err(_) => {
-                let places = inner.options.processes_max * inner.options.contexts_max();
+                let places = inner.options.processes_max * inner.contexts_max;
                 let waiting_for = format!("a place in the pool; all {places} are taken");
                 return Err(BrowserError::Timeout { waiting_for, after: inner.options.wait });
             }
         };
         let place = Place { member: inner.take_place(), pool: Arc::downgrade(inner), _permit: permit };
-        let launch = || Browser::launch(inner.options.launch.clone());
+        let launch = || inner.launcher.launch();
         let browser = match place.member.browser.get_or_try_init(launch).await {
             Ok(browser) if *inner.closed.borrow() => {
                 browser.close().await;
@@ -276,15 +292,6 @@ impl fmt::Debug for BrowserPool {
     }
 }
 
-impl PoolOptions {
-    fn contexts_max(&self) -> usize {
-        match self.launch.no_sandbox && !self.share_without_sandbox {
-            true => 1,
-            false => self.contexts_per_process,
-        }
-    }
-}
-
 impl PoolInner {
     /// A place in the fullest process that has room, or in a new one. More processes than the limit run only while ill
     /// ones still have contexts.
@@ -300,7 +307,7 @@ impl PoolInner {
                 browser: tokio::sync::OnceCell::new(),
                 started: Instant::now(),
                 state: Mutex::default(),
-                contexts_max: self.options.contexts_max(),
+                contexts_max: self.contexts_max,
             });
             members.push(Arc::clone(&member));
             member

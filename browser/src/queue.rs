@@ -144,6 +144,17 @@ impl<T: Clone> Recent<T> {
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
+
+    /// How many there have been.
+    pub(crate) fn total(&self) -> u64 {
+        self.dropped + self.kept.len() as u64
+    }
+
+    /// Those after the first `total` that are still kept.
+    pub(crate) fn after(&self, total: u64) -> Vec<T> {
+        let skipped = usize::try_from(total.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
+        self.kept.iter().skip(skipped).cloned().collect()
+    }
 }
 
 #[cfg(test)]

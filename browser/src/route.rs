@@ -4,8 +4,7 @@ use crate::connection::Session;
 use crate::contain::contain;
 use crate::deadline::Deadline;
 use crate::error::{BrowserError, Result};
-use crate::network::Request;
-use crate::page::inner::PageInner;
+use crate::network::{Network, Request};
 use crate::protocol::{Done, event};
 use crate::url_match::UrlMatch;
 use base64::Engine;
@@ -79,18 +78,23 @@ impl Routes {
     }
 }
 
-/// What makes Chromium ask; `None` where no route is set.
-pub(crate) fn enable(routes: &[&Routes]) -> Option<EnableParams> {
-    if routes.iter().all(|routes| routes.is_empty()) {
+/// What makes Chromium ask; `None` where no route is set, nor credentials.
+pub(crate) fn enable(routes: &[&Routes], auth: bool) -> Option<EnableParams> {
+    if routes.iter().all(|routes| routes.is_empty()) && !auth {
         return None;
     }
     let all = RequestPattern { url_pattern: Some("*".to_owned()), ..RequestPattern::default() };
-    Some(EnableParams { patterns: Some(vec![all]), handle_auth_requests: None })
+    Some(EnableParams { patterns: Some(vec![all]), handle_auth_requests: auth.then_some(true) })
 }
 
 /// Tells the sessions whether to ask.
-pub(crate) async fn apply(sessions: &[Arc<Session>], routes: &[&Routes], deadline: Deadline) -> Result<()> {
-    let enable = enable(routes);
+pub(crate) async fn apply(
+    sessions: &[Arc<Session>],
+    routes: &[&Routes],
+    auth: bool,
+    deadline: Deadline,
+) -> Result<()> {
+    let enable = enable(routes, auth);
     let mut calls = Vec::new();
     for session in sessions {
         calls.push(match &enable {
@@ -129,19 +133,23 @@ struct PausedRequest {
     post_data: Option<String>,
 }
 
-/// A request waits for a decision.
-pub(crate) fn paused(page: &PageInner, session: &Arc<Session>, method: &str, params: &RawValue) {
+/// A request waits for a decision. The first routes are asked first, and count those that wait.
+pub(crate) fn paused(
+    routes: &[&Routes],
+    network: &Network,
+    session: &Arc<Session>,
+    method: &str,
+    params: &RawValue,
+) {
     let Some(paused) = event::<Paused>(method, params) else { return };
-    let mut handlers = page.routes.matching(&paused.request.url);
-    if let Some(context) = page.context.upgrade() {
-        handlers.extend(context.routes.matching(&paused.request.url));
-    }
-    let undecided = Arc::clone(&page.routes.undecided);
+    let matching = routes.iter().flat_map(|routes| routes.matching(&paused.request.url));
+    let handlers: Vec<RouteHandler> = matching.collect();
+    let Some(undecided) = routes.first().map(|routes| Arc::clone(&routes.undecided)) else { return };
     if handlers.is_empty() || undecided.load(Ordering::Relaxed) >= UNDECIDED_MAX {
         session.post(ContinueRequestParams::new(paused.request_id));
         return;
     }
-    let network = paused.network_id.as_deref().and_then(|id| page.network.get(id));
+    let network = paused.network_id.as_deref().and_then(|id| network.get(id));
     let route = Route {
         inner: Arc::new(RouteInner {
             session: Arc::clone(session),

@@ -69,7 +69,7 @@ pub enum Area {
 }
 
 /// How a picture is taken.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ScreenshotOptions {
     /// Default: the viewport.
     pub area: Area,
@@ -77,8 +77,22 @@ pub struct ScreenshotOptions {
     pub format: ImageFormat,
     /// Whether the page's white background is left out. Default: false.
     pub transparent: bool,
+    /// Pixels of the picture a device pixel, of every area but `Area::Viewport`. Default: 1.
+    pub scale: f64,
     /// Default: that of the context.
     pub timeout: Option<Duration>,
+}
+
+impl Default for ScreenshotOptions {
+    fn default() -> Self {
+        ScreenshotOptions {
+            area: Area::Viewport,
+            format: ImageFormat::Png,
+            transparent: false,
+            scale: 1.0,
+            timeout: None,
+        }
+    }
 }
 
 /// How a page is printed. Lengths are inches.
@@ -179,7 +193,7 @@ impl Page {
     /// A picture of the page.
     pub async fn screenshot_with(&self, options: ScreenshotOptions) -> Result<Bytes> {
         let deadline = self.deadline_of(options.timeout);
-        let clip = self.clip(options.area, deadline).await?;
+        let clip = self.clip(options.area, options.scale, deadline).await?;
         let mut command = CaptureScreenshotParams::default();
         let (format, quality) = match options.format {
             ImageFormat::Png | ImageFormat::FastPng => (CaptureScreenshotFormat::Png, None),
@@ -239,7 +253,7 @@ impl Page {
         decode(&pdf.map_err(|error| error.waiting_for(|| "the page to be printed".to_owned()))?, "PDF")
     }
 
-    async fn clip(&self, area: Area, deadline: Deadline) -> Result<Option<Clip>> {
+    async fn clip(&self, area: Area, scale: f64, deadline: Deadline) -> Result<Option<Clip>> {
         let (rect, in_viewport) = match area {
             Area::Viewport => return Ok(None),
             Area::FullPage => (None, false),
@@ -267,7 +281,7 @@ impl Page {
             || rect.y < visible.page_y
             || rect.x + width > visible.page_x + visible.client_width
             || rect.y + height > visible.page_y + visible.client_height;
-        Ok(Some(Clip { viewport: Viewport { x: rect.x, y: rect.y, width, height, scale: 1.0 }, beyond }))
+        Ok(Some(Clip { viewport: Viewport { x: rect.x, y: rect.y, width, height, scale }, beyond }))
     }
 }
 

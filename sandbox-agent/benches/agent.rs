@@ -1,5 +1,5 @@
 //! What the agent costs: size, memory, time to the first answer, the price of a command above that of starting a process,
-//! memory while a command prints, files against `cp`. One finding a line, as the other benches print them.
+//! memory while a command prints, streams through a command, files against `cp`. One finding a line, as the other benches print them.
 //!
 //! `ESPALIER_AGENT` names the binary to measure (`cargo xtask agent` makes the one that is shipped); else the bench's own.
 //! Times are noise on a busy machine; the floor is measured in the same run, one call of each in turn.
@@ -10,6 +10,7 @@ use espalier_agent_client::{Agent, Config, Endpoint, Excerpts, Secret, command};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 /// Pairs of floor and command.
@@ -85,6 +86,50 @@ async fn run(agent: &Agent, spec: CommandSpec) -> f64 {
     assert_eq!(outcome, Some(Outcome::ExitCode(0)));
     agent.ack(vec![id]).await.expect("an ack");
     took
+}
+
+/// A question of 200 bytes and its answer of 300 kB, as a screenshot is asked for: directly, and through the agent.
+const ANSWERER: [&str; 3] = [
+    "perl",
+    "-e",
+    "$| = 1; $a = 'x' x 300000; while (read STDIN, $b, 200) { print $b =~ /^s/ ? 'x' x 200 : $a }",
+];
+
+async fn exchanges(
+    writer: &mut (impl AsyncWrite + Unpin),
+    reader: &mut (impl AsyncRead + Unpin),
+) -> [f64; 3] {
+    let mut times = Vec::new();
+    for (question, answer, count) in [(b's', 200, 3000), (b'l', 300_000, 500)] {
+        let (question, mut answer) = (vec![question; 200], vec![0; answer]);
+        let mut each = Vec::new();
+        for _ in 0..count {
+            let began = Instant::now();
+            writer.write_all(&question).await.expect("a question");
+            reader.read_exact(&mut answer).await.expect("an answer");
+            each.push(began.elapsed().as_secs_f64() * 1000.0);
+        }
+        times.push(sorted(each));
+    }
+    [at(&times[0], 0.5), at(&times[0], 0.99), at(&times[1], 0.5)]
+}
+
+async fn pipe(started: &Started) {
+    let mut command = tokio::process::Command::new(ANSWERER[0]);
+    command.args(&ANSWERER[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().expect("perl");
+    let (mut stdin, mut stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    let direct = exchanges(&mut stdin, &mut stdout).await;
+    let agent = &started.agent;
+    let mut pipe = agent.pipe(&agent.allot(), command::arguments(ANSWERER)).await.expect("a pipe");
+    let carried = exchanges(&mut pipe.writer, &mut pipe.reader).await;
+    let note = |number: usize| format!("the pipe itself: {:.3} ms", direct[number]);
+    let names =
+        ["200 bytes there and back, median", "200 bytes there and back, p99", "an answer of 300 kB, median"];
+    for (number, (name, bound)) in names.into_iter().zip([Some(0.5), None, None]).enumerate() {
+        finding(&format!("agent: pipe: {name}"), carried[number], "ms", bound, &note(number));
+    }
+    finding("agent: peak memory after pipes", started.memory_kib("VmHWM:") / 1024.0, "MB", Some(16.0), "");
 }
 
 #[tokio::main]
@@ -190,6 +235,8 @@ async fn main() {
         Some(16.0),
         "all of the above included",
     );
+
+    pipe(&started).await;
 
     let (source, target) = (started.folder.path().join("source"), started.folder.path().join("target"));
     std::fs::write(&source, vec![7; 256 << 20]).expect("a file");

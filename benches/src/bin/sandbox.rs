@@ -9,8 +9,8 @@ use espalier_agent_client::{Agent, Excerpts, command};
 use espalier_benches::{Finding, median};
 use espalier_core::sandbox::SandboxSpec;
 use espalier_images::{Draft, ImageOptions, Rights, Upper, write_layout};
-use espalier_sandbox::local::Local;
 use espalier_sandbox::local::machine::{Config, Machine};
+use espalier_sandbox::local::{Local, Services};
 use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes};
 use futures::StreamExt;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,8 @@ fn place() -> Place {
     let keeper = vec![beside("espalier-keeper").into_os_string()];
     let local =
         Machine::open(Config { folder: home.clone(), keeper, agent: agent_binary() }).expect("the keeper");
-    let backend = Local::over(local.clone(), &home.join("images"), ImageOptions::default());
+    let backend =
+        Local::over(local.clone(), &home.join("images"), ImageOptions::default(), Services::default());
     let service = Sandboxes::new(Arc::new(backend));
     Place { folder, local, service }
 }

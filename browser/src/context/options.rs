@@ -1,9 +1,11 @@
 //! What a new context is like.
 
+use crate::auth::Credentials;
 use crate::emulation::{ColorScheme, Emulated, Geolocation, MediaOptions, Viewport};
 use crate::launch::Proxy;
 use crate::permission::Permission;
 use crate::storage::StorageState;
+use crate::workers::ServiceWorkers;
 use std::collections::BTreeMap;
 
 /// What a new context is like. The default is an empty desktop browser of 1280 x 720.
@@ -45,6 +47,10 @@ pub struct ContextOptions {
     pub bypass_csp: bool,
     /// Whether invalid certificates are taken. Default: false.
     pub ignore_https_errors: bool,
+    /// Given to servers and proxies that ask for a name and a password. Default: they are refused.
+    pub http_credentials: Option<Credentials>,
+    /// Whether pages may have service workers. Default: they may.
+    pub service_workers: ServiceWorkers,
 }
 
 impl Default for ContextOptions {
@@ -68,6 +74,8 @@ impl Default for ContextOptions {
             javascript_enabled: true,
             bypass_csp: false,
             ignore_https_errors: false,
+            http_credentials: None,
+            service_workers: ServiceWorkers::Allow,
         }
     }
 }

@@ -46,4 +46,16 @@ const injected = Object.freeze({
   // See snapshot.js.
   ariaSnapshot: call((root = document, options = {}, ...clickable) => snapshotOf(root, options, clickable)),
   resolveRef: call(elementOfRef),
+
+  // See agent.js.
+  spotAt: call(spotAt),
+  focused: call(focusDeep),
+  note: call(noteOf),
+  reach: call(reach),
+  prepareField: call(prepareField),
+  fieldValue: call(fieldValue),
+  scrollFrom: call(scrollFrom),
+  watchChanges,
+  changesSeen: call(changesSeen),
+  whenQuiet: call(whenQuiet),
 });

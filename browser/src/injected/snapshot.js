@@ -293,6 +293,8 @@ function elementOfRef(ref) {
   const element = entry.element.deref();
   if (element === undefined || !isConnected(element))
     throw new StaleError(`${ref} (${told}) is gone from the page`);
+  if (ownerDocument(element) !== document)
+    throw new StaleError(`${ref} (${told}) has moved to another document`);
   const now = toldNow(element);
   if (now !== told) throw new StaleError(`${ref} was ${told} and is now ${now}`);
   return element;

@@ -142,10 +142,14 @@ impl Mouse {
 
     /// Turns the wheel where the mouse is, by CSS pixels to the right and down.
     pub async fn wheel(&self, delta_x: f64, delta_y: f64) -> Result<()> {
+        self.wheel_within(delta_x, delta_y, self.page.deadline()).await
+    }
+
+    pub(crate) async fn wheel_within(&self, delta_x: f64, delta_y: f64, deadline: Deadline) -> Result<()> {
         let mut event = self.event(DispatchMouseEventType::MouseWheel, 0);
         event.delta_x = Some(delta_x);
         event.delta_y = Some(delta_y);
-        all(vec![self.begin(event)], self.page.deadline(), "the wheel").await
+        all(vec![self.begin(event)], deadline, "the wheel").await
     }
 
     /// Presses the left button at `from`, moves to `to` and releases it: what drags elements, selects text and draws.
@@ -154,10 +158,20 @@ impl Mouse {
     }
 
     pub(crate) async fn drag_within(&self, from: Point, to: Point, deadline: Deadline) -> Result<()> {
+        // Pages begin to drag after some pixels, and look where it goes before they take what is dropped.
+        self.drag_in_steps(from, to, 5, deadline).await
+    }
+
+    pub(crate) async fn drag_in_steps(
+        &self,
+        from: Point,
+        to: Point,
+        steps: u32,
+        deadline: Deadline,
+    ) -> Result<()> {
         self.move_within(from, 1, deadline).await?;
         all(vec![self.press(Button::Left, 1, 0)], deadline, "the mouse").await?;
-        // Pages begin to drag after some pixels, and look where it goes before they take what is dropped.
-        self.move_within(to, 5, deadline).await?;
+        self.move_within(to, steps, deadline).await?;
         self.move_within(to, 1, deadline).await?;
         self.up_within(Button::Left, deadline).await
     }

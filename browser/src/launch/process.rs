@@ -1,4 +1,5 @@
-//! One browser process with its children: a process group that never outlives its owner.
+//! One browser process with its children: a process group that never outlives its owner, or one that somebody else
+//! starts and ends.
 //!
 //! A task owns the process and its profile folder. The group is killed when the task is told to, when the browser's
 //! first process ends by itself, and when the task is dropped; then its standard error ends, since no process holds it
@@ -6,6 +7,7 @@
 
 use super::{CommandLine, LaunchOptions};
 use crate::error::{BrowserError, Result};
+use crate::remote::RemoteOptions;
 use crate::transport::BrowserEnds;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -24,15 +26,12 @@ use tokio::sync::watch;
 const STDERR_BYTES: usize = 8 << 10;
 /// After SIGKILL every process of a group is gone within milliseconds; a longer wait would hide a fault.
 const DEATH_BOUND: Duration = Duration::from_secs(5);
-/// Puts its standard input and output where `--remote-debugging-pipe` expects the pipes: 3 and 4.
-const MOVE_PIPES: &str = "exec 3<&0 4>&1 </dev/null >/dev/null; exec \"$@\"";
-
 pub(crate) struct Process {
     kill: watch::Sender<bool>,
     how: watch::Receiver<Option<Arc<str>>>,
     /// True once the profile folder is removed too.
     gone: watch::Receiver<bool>,
-    group: u32,
+    group: Option<u32>,
 }
 
 impl Process {
@@ -65,11 +64,41 @@ impl Process {
             remove(folder).await;
             tell_gone.send_replace(true);
         });
-        Ok(Process { kill, how, gone, group })
+        Ok(Process { kill, how, gone, group: Some(group) })
     }
 
-    /// The id of the process group.
-    pub(crate) fn group(&self) -> u32 {
+    /// A process of somebody else's: told to end, and told of when it has.
+    pub(crate) fn remote(options: RemoteOptions) -> Process {
+        let (kill, mut killed) = watch::channel(false);
+        let (tell_how, how) = watch::channel(None);
+        let (tell_gone, gone) = watch::channel(false);
+        let RemoteOptions { ended, end, .. } = options;
+        // Owner: the browser. Cancelled with the runtime, it drops what its starter gave it.
+        tokio::spawn(async move {
+            let told = ended.is_some();
+            let mut ended = ended.unwrap_or_else(|| Box::pin(std::future::pending()));
+            // The sender is dropped after it has sent `true`, so an error means the same.
+            let mut how = tokio::select! {
+                how = &mut ended => Some(how),
+                _ = killed.wait_for(|killed| *killed) => None,
+            };
+            if let Some(end) = end {
+                end();
+            }
+            if told && how.is_none() {
+                how = tokio::time::timeout(DEATH_BOUND, ended).await.ok();
+                if how.is_none() {
+                    tracing::warn!("the end of a remote browser process is not told");
+                }
+            }
+            tell_how.send_replace(Some(Arc::from(how.unwrap_or_else(|| "its streams ended".to_owned()))));
+            tell_gone.send_replace(true);
+        });
+        Process { kill, how, gone, group: None }
+    }
+
+    /// The id of the process group; `None`: somebody else's process.
+    pub(crate) fn group(&self) -> Option<u32> {
         self.group
     }
 
@@ -113,12 +142,9 @@ impl Drop for Group {
 }
 
 fn spawn(line: &CommandLine, options: &LaunchOptions, ends: BrowserEnds) -> std::io::Result<Child> {
-    Command::new("/bin/sh")
-        .arg("-c")
-        .arg(MOVE_PIPES)
-        .arg("sh")
-        .arg(&line.program)
-        .args(&line.args)
+    let argv = line.over_standard_streams();
+    Command::new(&argv[0])
+        .args(&argv[1..])
         .envs(options.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(ends.commands))
         .stdout(Stdio::from(ends.answers))

@@ -7,6 +7,7 @@ use crate::error::{BrowserError, Result};
 use crate::frame::Frame;
 use crate::handle::JsHandle;
 use crate::input::{ClickOptions, Point};
+use crate::page::Page;
 use crate::protocol::{Done, Raw};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -203,6 +204,23 @@ impl SelectOption {
     }
 }
 
+/// The absolute paths of files, as the page's browser knows them.
+pub(crate) async fn input_paths(page: &Page, files: &[impl AsRef<Path>]) -> Result<Vec<String>> {
+    let mut paths = Vec::new();
+    for file in files {
+        let file = file.as_ref();
+        if page.context().inner.browser.is_remote() {
+            paths.push(file.display().to_string());
+            continue;
+        }
+        let path = tokio::fs::canonicalize(file).await;
+        let path =
+            path.map_err(|error| BrowserError::invalid(format!("file {}: {error}", file.display())))?;
+        paths.push(path.display().to_string());
+    }
+    Ok(paths)
+}
+
 impl Locator {
     /// Clicks it: waits until it is visible, stable, enabled and not covered, scrolls to it and clicks its middle.
     pub async fn click(&self) -> Result<()> {
@@ -372,17 +390,10 @@ impl Locator {
         self.prepare(&Needs { stable: true, ..needs }, self.page().deadline()).await.map(drop)
     }
 
-    /// Puts files into an `<input type=file>`; no file empties it.
+    /// Puts files into an `<input type=file>`; no file empties it. Paths are those of the browser's machine.
     pub async fn set_input_files(&self, files: &[impl AsRef<Path>]) -> Result<()> {
         let deadline = self.page().deadline();
-        let mut paths = Vec::new();
-        for file in files {
-            let path = tokio::fs::canonicalize(file.as_ref()).await;
-            let path = path.map_err(|error| {
-                BrowserError::invalid(format!("file {}: {error}", file.as_ref().display()))
-            })?;
-            paths.push(path.display().to_string());
-        }
+        let paths = input_paths(self.page(), files).await?;
         let element = self.element_within(deadline).await?;
         if paths.is_empty() {
             return element.call(NO_FILES, &[]).await;

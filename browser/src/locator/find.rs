@@ -121,15 +121,20 @@ impl Frame {
         let missing =
             || deadline.timeout(format!("frame {} to be attached; no element matches", describe(steps)));
         let element = element.ok_or_else(missing)?;
+        let found = self.frame_of(&element, deadline).await?;
+        found.ok_or_else(|| BrowserError::invalid(format!("{}: expected an iframe", describe(steps))))
+    }
+
+    /// The frame that an element of this frame holds; `None` where it holds none.
+    pub(crate) async fn frame_of(&self, element: &JsHandle, deadline: Deadline) -> Result<Option<Frame>> {
         let command = Raw::new("DOM.describeNode", json!({ "objectId": element.object_id() }));
-        let described: Described = injected.place.session.call_as(command, deadline).await?;
-        let id = described.node.frame_id.filter(|id| **id != *self.id());
-        let id =
-            id.ok_or_else(|| BrowserError::invalid(format!("{}: expected an iframe", describe(steps))))?;
+        let described: Described = element.place().session.call_as(command, deadline).await?;
+        let Some(id) = described.node.frame_id.filter(|id| **id != *self.id()) else { return Ok(None) };
         let known = |state: &crate::page::inner::PageState| {
-            state.frames.get(&id).is_some().then(|| Ok(Frame::new(self.page().clone(), Arc::clone(&id))))
+            let frame = || Frame::new(self.page().clone(), Arc::clone(&id));
+            state.frames.get(&id).is_some().then(|| Ok(Some(frame())))
         };
-        self.page().inner.wait(deadline, || format!("the frame in {}", describe(steps)), known).await
+        self.page().inner.wait(deadline, || format!("frame {id}"), known).await
     }
 
     /// Where the frame's viewport begins in that of the main frame, and a function of ours that hears of each element

@@ -26,6 +26,8 @@ struct State {
     /// Ids in order of their start, with those that have ended since.
     order: VecDeque<String>,
     documents: VecDeque<(LoaderId, Request)>,
+    /// Where the last responses of documents redirect to, by request.
+    redirects: VecDeque<(String, String)>,
 }
 
 /// `Network.requestWillBeSent`.
@@ -82,6 +84,17 @@ pub(crate) struct Failed {
     pub(crate) request_id: String,
     timestamp: f64,
     pub(crate) error_text: String,
+}
+
+/// `Network.responseReceivedExtraInfo`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReceivedHeaders {
+    request_id: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    status_code: i64,
 }
 
 impl WillBeSent {
@@ -145,6 +158,29 @@ impl Network {
         let request = self.state.lock().under_way.get(&event.request_id).cloned()?;
         receive(&request, event.response, event.timestamp);
         request.response()
+    }
+
+    /// Headers as they came, of which those of documents that redirect are kept.
+    pub(crate) fn received_headers(&self, event: ReceivedHeaders) {
+        let mut state = self.state.lock();
+        // It may come after the end of its request.
+        let is_document = state.documents.iter().any(|(loader, _)| **loader == *event.request_id);
+        if !is_document || !(300..400).contains(&event.status_code) {
+            return;
+        }
+        let location = event.headers.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("location"));
+        let Some((_, location)) = location else { return };
+        if state.redirects.len() == DOCUMENTS_KEPT {
+            state.redirects.pop_front();
+        }
+        state.redirects.push_back((event.request_id, location));
+    }
+
+    /// Where the last response of a request redirects to, as its header says.
+    pub(crate) fn redirect_of(&self, request_id: &str) -> Option<String> {
+        let state = self.state.lock();
+        let found = state.redirects.iter().rev().find(|(id, _)| id == request_id);
+        found.map(|(_, location)| location.clone())
     }
 
     pub(crate) fn finished(&self, event: &Finished) -> Option<Request> {

@@ -9,7 +9,8 @@ use crate::context::{ANSWER, BindingCall, CALLS_MAX};
 use crate::dialog::{DIALOG_HANDLER_BOUND, Dialog, DialogKind, DialogOpening, DialogPolicy};
 use crate::error::{BrowserError, seconds};
 use crate::event::PageEvent;
-use crate::network::{Failed, Finished, Received, WillBeSent};
+use crate::file_chooser::{FileChooser, FileChooserOpened};
+use crate::network::{Failed, Finished, Received, ReceivedHeaders, WillBeSent};
 use crate::protocol::{
     ContextCreated, ContextDestroyed, FrameAttached, FrameDetached, FrameNavigated, FrameStoppedLoading,
     LifecycleEvent, NavigatedWithinDocument, event,
@@ -29,6 +30,12 @@ struct BindingCalled {
     name: String,
     payload: String,
     execution_context_id: i64,
+}
+
+/// `Page.windowOpen`.
+#[derive(Deserialize)]
+struct WindowOpen {
+    url: String,
 }
 
 /// `Input.dragIntercepted`.
@@ -73,6 +80,11 @@ impl PageInner {
                     self.change(|state| state.frames.stopped(&event.frame_id));
                 }
             }
+            "Page.windowOpen" => {
+                if let Some(event) = event::<WindowOpen>(method, params) {
+                    self.change(|state| state.windows.push(event.url));
+                }
+            }
             "Page.javascriptDialogOpening" => {
                 if let Some(event) = event::<DialogOpening>(method, params) {
                     self.dialog_opens(Dialog::new(session, event));
@@ -109,6 +121,10 @@ impl PageInner {
                 let Some(event) = event::<DragIntercepted>(method, params) else { return };
                 self.input.lock().intercepted = Some(event.data);
                 self.change(|_| ());
+            }
+            "Page.fileChooserOpened" => {
+                let Some(opened) = event::<FileChooserOpened>(method, params) else { return };
+                self.emit(|page| PageEvent::FileChooser(FileChooser::new(page, Arc::clone(session), opened)));
             }
             "Emulation.virtualTimeBudgetExpired" => {
                 self.change(|state| state.virtual_time_expired += 1);
@@ -147,6 +163,15 @@ impl PageInner {
                     self.emit(|_| PageEvent::Response(response));
                 }
             }
+            "Network.responseReceivedExtraInfo" => {
+                // Of most responses nothing more is needed than they tell themselves.
+                if params.get().contains("\"statusCode\":30")
+                    && let Some(event) = event::<ReceivedHeaders>(method, params)
+                {
+                    self.network.received_headers(event);
+                    self.change(|_| ());
+                }
+            }
             "Network.loadingFinished" => {
                 let Some(event) = event::<Finished>(method, params) else { return };
                 if let Some(request) = self.network.finished(&event) {
@@ -160,8 +185,21 @@ impl PageInner {
                     self.emit(|_| PageEvent::RequestFailed(request));
                 }
             }
-            "Fetch.requestPaused" => crate::route::paused(self, session, method, params),
-            _ => {}
+            "Fetch.requestPaused" => {
+                let Some(context) = self.context.upgrade() else { return };
+                let routes = [&self.routes, &context.routes];
+                crate::route::paused(&routes, &self.network, session, method, params);
+            }
+            "Fetch.authRequired" => {
+                if let Some(context) = self.context.upgrade() {
+                    context.auth.required(session, method, params);
+                }
+            }
+            _ => {
+                if let Some((socket, event)) = self.web_sockets.event(method, params) {
+                    self.emit(|_| PageEvent::WebSocket(socket, event));
+                }
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use crate::protocol::{Attached, Detached, FrameTreeAnswer, answer, event};
 use crate::queue::{EventSource, Recent};
 use crate::route::Routes;
 use crate::screenshot::SWALLOW_RESIZE;
+use crate::web_socket::WebSockets;
 use chromiumoxide::cdp::browser_protocol::log::EnableParams as LogEnable;
 use chromiumoxide::cdp::browser_protocol::network::EnableParams as NetworkEnable;
 use chromiumoxide::cdp::browser_protocol::page::{
@@ -34,6 +35,9 @@ use serde_json::value::RawValue;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
+
+/// Addresses of windows that a page opened, which it remembers.
+const WINDOWS_KEPT: usize = 32;
 
 /// The name of the library's own world in every frame.
 pub(super) const WORLD_NAME: &str = "__espalier_world__";
@@ -51,6 +55,7 @@ pub(crate) struct PageInner {
     changed: watch::Sender<u64>,
     pub(crate) events: EventSource<PageEvent>,
     pub(crate) network: Network,
+    pub(crate) web_sockets: WebSockets,
     pub(crate) routes: Routes,
     pub(crate) input: Mutex<InputState>,
     pub(crate) exposed: Mutex<crate::context::Exposed>,
@@ -69,8 +74,12 @@ pub(crate) struct PageState {
     pub(crate) dialogs: Recent<Dialog>,
     pub(crate) console: Recent<ConsoleMessage>,
     pub(crate) errors: Recent<ScriptError>,
+    /// Addresses that its scripts and links opened windows for.
+    pub(crate) windows: Recent<String>,
     pub(crate) viewport: crate::emulation::Viewport,
     pub(crate) media: crate::emulation::MediaOptions,
+    /// Whether file choosers are events.
+    pub(crate) file_choosers: bool,
     pub(crate) virtual_time_expired: u64,
 }
 
@@ -90,13 +99,16 @@ impl PageInner {
                 frames: FrameTree::new(Arc::clone(&info.target_id), Arc::clone(&session)),
                 sessions: vec![Arc::clone(&session)],
                 ready: None,
-                dialog_policy: DialogPolicy::default(),
+                // Its first script may open one.
+                dialog_policy: context.dialog_policy_of(info.opener_id.as_deref()),
                 dialog: None,
                 dialogs: Recent::new(DIALOGS_KEPT),
                 console: Recent::new(CONSOLE_KEPT),
                 errors: Recent::new(ERRORS_KEPT),
+                windows: Recent::new(WINDOWS_KEPT),
                 viewport: emulated.viewport,
                 media: emulated.media,
+                file_choosers: false,
                 virtual_time_expired: 0,
             };
             PageInner {
@@ -110,6 +122,7 @@ impl PageInner {
                 changed: watch::Sender::new(0),
                 events: EventSource::default(),
                 network: Network::default(),
+                web_sockets: WebSockets::default(),
                 routes: Routes::default(),
                 input: Mutex::default(),
                 exposed: Mutex::default(),
@@ -169,7 +182,10 @@ impl PageInner {
         for script in context_scripts.into_iter().chain(page_scripts) {
             startup.send(init_script(script));
         }
-        if let Some(command) = crate::route::enable(&[&context.routes, &self.routes]) {
+        if self.state.lock().file_choosers {
+            startup.send(crate::file_chooser::intercept(true));
+        }
+        if let Some(command) = crate::route::enable(&[&context.routes, &self.routes], context.auth.is_set()) {
             startup.send(command);
         }
         startup.send(RunIfWaitingForDebuggerParams::default());
@@ -316,7 +332,8 @@ impl PageInner {
                 self.change(|state| state.sessions.push(Arc::clone(&session)));
                 session.post(NetworkEnable::default());
                 if let Some(context) = self.context.upgrade()
-                    && let Some(command) = crate::route::enable(&[&context.routes, &self.routes])
+                    && let Some(command) =
+                        crate::route::enable(&[&context.routes, &self.routes], context.auth.is_set())
                 {
                     session.post(command);
                 }

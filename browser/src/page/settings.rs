@@ -2,6 +2,7 @@
 
 use super::Page;
 use super::inner::init_script;
+use crate::auth::Credentials;
 use crate::connection::tell_all;
 use crate::context::{BINDING, BrowserContext, Function};
 use crate::emulation::{MediaOptions, Viewport, check_viewport};
@@ -90,7 +91,7 @@ impl Page {
     }
 
     /// Sends a command to all its sessions.
-    async fn tell(&self, command: impl chromiumoxide::Command + Clone) -> Result<()> {
+    pub(crate) async fn tell(&self, command: impl chromiumoxide::Command + Clone) -> Result<()> {
         // Workers know fewer commands, and frames go away.
         let pass = |error: &BrowserError| {
             matches!(error, BrowserError::Detached | BrowserError::Protocol { code: -32601, .. })
@@ -99,8 +100,9 @@ impl Page {
     }
 
     async fn apply_routes(&self) -> Result<()> {
-        let routes = [&self.context().inner.routes, &self.inner.routes];
-        route::apply(&self.inner.sessions(), &routes, self.deadline()).await
+        let context = &self.context().inner;
+        let routes = [&context.routes, &self.inner.routes];
+        route::apply(&self.inner.sessions(), &routes, context.auth.is_set(), self.deadline()).await
     }
 
     async fn run_everywhere(&self, script: &str) {
@@ -125,6 +127,12 @@ impl BrowserContext {
         let removed = self.inner.routes.remove(id);
         self.apply_routes().await?;
         Ok(removed)
+    }
+
+    /// Given from now on to servers and proxies that ask for a name and a password; `None`: they are refused.
+    pub async fn set_http_credentials(&self, credentials: Option<Credentials>) -> Result<()> {
+        self.inner.auth.set(credentials);
+        self.apply_routes().await
     }
 
     /// Like [`Page::add_init_script`], for all its pages.
@@ -157,9 +165,11 @@ impl BrowserContext {
     }
 
     async fn apply_routes(&self) -> Result<()> {
+        let auth = self.inner.auth.is_set();
+        route::apply(&self.inner.workers.sessions(), &[&self.inner.routes], auth, self.deadline()).await?;
         for page in self.inner.all_pages() {
             let routes = [&self.inner.routes, &page.routes];
-            match route::apply(&page.sessions(), &routes, self.deadline()).await {
+            match route::apply(&page.sessions(), &routes, auth, self.deadline()).await {
                 Err(error) if !error.is_gone() => return Err(error),
                 _ => {}
             }

@@ -77,8 +77,10 @@ async fn rounds_of_chaos() {
         let what = format!("round {round} of seed {seed}: {fault}");
         strike(fault, &what, &context, &page, &server).await;
         if fault == "process killed" {
-            let killed = rustix::process::Pid::from_raw(machine.browser.process_group().cast_signed())
-                .expect("a group");
+            let killed = rustix::process::Pid::from_raw(
+                machine.browser.process_group().expect("a group").cast_signed(),
+            )
+            .expect("a group");
             rustix::process::kill_process_group(killed, rustix::process::Signal::KILL).expect("killed");
             let error =
                 bounded(&what, machine.neighbour.evaluate::<i32>("1")).await.expect_err("it was killed");
@@ -110,13 +112,17 @@ impl Machine {
         let browser = browser().await;
         let context = browser.new_context(ContextOptions::default()).await.expect("a context");
         let neighbour = context.new_page().await.expect("a page");
-        let profile = profile(browser.process_group());
+        let profile = profile(browser.process_group().expect("a group"));
         Machine { browser, neighbour, profile }
     }
 
     async fn end(&self, what: &str) {
         self.browser.close().await;
-        assert_eq!(members(self.browser.process_group()), Vec::<u32>::new(), "{what}: processes are left");
+        assert_eq!(
+            members(self.browser.process_group().expect("a group")),
+            Vec::<u32>::new(),
+            "{what}: processes are left"
+        );
         assert!(!self.profile.exists(), "{what}: {} is left", self.profile.display());
     }
 }

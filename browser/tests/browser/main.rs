@@ -16,15 +16,20 @@
 //! | full-page pictures change the viewport; touch is always on; queues have no bound | `views::full_page_pictures_do_not_change_the_viewport`, `input::touch_needs_a_touch_screen`, `traffic::a_flood_of_console_messages_loses_the_oldest` |
 #![allow(missing_docs)]
 
+mod agent;
+mod agent_pages;
+mod agent_snapshots;
 mod chaos;
 mod conformance;
 mod dialogs;
+mod exchanges;
 mod frames;
 mod input;
 mod locators;
 mod navigation;
 mod pool;
 mod records;
+mod remote;
 mod scripts;
 mod server;
 mod start;

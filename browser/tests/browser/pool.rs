@@ -51,7 +51,8 @@ async fn a_killed_process_is_replaced_and_neighbours_go_on() {
     let page = dying.new_page().await.expect("a page");
     let beside = neighbour.new_page().await.expect("a page");
     let browser = dying.browser();
-    let group = rustix::process::Pid::from_raw(browser.process_group().cast_signed()).expect("a group");
+    let group = rustix::process::Pid::from_raw(browser.process_group().expect("a group").cast_signed())
+        .expect("a group");
     rustix::process::kill_process_group(group, rustix::process::Signal::KILL).expect("killed");
     assert!(matches!(browser.ended().await, BrowserError::Crashed { .. }));
     assert!(matches!(page.evaluate::<i32>("1").await, Err(BrowserError::Crashed { .. })));
@@ -89,7 +90,8 @@ async fn a_process_that_does_not_answer_is_killed_and_its_contexts_told() {
     let context = pool.new_context(ContextOptions::default()).await.expect("a context");
     let page = context.new_page().await.expect("a page");
     let group =
-        rustix::process::Pid::from_raw(context.browser().process_group().cast_signed()).expect("a group");
+        rustix::process::Pid::from_raw(context.browser().process_group().expect("a group").cast_signed())
+            .expect("a group");
     rustix::process::kill_process_group(group, rustix::process::Signal::STOP).expect("stopped");
     let error = page.evaluate::<i32>("1").await.expect_err("it does not answer");
     assert_eq!(error.to_string(), "the browser process crashed: it did not answer");

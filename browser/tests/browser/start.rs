@@ -8,7 +8,7 @@ use std::time::Duration;
 async fn a_browser_starts_and_ends_without_leaving_anything() {
     let browser = browser().await;
     assert!(browser.version().contains("Chrome"), "{}", browser.version());
-    let group = browser.process_group();
+    let group = browser.process_group().expect("a group");
     let profile = profile(group);
     assert!(profile.is_dir(), "{}", profile.display());
     assert!(browser.memory_bytes().await.expect("memory") > 10 << 20);
@@ -62,7 +62,8 @@ async fn a_killed_browser_is_told_to_all_at_once() {
         async move { page.evaluate::<i32>("new Promise(() => {})").await }
     });
     assert_eq!(page.evaluate::<i32>("1 + 1").await, Ok(2));
-    let group = rustix::process::Pid::from_raw(browser.process_group().cast_signed()).expect("a group");
+    let group = rustix::process::Pid::from_raw(browser.process_group().expect("a group").cast_signed())
+        .expect("a group");
     rustix::process::kill_process_group(group, rustix::process::Signal::KILL).expect("killed");
     let error = waiting.await.expect("no panic").expect_err("the browser died");
     assert!(matches!(&error, BrowserError::Crashed { what: "browser process", .. }), "{error}");
@@ -78,7 +79,7 @@ async fn a_killed_browser_is_told_to_all_at_once() {
 async fn dropping_the_last_handle_ends_the_browser() {
     let page = page().await;
     let browser = page.context().browser();
-    let group = browser.process_group();
+    let group = browser.process_group().expect("a group");
     let ended = {
         let browser = browser.clone();
         drop(page);

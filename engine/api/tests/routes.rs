@@ -14,8 +14,8 @@ use espalier_api::registry::Bounds;
 use espalier_api::{Server, Settings, openapi};
 use espalier_images::ImageOptions;
 use espalier_sandbox::backend::Backend;
-use espalier_sandbox::local::Local;
 use espalier_sandbox::local::machine::Config;
+use espalier_sandbox::local::{Local, Services};
 use espalier_sandbox::service::Sandboxes;
 use espalier_store::{Quotas, Store};
 use serde_json::{Value, json};
@@ -76,7 +76,7 @@ impl Service {
             keeper: vec!["/nowhere/keeper".into()],
             agent: "/nowhere/agent".into(),
         };
-        let local = Arc::new(Local::open(config, ImageOptions::default()).unwrap());
+        let local = Arc::new(Local::open(config, ImageOptions::default(), Services::default()).unwrap());
         Service::start_over(local, folder, settings).await
     }
 

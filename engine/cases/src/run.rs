@@ -225,6 +225,7 @@ impl Scripts {
             environments: Some(self.world.clone()),
             blobs: Some(self.blobs.clone()),
             sandboxes: Some(self.sandboxes.clone()),
+            browsers: None,
         }
     }
 
@@ -242,7 +243,8 @@ fn played(recording: &Recording, notes: &Notes) -> Capabilities {
         models: Some(tape.clone()),
         environments: Some(tape.clone()),
         blobs: Some(tape.clone()),
-        sandboxes: Some(tape),
+        sandboxes: Some(tape.clone()),
+        browsers: Some(tape),
     }
 }
 

@@ -9,6 +9,7 @@
 
 pub mod attempt;
 pub mod breaker;
+pub mod browser;
 pub mod cause;
 pub mod chat;
 pub mod control;

@@ -77,8 +77,8 @@ pub enum Network {
     None,
     /// Its own 127.0.0.1.
     Loopback,
-    /// Its own 127.0.0.1, and these through a proxy: `HOST:PORT`, `*.DOMAIN:PORT` or `ADDRESS/BITS:PORT`. Private ranges
-    /// and metadata addresses only where they are named as addresses.
+    /// Its own 127.0.0.1, and these through a proxy: `HOST:PORT`, `*.DOMAIN:PORT`, `ADDRESS/BITS:PORT`, or `service:NAME` for a
+    /// service of the engine. Private ranges and metadata addresses only where they are named as addresses.
     Allow(Vec<String>),
 }
 
@@ -100,6 +100,9 @@ pub struct SandboxSpec {
     pub processes_max: u32,
     /// What it may reach.
     pub network: Network,
+    /// Whether programs inside may make namespaces.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub user_namespaces: bool,
     /// Added to the image's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
@@ -130,6 +133,7 @@ impl Default for SandboxSpec {
             files_max: 500_000,
             processes_max: 512,
             network: Network::None,
+            user_namespaces: false,
             env: BTreeMap::new(),
             user: None,
             workdir: None,
@@ -199,9 +203,15 @@ impl SandboxSpec {
     /// What is kept of it once it is made: what goes into it, who runs commands there and where are in the sandbox itself.
     #[must_use]
     pub fn without_contents(&self) -> SandboxSpec {
-        let SandboxSpec { cpu, memory, disk, files_max, processes_max, .. } = *self;
-        let (image, network) = (self.image.clone(), self.network.clone());
-        SandboxSpec { image, cpu, memory, disk, files_max, processes_max, network, ..SandboxSpec::default() }
+        SandboxSpec {
+            env: BTreeMap::new(),
+            user: None,
+            workdir: None,
+            entrypoint: false,
+            files: BTreeMap::new(),
+            setup: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// Whether every value is one that a sandbox can have.
@@ -268,15 +278,25 @@ pub enum Peer {
     Below(String),
     /// These addresses, and no name.
     Addresses(std::net::IpAddr, u8),
+    /// The service of the engine with this name, in lower case; its port is 80.
+    Service(String),
 }
 
 impl Rule {
-    /// `example.org:443`, `*.example.org:443`, `192.0.2.7:80`, `192.0.2.0/24:80`, `[2001:db8::1]:80`.
+    /// `example.org:443`, `*.example.org:443`, `192.0.2.7:80`, `192.0.2.0/24:80`, `[2001:db8::1]:80`, `service:mail`. The name of a
+    /// service begins with a letter; letters, digits and dashes follow, 63 at most.
     pub fn parse(text: &str) -> Result<Rule, SpecError> {
-        const WANTED: &str = "HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT";
+        const WANTED: &str = "HOST:PORT, *.DOMAIN:PORT, ADDRESS/BITS:PORT or service:NAME";
         let refused = || SpecError::new("network.allow", text, WANTED);
         if text.len() > RULE_BYTES_MAX {
             return Err(refused());
+        }
+        if let Some(name) = text.strip_prefix("service:")
+            && name.starts_with(|first: char| first.is_ascii_alphabetic())
+        {
+            let plain = name.len() <= 63 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+            let service = Rule { peer: Peer::Service(name.to_ascii_lowercase()), port: 80 };
+            return if plain { Ok(service) } else { Err(refused()) };
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(refused)?;
         let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(refused)?;
@@ -375,9 +395,17 @@ mod tests {
             r#"{"files":{"/a":{"text":"","mode":"9"}}}"#,
             r#"invalid sandbox.files.mode "9": expected octal digits from "0" to "7777""#,
         );
-        for rule in ["a.org", "a.org:0", "a..org:80", "10.0.0.0/33:80", "a.org/8:80", "http://a.org:80"] {
+        for rule in [
+            "a.org",
+            "a.org:0",
+            "a..org:80",
+            "10.0.0.0/33:80",
+            "a.org/8:80",
+            "http://a.org:80",
+            "service:a.b",
+        ] {
             let expect = format!(
-                "invalid sandbox.network.allow {rule:?}: expected HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT"
+                "invalid sandbox.network.allow {rule:?}: expected HOST:PORT, *.DOMAIN:PORT, ADDRESS/BITS:PORT or service:NAME"
             );
             check(&format!(r#"{{"network":{{"allow":[{rule:?}]}}}}"#), &expect);
         }
@@ -392,10 +420,12 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_a_name_a_domain_or_addresses() {
+    fn a_rule_is_a_name_a_domain_addresses_or_a_service() {
         let parse = |text: &str| Rule::parse(text).unwrap();
         assert_eq!(parse("A.org:443"), Rule { peer: Peer::Name("a.org".to_owned()), port: 443 });
         assert_eq!(parse("*.a.org:443"), Rule { peer: Peer::Below("a.org".to_owned()), port: 443 });
+        assert_eq!(parse("service:Mail-2"), Rule { peer: Peer::Service("mail-2".to_owned()), port: 80 });
+        assert_eq!(parse("service:8080"), Rule { peer: Peer::Name("service".to_owned()), port: 8080 });
         let address = |text: &str| text.parse().unwrap();
         assert_eq!(parse("192.0.2.0/24:80").peer, Peer::Addresses(address("192.0.2.0"), 24));
         assert_eq!(parse("[2001:db8::1]:80").peer, Peer::Addresses(address("2001:db8::1"), 128));

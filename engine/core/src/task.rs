@@ -1,5 +1,6 @@
 //! A task as users write it: one line of JSON. A bad line rejects itself, not the set.
 
+use crate::browser::{BrowserFile, BrowserSpec};
 use crate::limits::LimitsFile;
 use crate::sandbox::{MAIN, SandboxFile, SandboxSpec};
 use serde::{Deserialize, Serialize};
@@ -84,9 +85,9 @@ pub struct Task {
     /// Its sandboxes by name; see [`Task::sandboxes`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sandboxes: BTreeMap<String, SandboxFile>,
-    /// Reserved for the browser capability; refused by an engine that lacks it.
+    /// Its browser.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub browser: Option<Box<RawValue>>,
+    pub browser: Option<BrowserFile>,
     /// For environment and rewards alone: reference, hidden tests, anything else. Never shown to a harness without
     /// the grant `private-task`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,9 +145,9 @@ pub enum TaskError {
         /// What is wrong there.
         problem: String,
     },
-    /// A capability this engine lacks.
-    #[error("needs a {0}, which this engine does not support")]
-    Capability(&'static str),
+    /// A browser that cannot be.
+    #[error("{0}")]
+    Browser(String),
 }
 
 impl TaskError {
@@ -178,8 +179,9 @@ impl Task {
         crate::limits::Limits::resolve(&LimitsFile::default(), &task.limits)
             .map_err(|error| TaskError::Limit(error.to_string()))?;
         task.check_sandboxes().map_err(TaskError::Sandbox)?;
-        if task.browser.is_some() {
-            return Err(TaskError::Capability("browser"));
+        if let Some(browser) = &task.browser {
+            BrowserSpec::resolve(&BrowserFile::default(), browser)
+                .map_err(|error| TaskError::Browser(error.to_string()))?;
         }
         task.check_free_parts()?;
         task.reference()?;
@@ -397,8 +399,8 @@ mod tests {
             "`sandbox` and `sandboxes.main` are both given, and mean the same",
         );
         check(
-            r#"{"id":"a","instruction":"x","browser":{}}"#,
-            "needs a browser, which this engine does not support",
+            r#"{"id":"a","instruction":"x","browser":{"viewport":[1,1]}}"#,
+            r#"invalid browser.viewport "[1, 1]": expected a width and a height from 64 to 8192"#,
         );
         assert!(
             Task::parse(r#"{"id":"a","instruction":"x","colour":1}"#)

@@ -355,10 +355,13 @@ impl Session {
             drain: self.options.drain,
             tasks,
         };
-        let sandboxes = backend.sandboxes();
+        let (sandboxes, browsers) = (backend.sandboxes(), backend.browsers());
         let progress = self.progress.clone();
         let run = Box::pin(scheduler::run(backend, schedule, source, commands, lease.lost(), progress));
         let outcome = run.await;
+        if let Some(browsers) = browsers {
+            browsers.close().await;
+        }
         if let Some(sandboxes) = sandboxes {
             sandboxes.service.close().await;
         }

@@ -11,6 +11,7 @@ pub mod source;
 pub use source::{ExperimentError, Place};
 
 use crate::regular;
+pub use espalier_core::browser::BrowserConfig;
 use espalier_core::generator::AdaptConfig;
 pub use espalier_core::group::{Filter, GroupsConfig};
 pub use espalier_core::judge::JudgeConfig;
@@ -76,6 +77,9 @@ pub struct ExperimentFile {
     /// Defaults and limits of the sandboxes of tasks; gives each task a sandbox `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxConfig>,
+    /// Defaults and limits of the browsers of tasks; gives each task a browser `main`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub browser: Option<BrowserConfig>,
     /// The plugins that judge a finished rollout by a model, before its rewards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judges: Vec<JudgeConfig>,

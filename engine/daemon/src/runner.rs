@@ -38,6 +38,7 @@ use espalier_core::seed::{Purpose, SeedScope};
 use espalier_core::signal::RewardConfig;
 use espalier_core::task::{Task, TaskView};
 use espalier_core::trajectory::{AttemptRecord, LogLine, LogSource};
+use espalier_engine_browser::RunBrowsers;
 use espalier_inference::models::Model;
 use espalier_plugin::{HARNESS_EXPORT, HarnessOutcome, Job, JobClock, Plugin, PluginHost};
 use espalier_store::{AttemptStarted, IssuedBlob, RunWriter, StoreError, ids};
@@ -108,6 +109,8 @@ pub struct Runner {
     pub private_task: bool,
     /// Makes sandboxes, where experiment or tasks speak of any.
     pub sandboxes: Option<Arc<RunSandboxes>>,
+    /// Opens browsers, where experiment or tasks speak of any.
+    pub browsers: Option<Arc<RunBrowsers>>,
 }
 
 /// What an attempt left.

@@ -4,8 +4,8 @@ use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use espalier_images::{ImageOptions, ImageStore};
 use espalier_sandbox::error::SandboxError;
-use espalier_sandbox::local::Local;
 use espalier_sandbox::local::machine::Config;
+use espalier_sandbox::local::{Local, Services};
 use espalier_sandbox::service::Sandboxes;
 use espalier_store::StoreUrl;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,11 @@ pub fn open(store: &StoreUrl, images_max: Option<u64>) -> Result<Sandboxes, Sand
 pub fn open_with(store: &StoreUrl, images: ImageOptions) -> Result<Sandboxes, SandboxError> {
     let folder = folder(store)?;
     let (keeper, agent) = programs()?;
-    let local = Local::open(Config { folder, keeper: vec![keeper.into_os_string()], agent }, images)?;
+    let local = Local::open(
+        Config { folder, keeper: vec![keeper.into_os_string()], agent },
+        images,
+        Services::default(),
+    )?;
     Ok(Sandboxes::new(Arc::new(local)))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A type of its own, since a task keeps its free parts as raw text; a test reads lines by both.
 
+use espalier_core::browser::BrowserFile;
 use espalier_core::limits::LimitsFile;
 use espalier_core::sandbox::SandboxFile;
 use schemars::JsonSchema;
@@ -42,6 +43,9 @@ pub struct TaskLine {
     /// Sandboxes by name: 1 to 40 of a to z, 0 to 9 and `-`.
     #[serde(default)]
     pub sandboxes: BTreeMap<String, SandboxFile>,
+    /// Its browser, within the limits of the experiment.
+    #[serde(default)]
+    pub browser: Option<BrowserFile>,
     /// Data for environment and rewards only; a harness sees it with the grant `private-task`.
     #[serde(default)]
     pub private: Option<PrivatePart>,

@@ -70,6 +70,11 @@ impl Allowed {
             || self.rules.iter().any(|rule| rule.port == port && names(&rule.peer, name))
     }
 
+    /// Whether a service of the engine was granted; no rule for names does that.
+    pub(super) fn grants(&self, service: &str) -> bool {
+        self.rules.iter().any(|rule| matches!(&rule.peer, Peer::Service(name) if name == service))
+    }
+
     /// Decides on an address, and the name that led to it, if one did. A rule for addresses lets those through, whoever asks by whatever
     /// name: of inner ones it has to be the address itself, or a range that lies wholly in one inner network; metadata services
     /// have to be the address itself. A rule for names allows public addresses only.
@@ -186,7 +191,7 @@ fn names(peer: &Peer, name: &str) -> bool {
         Peer::Below(domain) => {
             name.strip_suffix(domain.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
         }
-        Peer::Addresses(..) => false,
+        Peer::Addresses(..) | Peer::Service(_) => false,
     }
 }
 

@@ -50,9 +50,17 @@ async fn answer<P: Proxy>(
     peers: &Peers,
 ) -> Result<Answer, (StatusCode, String)> {
     let target = target(&request).map_err(|why| (StatusCode::BAD_REQUEST, why.to_owned()))?;
-    let mut peer = proxy.reach(&target).await.map_err(|Refused { forbidden, why }| {
+    let refused = |Refused { forbidden, why }| {
         (if forbidden { StatusCode::FORBIDDEN } else { StatusCode::BAD_GATEWAY }, why)
-    })?;
+    };
+    if let Some((granted, allowed)) = proxy.services()
+        && let Some(found) = granted.find(&target, allowed)
+    {
+        let service = found.map_err(refused)?;
+        rewrite(&mut request);
+        return Ok(granted.answer(service, request).await?.map(Either::Left));
+    }
+    let mut peer = proxy.reach(&target).await.map_err(refused)?;
     if target.tunnel {
         let client = hyper::upgrade::on(&mut request);
         spawn(peers, async move {
@@ -103,12 +111,8 @@ fn authority(uri: &Uri) -> &str {
     whole.rsplit_once('@').map_or(whole, |(_, host)| host)
 }
 
-/// Asks the peer. One connection, one request: the next one is looked at anew.
-async fn forward(
-    mut request: Request<Incoming>,
-    peer: Peer,
-    peers: &Peers,
-) -> hyper::Result<Response<Incoming>> {
+/// A request as its peer is to see it.
+fn rewrite(request: &mut Request<Incoming>) {
     // The name that was checked is the one that is asked for.
     let host = HeaderValue::from_str(authority(request.uri())).expect("it was part of an address");
     let path = request.uri().path_and_query().cloned().map_or_else(Uri::default, Uri::from);
@@ -120,9 +124,18 @@ async fn forward(
             headers.append(name, value.clone());
         }
     }
-    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     *request.uri_mut() = path;
     *request.version_mut() = Version::HTTP_11;
+}
+
+/// Asks the peer. One connection, one request: the next one is looked at anew.
+async fn forward(
+    mut request: Request<Incoming>,
+    peer: Peer,
+    peers: &Peers,
+) -> hyper::Result<Response<Incoming>> {
+    rewrite(&mut request);
+    request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     let mut builder = client::conn::http1::Builder::new();
     let (mut sender, connection) = builder.preserve_header_case(true).handshake(TokioIo::new(peer)).await?;
     spawn(peers, async move { drop(connection.await) });

@@ -1,19 +1,22 @@
 //! Egress: which addresses may be reached, and the proxies that reach them. That of an allow-listed sandbox ([`serve`]) has its
 //! socket in the sandbox, and its connections are the engine's: it speaks HTTP (CONNECT and plain requests) and SOCKS 5, resolves
-//! names itself, and connects to the very address that was checked. Nothing else leads out of a sandbox: it has no interface but its
+//! names itself, and connects to the very address that was checked; services of the engine ([`Services`]) it answers. Nothing else leads out of a sandbox: it has no interface but its
 //! own loopback. [`Guard`] is the same for a client library of this process that connects by itself.
 
 mod allow;
 mod guard;
 mod http;
 mod names;
+mod services;
 mod socks;
 
 pub use allow::{Allowed, Verdict};
 pub use guard::{Guard, GuardRules, Hosts};
 pub use names::Shared;
+pub use services::{Caller, SERVICE_DOMAIN, Service, ServiceAnswer, Services};
 
 use names::Lookups;
+use services::Granted;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,13 +61,17 @@ pub struct Refused {
 trait Proxy: Send + Sync + 'static {
     /// Whether it speaks SOCKS too.
     const SOCKS: bool;
+    /// The services of the engine that it answers for, and its rules.
+    fn services(&self) -> Option<(&Granted, &Allowed)> {
+        None
+    }
     /// Connects, or says why not.
     fn reach(&self, target: &Target) -> impl Future<Output = Result<Peer, Refused>> + Send;
 }
 
 /// The proxy of one sandbox.
 struct SandboxProxy {
-    sandbox: String,
+    services: Granted,
     allowed: Allowed,
     lookups: Lookups,
 }
@@ -72,20 +79,38 @@ struct SandboxProxy {
 impl Proxy for SandboxProxy {
     const SOCKS: bool = true;
 
+    fn services(&self) -> Option<(&Granted, &Allowed)> {
+        Some((&self.services, &self.allowed))
+    }
+
     async fn reach(&self, target: &Target) -> Result<Peer, Refused> {
-        let reached = connect(target, &self.allowed, &self.lookups, u64::MAX).await;
+        let reached = match self.services.find(target, &self.allowed) {
+            // A plain request for a service never comes here.
+            Some(found) => Err(found.err().unwrap_or_else(|| Refused {
+                forbidden: true,
+                why: format!("{}:{} takes plain HTTP requests alone", target.host, target.port),
+            })),
+            None => connect(target, &self.allowed, &self.lookups, u64::MAX).await,
+        };
         reached.inspect_err(|refused| {
-            let (sandbox, Target { host, port, .. }) = (&self.sandbox, target);
+            let (sandbox, Target { host, port, .. }) = (&self.services.sandbox, target);
             tracing::debug!(%sandbox, %host, port, why = %refused.why, "refused a connection");
         })
     }
 }
 
 /// Serves one sandbox until the task is aborted or its socket fails. Owned by whoever spawned it.
-pub async fn serve(sandbox: String, listener: std::net::TcpListener, allowed: Allowed, shared: Shared) {
+pub async fn serve(
+    sandbox: String,
+    listener: std::net::TcpListener,
+    allowed: Allowed,
+    services: Services,
+    shared: Shared,
+) {
     match listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) {
         Ok(listener) => {
-            let proxy = SandboxProxy { sandbox, allowed, lookups: shared.lookups() };
+            let services = Granted::new(services, sandbox);
+            let proxy = SandboxProxy { services, allowed, lookups: shared.lookups() };
             accept(listener, proxy, Some(shared)).await;
         }
         Err(error) => tracing::error!(%sandbox, %error, "the sandbox's proxy cannot be opened"),

@@ -123,7 +123,7 @@ impl ModelKind {
 
     /// Whether a model of this kind may take images.
     pub fn may_take_images(self) -> bool {
-        matches!(self, ModelKind::OpenAiChat | ModelKind::Vllm)
+        matches!(self, ModelKind::OpenAiChat | ModelKind::Vllm | ModelKind::Scripted)
     }
 
     /// Whether answers come as token ids with logprobs, so that they can train.
@@ -445,7 +445,7 @@ impl ModelConfig {
             return Err(problem(
                 "images",
                 format!("= true is not supported with kind = \"{}\"", self.kind.as_str()),
-                "kinds \"openai-chat\" and \"vllm\" take images",
+                "kinds \"openai-chat\", \"vllm\" and \"scripted\" take images",
             ));
         }
         if self.kind == ModelKind::OpenAiChat && self.model.is_none() {

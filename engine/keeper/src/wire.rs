@@ -287,6 +287,10 @@ pub struct Order {
     pub bounds: Bounds,
     /// What it may reach.
     pub network: Reach,
+    /// Whether programs inside may make namespaces of users, and of processes and networks in them. A keeper that does not promise
+    /// `user-namespaces` does not know it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub user_namespaces: bool,
     /// Silence of the engine that ends it.
     pub lease_ms: u64,
     /// Known to the engine and its agent; hex.
@@ -305,6 +309,7 @@ impl Order {
             && self.root.overlays == other.root.overlays
             && self.bounds == other.bounds
             && self.network == other.network
+            && self.user_namespaces == other.user_namespaces
             && self.lease_ms == other.lease_ms
     }
 }

@@ -20,6 +20,8 @@ pub(crate) mod harness {
             "espalier:sandbox/sandboxes.[drop]process": trappable,
             "espalier:sandbox/sandboxes.[drop]shell": trappable,
             "espalier:sandbox/sandboxes.[method]process.pid": trappable,
+            "espalier:browser/browsers.[drop]session": trappable,
+            "espalier:browser/browsers.[method]session.tools": trappable,
             default: async | trappable,
         },
         exports: { default: async },
@@ -29,6 +31,7 @@ pub(crate) mod harness {
             "espalier:sandbox/sandboxes.sandbox": crate::guest::OpenSandbox,
             "espalier:sandbox/sandboxes.process": crate::guest::OpenProcess,
             "espalier:sandbox/sandboxes.shell": crate::guest::OpenShell,
+            "espalier:browser/browsers.session": crate::guest::OpenBrowser,
         },
         require_store_data_send: true,
     });
@@ -57,6 +60,7 @@ pub(crate) mod reward {
         exports: { default: async },
         with: {
             "espalier:base": crate::bindings::harness::espalier::base,
+            "espalier:browser": crate::bindings::harness::espalier::browser,
             "espalier:model/messages": crate::bindings::harness::espalier::model::messages,
             "espalier:sandbox/sandboxes": crate::bindings::harness::espalier::sandbox::sandboxes,
             "espalier:plugin/reports": crate::bindings::harness::espalier::plugin::reports,
@@ -91,6 +95,7 @@ pub(crate) mod judge {
         exports: { default: async },
         with: {
             "espalier:base": crate::bindings::harness::espalier::base,
+            "espalier:browser": crate::bindings::harness::espalier::browser,
             "espalier:model": crate::bindings::harness::espalier::model,
             "espalier:plugin/reports": crate::bindings::harness::espalier::plugin::reports,
             "espalier:plugin/scores": crate::bindings::reward::espalier::plugin::scores,

@@ -1,5 +1,6 @@
 //! Between the generated types of `wit/` and the plain types of `espalier_core`.
 
+pub(crate) mod browser;
 pub(crate) mod sandbox;
 
 use crate::bindings::harness::espalier::base::types as base;

@@ -2,6 +2,7 @@
 
 use crate::gate::Gate;
 use crate::wasi::Wasi;
+use espalier_core::host::browser::BrowserSession;
 use espalier_core::host::sandbox::{Process, Sandbox, Shell};
 use espalier_core::host::{Capabilities, Conversation, Environment};
 use rand_chacha::ChaCha12Rng;
@@ -45,6 +46,10 @@ pub struct OpenShell(
     pub(crate) Arc<dyn Shell>,
     #[expect(dead_code, reason = "held, so that the place of its sandbox stays taken")] pub(crate) OwnSandbox,
 );
+
+/// A handle of `espalier:browser/browsers.session`.
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct OpenBrowser(pub(crate) Arc<dyn BrowserSession>);
 
 /// Held by every handle that keeps a sandbox of this guest's own alive, one that it opened fresh or created; `None`: the
 /// sandbox is the rollout's.

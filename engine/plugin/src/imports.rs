@@ -1,6 +1,7 @@
 //! The imports of every world: WIT on one side, the traits of `espalier_core::host` on the other, the gate in between.
-//! Imports of sandboxes have a file of their own.
+//! Imports of browsers and sandboxes have files of their own.
 
+mod browser;
 mod sandbox;
 
 use crate::bindings::harness::espalier::base::{blobs, clock, log, random, settings, types};

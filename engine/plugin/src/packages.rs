@@ -109,9 +109,15 @@ pub(crate) const PACKAGES: Packages = Packages(&[
         ],
     },
     Package {
+        name: "espalier:browser",
+        track: "0.1",
+        patch: 0,
+        interfaces: &[capability("browsers", link!(harness::espalier::browser::browsers))],
+    },
+    Package {
         name: "espalier:plugin",
         track: "0.1",
-        patch: 1,
+        patch: 2,
         interfaces: &[
             types("reports", link!(harness::espalier::plugin::reports)),
             export("harness"),

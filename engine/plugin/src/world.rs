@@ -62,6 +62,7 @@ impl World {
         const CONVERSATIONS: &str = "espalier:model/conversations";
         const SANDBOXES: &str = "espalier:sandbox/sandboxes";
         const SCORING: &str = "espalier:sandbox/scoring";
+        const BROWSERS: &str = "espalier:browser/browsers";
         const DIAGNOSTICS: &str = "espalier:plugin/diagnostics";
         match self {
             World::Harness => &[
@@ -73,13 +74,28 @@ impl World {
                 CONVERSATIONS,
                 "espalier:environment/environments",
                 SANDBOXES,
+                BROWSERS,
                 DIAGNOSTICS,
             ],
             World::Environment => &[LOG, SETTINGS, CLOCK, RANDOM, DIAGNOSTICS],
-            World::Reward => &[LOG, BLOBS, SETTINGS, CLOCK, RANDOM, SANDBOXES, SCORING, DIAGNOSTICS],
-            World::GroupReward | World::Judge => {
+            World::Reward => {
+                &[LOG, BLOBS, SETTINGS, CLOCK, RANDOM, SANDBOXES, SCORING, BROWSERS, DIAGNOSTICS]
+            }
+            World::GroupReward => {
                 &[LOG, BLOBS, SETTINGS, CLOCK, RANDOM, CONVERSATIONS, SANDBOXES, SCORING, DIAGNOSTICS]
             }
+            World::Judge => &[
+                LOG,
+                BLOBS,
+                SETTINGS,
+                CLOCK,
+                RANDOM,
+                CONVERSATIONS,
+                SANDBOXES,
+                SCORING,
+                BROWSERS,
+                DIAGNOSTICS,
+            ],
             World::TaskGenerator => &[
                 LOG,
                 BLOBS,

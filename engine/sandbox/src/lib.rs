@@ -9,3 +9,5 @@ pub mod local;
 mod random;
 pub mod rollout;
 pub mod service;
+
+pub use espalier_keeper::wire::PROXY_PORT;

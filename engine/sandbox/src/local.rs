@@ -8,6 +8,7 @@ pub mod host;
 pub mod machine;
 mod over;
 
+pub use espalier_egress::{Caller, SERVICE_DOMAIN, Service, ServiceAnswer, Services};
 pub use over::write_over_host;
 
 use crate::backend::{Backend, Checkpoint, Ended, Order, Placed};
@@ -47,16 +48,17 @@ struct Shared {
 }
 
 impl Local {
-    /// Opens the folder of sandboxes, with images in `images` of it. Inside a runtime with timers, which its tasks then run on.
-    pub fn open(config: Config, images: ImageOptions) -> Result<Local, SandboxError> {
+    /// Opens the folder of sandboxes, with images in `images` of it. `services` are what allow-lists may name of this engine. Inside a
+    /// runtime with timers, which its tasks then run on.
+    pub fn open(config: Config, images: ImageOptions, services: Services) -> Result<Local, SandboxError> {
         let folder = config.folder.join("images");
-        Ok(Local::over(Machine::open(config)?, &folder, images))
+        Ok(Local::over(Machine::open(config)?, &folder, images, services))
     }
 
     /// The same over a keeper, with images in a folder.
-    pub fn over(machine: Machine, images: &Path, options: ImageOptions) -> Local {
+    pub fn over(machine: Machine, images: &Path, options: ImageOptions, services: Services) -> Local {
         let ended = machine.ended();
-        let (bases, egresses) = (Bases::new(images, options), EgressProxies::default());
+        let (bases, egresses) = (Bases::new(images, options), EgressProxies::new(services));
         let shared = Arc::new(Shared { machine, bases, egresses, images: Mutex::default() });
         // Ends when the backend does: it holds no strong reference to it.
         tokio::spawn(forget_ended(Arc::downgrade(&shared), ended));
@@ -147,11 +149,15 @@ impl Backend for Local {
                 processes_max: spec.processes_max,
             },
             network,
+            user_namespaces: spec.user_namespaces,
             lease_ms: u64::try_from(purpose.lease.as_millis()).unwrap_or(u64::MAX),
             secret: String::new(),
             environment: Some(wire::Environment::of(&environment)),
             labels,
         };
+        if wanted.user_namespaces {
+            machine.require("user-namespaces").await?;
+        }
         let placed = machine.create(&wanted, &purpose.require).await?;
         if let Some(image) = base.image {
             self.shared.images().insert(order.id.clone(), image);

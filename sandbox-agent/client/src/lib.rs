@@ -22,6 +22,7 @@ pub mod files;
 pub mod forward;
 mod ids;
 mod output;
+mod pipe;
 mod tls;
 
 pub use agent::{Agent, Config, Excerpts};
@@ -32,4 +33,5 @@ pub use espalier_agent_protocol::v1 as wire;
 pub use espalier_agent_protocol::v1::{Id, Reason};
 pub use ids::Identity;
 pub use output::{Event, Follow, Offsets};
+pub use pipe::{Pipe, PipeEnd, PipeEnded, PipeError, PipeReader, PipeWriter};
 pub use tls::Tls;

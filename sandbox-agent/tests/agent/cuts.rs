@@ -13,19 +13,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
 /// Between client and agent: lets each connection live for a random number of bytes.
-struct Proxy {
+pub struct Proxy {
     socket: PathBuf,
     cuts: Arc<AtomicUsize>,
+    cut_all: Arc<tokio::sync::Notify>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Proxy {
-    fn start(folder: &Path, seed: u64, most: usize) -> Proxy {
+    pub fn start(folder: &Path, seed: u64, most: usize) -> Proxy {
         let socket = folder.join(format!("proxy-{seed}"));
         let listener = UnixListener::bind(&socket).unwrap();
         let target = folder.join("socket");
         let cuts = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&cuts);
+        let cut_all = Arc::new(tokio::sync::Notify::new());
+        let cut = Arc::clone(&cut_all);
         let task = tokio::spawn(async move {
             let mut random = StdRng::seed_from_u64(seed);
             while let Ok((near, _)) = listener.accept().await {
@@ -36,14 +39,27 @@ impl Proxy {
                     5..8 => random.random_range(1_500..20_000),
                     _ => random.random_range(20_000..most),
                 };
-                let counter = Arc::clone(&counter);
+                let (counter, cut) = (Arc::clone(&counter), Arc::clone(&cut));
                 tokio::spawn(async move {
-                    carry(near, far, bytes).await;
+                    tokio::select! {
+                        () = carry(near, far, bytes) => {}
+                        () = cut.notified() => {}
+                    }
                     counter.fetch_add(1, Ordering::Relaxed);
                 });
             }
         });
-        Proxy { socket, cuts, task }
+        Proxy { socket, cuts, cut_all, task }
+    }
+
+    /// Cuts that have been.
+    pub fn cuts(&self) -> usize {
+        self.cuts.load(Ordering::Relaxed)
+    }
+
+    /// Cuts every connection that is open.
+    pub fn cut_all(&self) {
+        self.cut_all.notify_waiters();
     }
 }
 
@@ -76,7 +92,7 @@ fn count(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-async fn cut_client(sandbox: &Sandbox, proxy: &Proxy, client: &str) -> Agent {
+pub async fn cut_client(sandbox: &Sandbox, proxy: &Proxy, client: &str) -> Agent {
     let mut config = config(proxy.socket.clone(), client);
     config.secret = Secret::new(SECRET);
     config.identity = Identity::new(client);
@@ -132,7 +148,7 @@ async fn commands_run_once_and_bytes_arrive_once() {
     };
     futures::future::join_all((0..number_of).map(one)).await;
     assert_eq!(counts(counter, number_of), vec![1; number_of], "seed {seed}");
-    let cuts = proxy.cuts.load(Ordering::Relaxed);
+    let cuts = proxy.cuts();
     assert!(cuts >= number_of / 20, "only {cuts} cuts");
 }
 
@@ -157,7 +173,7 @@ async fn input_arrives_once() {
     let (out, _, _) =
         agent.attach(&id, espalier_agent_client::Offsets::default(), false).collect().await.unwrap();
     assert!(out == sent, "seed {seed}: {} of {} bytes", out.len(), sent.len());
-    assert!(proxy.cuts.load(Ordering::Relaxed) > 2);
+    assert!(proxy.cuts() > 2);
 }
 
 #[tokio::test]
@@ -175,7 +191,7 @@ async fn scripts_of_a_shell_run_once() {
         );
         assert_eq!(ran.out, format!("{number}\n"), "seed {seed}");
     }
-    assert!(proxy.cuts.load(Ordering::Relaxed) > 2);
+    assert!(proxy.cuts() > 2);
 }
 
 #[tokio::test]
@@ -209,7 +225,7 @@ async fn files_are_written_moved_patched_and_removed_once() {
     }
     let left: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["count"], "no draft of a cut write is left");
-    assert!(proxy.cuts.load(Ordering::Relaxed) > 2);
+    assert!(proxy.cuts() > 2);
 }
 
 fn spec(text: &str) -> CommandSpec {

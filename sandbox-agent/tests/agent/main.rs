@@ -13,6 +13,7 @@ mod faults;
 mod files;
 mod life;
 mod patches;
+mod pipes;
 mod shells;
 mod support;
 mod timeouts;

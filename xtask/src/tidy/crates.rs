@@ -23,7 +23,7 @@ const OWNERS: [(&str, &[&str]); 15] = [
 ];
 
 /// A crate: its folder, its name, and the crates of the workspace that it may name.
-const CRATES: [(&str, &str, &[&str]); 17] = [
+const CRATES: [(&str, &str, &[&str]); 18] = [
     ("browser", "espalier-browser", &[]),
     ("engine/core", "espalier-core", &[]),
     ("engine/plugin", "espalier-plugin", &["espalier-core"]),
@@ -41,6 +41,11 @@ const CRATES: [(&str, &str, &[&str]); 17] = [
         &["espalier-core", "espalier-agent-client", "espalier-egress", "espalier-images", "espalier-keeper"],
     ),
     (
+        "engine/browser",
+        "espalier-engine-browser",
+        &["espalier-core", "espalier-agent-client", "espalier-browser", "espalier-sandbox"],
+    ),
+    (
         "engine/api",
         "espalier-api",
         &["espalier-core", "espalier-agent-client", "espalier-images", "espalier-sandbox", "espalier-store"],
@@ -54,6 +59,7 @@ const CRATES: [(&str, &str, &[&str]); 17] = [
             "espalier-api",
             "espalier-authoring",
             "espalier-cases",
+            "espalier-engine-browser",
             "espalier-images",
             "espalier-inference",
             "espalier-plugin",

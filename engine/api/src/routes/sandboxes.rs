@@ -111,6 +111,9 @@ pub(crate) struct CreateSandbox {
     processes_max: Option<u32>,
     /// What it may connect to; default nothing.
     network: Option<Reaches>,
+    /// Whether programs inside may make user namespaces, as Chromium's own sandbox needs; default false. It exposes more of the
+    /// machine's kernel.
+    user_namespaces: Option<bool>,
     /// Variables added to the environment of the image.
     env: Option<BTreeMap<String, String>>,
     /// Files to write before `setup`, by absolute path.
@@ -279,7 +282,7 @@ fn meaning(given: &CreateSandbox, wanted: &Wanted) -> Meaning {
     let own = |named: bool, value: Meaning| {
         if given.checkpoint.is_some() && !named { Meaning::Null } else { value }
     };
-    json!({
+    let mut meaning = json!({
         "create": image,
         "cpu": own(given.cpu.is_some(), json!(spec.cpu)),
         "memory": own(given.memory.is_some(), json!(spec.memory)),
@@ -298,7 +301,12 @@ fn meaning(given: &CreateSandbox, wanted: &Wanted) -> Meaning {
         "idle": idle,
         "name": name,
         "require": require,
-    })
+    });
+    // Left out where it is the default: what was asked before there was this field still means the same.
+    if let Some(asked) = given.user_namespaces.filter(|asked| *asked || given.checkpoint.is_some()) {
+        meaning["user_namespaces"] = json!(asked);
+    }
+    meaning
 }
 
 impl CreateSandbox {
@@ -322,6 +330,7 @@ impl CreateSandbox {
             files_max: self.files_max.unwrap_or(base.files_max),
             processes_max: self.processes_max.unwrap_or(base.processes_max),
             network: self.network.map_or(base.network, Into::into),
+            user_namespaces: self.user_namespaces.unwrap_or(base.user_namespaces),
             env: self.env.unwrap_or_default(),
             user: self.user.or(base.user),
             workdir: self.workdir.or(base.workdir),

@@ -44,13 +44,13 @@ const SAME: [(&str, &str); 14] = [
     (r#"{"files":{"/a":{"text":"x","mode":"755"}}}"#, r#"{"files":{"/a":{"text":"x","mode":"0755"}}}"#),
     (r#"{"network":["B.org:80","a.org:443"]}"#, r#"{"network":["a.org:443","b.org:80","b.org:80"]}"#),
     (r#"{"network":"none"}"#, "{}"),
-    (r#"{"lifetime_s":7200,"entrypoint":false}"#, "{}"),
+    (r#"{"lifetime_s":7200,"entrypoint":false,"user_namespaces":false}"#, "{}"),
     (r#"{"idle_s":60}"#, r#"{"idle_s":6e1}"#),
     (r#"{"labels":{"a":"1","b":"2"},"env":{}}"#, r#"{"labels":{"b":"2","a":"1"}}"#),
 ];
 
 /// Two things.
-const OTHER: [(&str, &str); 9] = [
+const OTHER: [(&str, &str); 10] = [
     (r#"{"memory":"64MiB"}"#, r#"{"memory":"65MiB"}"#),
     (r#"{"network":"loopback"}"#, r#"{"network":"none"}"#),
     (r#"{"network":["a.org:80"]}"#, r#"{"network":["a.org:81"]}"#),
@@ -59,6 +59,7 @@ const OTHER: [(&str, &str); 9] = [
     (r#"{"files":{"/a":"x"}}"#, r#"{"files":{"/a":{"text":"x","mode":"0755"}}}"#),
     (r#"{"labels":{"a":"1"}}"#, "{}"),
     (r#"{"name":"a"}"#, "{}"),
+    (r#"{"user_namespaces":true}"#, "{}"),
     (r#"{"env":{"a":"b"}}"#, r#"{"env":{"a":"c"}}"#),
 ];
 

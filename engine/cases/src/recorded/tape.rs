@@ -4,6 +4,10 @@ use crate::script::Notes;
 use async_trait::async_trait;
 use espalier_core::chat::{CompleteOptions, Completion, Message, Tool, Usage};
 use espalier_core::failure::Failure;
+use espalier_core::host::browser::{
+    Action, BrowserSession, BrowserStep, Browsers, Picture, ScreenshotOptions, ScriptWorld, Snapshot,
+    SnapshotOptions, Tab,
+};
 use espalier_core::host::sandbox::{
     ChangeSet, Channel, Command, Entry, FileStat, Outcome, PatchOptions, PatchedFile, Piece, Process,
     RunOptions, Sandbox, Sandboxes, Shell, ShellOptions, TerminalSize, WriteOptions,
@@ -195,6 +199,48 @@ impl Blobs for Tape {
             return reply!(self, "blobs.read-text", Reply::Text(text) => text.into_owned().into_bytes());
         }
         reply!(self, "blobs.read", Reply::Bytes(bytes) => bytes.0.into_owned())
+    }
+}
+
+#[async_trait]
+impl Browsers for Tape {
+    async fn open(&self, _: &str) -> Result<Arc<dyn BrowserSession>, Failure> {
+        self.done("browsers.open")?;
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl BrowserSession for Tape {
+    fn tools(&self) -> Vec<Tool> {
+        match self.next("session.tools") {
+            Ok(Reply::Tools(tools)) => tools.into_owned(),
+            _ => Vec::new(),
+        }
+    }
+
+    async fn act(&self, _: Vec<Action>) -> Result<Vec<BrowserStep>, Failure> {
+        reply!(self, "session.act", Reply::BrowserSteps(steps) => steps.into_owned())
+    }
+
+    async fn tabs(&self) -> Result<Vec<Tab>, Failure> {
+        reply!(self, "session.tabs", Reply::Tabs(tabs) => tabs.into_owned())
+    }
+
+    async fn snapshot(&self, _: SnapshotOptions) -> Result<Snapshot, Failure> {
+        reply!(self, "session.snapshot", Reply::Snapshot(snapshot) => snapshot.into_owned())
+    }
+
+    async fn screenshot(&self, _: ScreenshotOptions) -> Result<Picture, Failure> {
+        reply!(self, "session.screenshot", Reply::Picture(picture) => picture.into_owned())
+    }
+
+    async fn evaluate(&self, _: String, _: ScriptWorld) -> Result<String, Failure> {
+        reply!(self, "session.evaluate", Reply::Text(json) => json.into_owned())
+    }
+
+    async fn storage_state(&self) -> Result<String, Failure> {
+        reply!(self, "session.storage-state", Reply::Text(json) => json.into_owned())
     }
 }
 

@@ -3,13 +3,14 @@
 use super::Bytes;
 use crate::chat::{CompleteOptions, Message, Tool};
 use crate::failure::Failure;
+use crate::host::browser::{Action, ScreenshotOptions, ScriptWorld, SnapshotOptions};
 use crate::host::sandbox::{
     Channel, Command, PatchOptions, RunOptions, ShellOptions, TerminalSize, WriteOptions,
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Something that a plugin holds open: a conversation, an environment, a sandbox, a process, a shell. Numbered by the host in
+/// Something that a plugin holds open: a conversation, an environment, a sandbox, a process, a shell, a browser. Numbered by the host in
 /// the order in which they were opened, lowest free number first; no two that are open at a time have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handle(pub u32);
@@ -29,7 +30,7 @@ macro_rules! own_as_it_is {
     })* };
 }
 
-own_as_it_is!(bool, u8, u16, u32, u64, Handle, Vec<Handle>, Channel, TerminalSize);
+own_as_it_is!(bool, u8, u16, u32, u64, Handle, Vec<Handle>, Channel, TerminalSize, ScriptWorld);
 
 impl<T: ToOwned + ?Sized + 'static> Own for Cow<'_, T> {
     type Owned = Cow<'static, T>;
@@ -170,4 +171,13 @@ calls! {
     "process.wait" => Wait { process: Handle, timeout_ms: u64 },
     "shell.run" => ShellRun { shell: Handle, text: Cow<'a, str>, options: Cow<'a, RunOptions> },
     "shell.close" => ShellClose { shell: Handle },
+
+    "browsers.open" => OpenBrowser { name: Cow<'a, str> },
+    "session.tools" => BrowserTools { session: Handle },
+    "session.act" => BrowserAct { session: Handle, actions: Cow<'a, [Action]> },
+    "session.tabs" => BrowserTabs { session: Handle },
+    "session.snapshot" => BrowserSnapshot { session: Handle, options: Cow<'a, SnapshotOptions> },
+    "session.screenshot" => BrowserScreenshot { session: Handle, options: Cow<'a, ScreenshotOptions> },
+    "session.evaluate" => BrowserEvaluate { session: Handle, expression: Cow<'a, str>, world: ScriptWorld },
+    "session.storage-state" => BrowserStorageState { session: Handle },
 }

@@ -1,8 +1,9 @@
 //! What plugins are told.
 
 use super::{Bytes, Handle};
-use crate::chat::{Completion, Usage};
+use crate::chat::{Completion, Tool, Usage};
 use crate::failure::Failure;
+use crate::host::browser::{BrowserStep, Picture, Snapshot, Tab};
 use crate::host::sandbox::{ChangeSet, Entry, FileStat, Outcome, PatchedFile, Piece};
 use crate::host::{BlobInfo, Observation, StepResult};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ pub enum Reply<'a> {
     Failed(Cow<'a, Failure>),
     /// Nothing to tell.
     Done,
-    /// A conversation, an environment, a sandbox, a process or a shell.
+    /// A conversation, an environment, a sandbox, a process, a shell or a browser.
     Opened(Handle),
     /// A number.
     Number(u64),
@@ -52,6 +53,16 @@ pub enum Reply<'a> {
     Patched(Cow<'a, [PatchedFile]>),
     /// Work taken out of a sandbox.
     Changes(Cow<'a, ChangeSet>),
+    /// Tools for a model.
+    Tools(Cow<'a, [Tool]>),
+    /// What became of actions in a browser.
+    BrowserSteps(Cow<'a, [BrowserStep]>),
+    /// The tabs of a browser.
+    Tabs(Cow<'a, [Tab]>),
+    /// A page as text.
+    Snapshot(Cow<'a, Snapshot>),
+    /// A page as a picture.
+    Picture(Cow<'a, Picture>),
 }
 
 impl Reply<'_> {
@@ -83,6 +94,11 @@ impl Reply<'_> {
             Reply::Stat(stat) => Reply::Stat(own(stat)),
             Reply::Patched(files) => Reply::Patched(own(files)),
             Reply::Changes(changes) => Reply::Changes(own(changes)),
+            Reply::Tools(tools) => Reply::Tools(own(tools)),
+            Reply::BrowserSteps(steps) => Reply::BrowserSteps(own(steps)),
+            Reply::Tabs(tabs) => Reply::Tabs(own(tabs)),
+            Reply::Snapshot(snapshot) => Reply::Snapshot(own(snapshot)),
+            Reply::Picture(picture) => Reply::Picture(own(picture)),
         }
     }
 }

@@ -39,6 +39,10 @@ macro_rules! sandbox_keys {
             /// What it may reach: `none` (default), `loopback`, or `allow` with a list such as `["pypi.org:443"]`.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub network: Option<Network>,
+            /// Whether programs inside may make user namespaces, and process and network namespaces in them, as Chromium's own sandbox
+            /// needs; default false. It exposes more of this machine's kernel, so that a task gets it only where the experiment says so.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub user_namespaces: Option<bool>,
             /// Environment variables of every command, added to the image's.
             #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
             pub env: BTreeMap<String, String>,
@@ -122,6 +126,7 @@ impl SandboxConfig {
             files_max: self.files_max,
             processes_max: self.processes_max,
             network: self.network.clone(),
+            user_namespaces: self.user_namespaces,
             env: self.env.clone(),
             user: self.user.clone(),
             workdir: self.workdir.clone(),
@@ -148,7 +153,7 @@ fn default_lease() -> DurationText {
 
 impl Network {
     /// What both allow.
-    fn and(&self, other: &Network) -> Network {
+    pub(crate) fn and(&self, other: &Network) -> Network {
         match (self, other) {
             (Network::None, _) | (_, Network::None) => Network::None,
             (Network::Loopback, _) | (_, Network::Loopback) => Network::Loopback,
@@ -180,6 +185,8 @@ impl SandboxSpec {
             (None, Some(Network::Loopback)) => Network::Loopback,
             (None, _) => Network::None,
         };
+        let user_namespaces =
+            experiment.user_namespaces.is_some_and(|may| may && task.user_namespaces != Some(false));
         let mut env = task.env.clone();
         env.extend(experiment.env.clone());
         let mut files = task.files.clone();
@@ -192,6 +199,7 @@ impl SandboxSpec {
             files_max: least(experiment.files_max, task.files_max, default.files_max),
             processes_max: least(experiment.processes_max, task.processes_max, default.processes_max),
             network,
+            user_namespaces,
             env,
             user: first(&experiment.user, &task.user),
             workdir: first(&experiment.workdir, &task.workdir),
@@ -232,6 +240,14 @@ mod tests {
         assert_eq!((spec.cpu, spec.memory, spec.disk), (2.0, 256 << 20, 1 << 30));
         assert_eq!(spec.network, Network::Allow(vec!["b.org:80".to_owned()]));
         assert_eq!(spec.setup, ["one", "two"]);
+        let namespaces = |experiment: &str, task: &str| {
+            SandboxSpec::resolve(&file(experiment), &file(task)).unwrap().user_namespaces
+        };
+        let (yes, no) = (r#"{"user_namespaces":true}"#, r#"{"user_namespaces":false}"#);
+        assert!(namespaces(yes, "{}") && namespaces(yes, yes));
+        for (experiment, task) in [("{}", yes), (no, yes), (yes, no), ("{}", "{}")] {
+            assert!(!namespaces(experiment, task), "{experiment} {task}");
+        }
         let alone = SandboxSpec::resolve(&SandboxFile::default(), &task).unwrap();
         assert_eq!(alone.network, Network::None, "the experiment names no network");
     }

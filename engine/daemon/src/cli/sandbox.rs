@@ -117,6 +117,9 @@ pub struct CreateArgs {
     /// Allow connections to HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT, through a proxy; may be repeated.
     #[arg(long, value_name = "HOST:PORT")]
     pub allow: Vec<String>,
+    /// Let programs make user namespaces, as Chromium's own sandbox needs; exposes more of this machine's kernel.
+    #[arg(long)]
+    pub user_namespaces: bool,
     /// Variable for every command; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<(String, String)>,
@@ -310,6 +313,7 @@ async fn create(context: &mut Context, service: &Sandboxes, args: CreateArgs) ->
         disk: args.disk,
         processes_max: args.processes_max,
         network: Some(network),
+        user_namespaces: args.user_namespaces.then_some(true),
         env: args.env.into_iter().collect(),
         user: args.user,
         workdir: args.workdir,

@@ -18,6 +18,7 @@ use espalier_core::judge::JudgeConfig;
 use espalier_core::ledger;
 use espalier_core::limits::Limits;
 use espalier_core::rollout::{AttemptOutcome, Disposition};
+use espalier_engine_browser::RunBrowsers;
 use espalier_plugin::CancelToken;
 use espalier_store::{AttemptEnd, GroupClosed, GroupOpened, StoreError};
 use parking_lot::{Mutex, MutexGuard};
@@ -68,6 +69,11 @@ impl EngineBackend {
     /// What makes its sandboxes.
     pub(super) fn sandboxes(&self) -> Option<Arc<RunSandboxes>> {
         self.runner.sandboxes.clone()
+    }
+
+    /// What opens its browsers.
+    pub(super) fn browsers(&self) -> Option<Arc<RunBrowsers>> {
+        self.runner.browsers.clone()
     }
 
     /// Scores a result again and says what came of it.

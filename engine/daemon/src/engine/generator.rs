@@ -4,7 +4,7 @@
 //! that place, in this session and in any later one.
 
 use super::EngineError;
-use super::tasks::{RejectedTask, Slot, line_text, read_task};
+use super::tasks::{Provided, RejectedTask, Slot, line_text, read_task};
 use crate::progress::ProgressSender;
 use crate::runner::{self, Loaded, RunGenerator, now_ms};
 use crate::scheduler::{SourceFailed, TaskSource};
@@ -59,8 +59,8 @@ pub(super) struct Generator {
     pub(super) adapt: Option<AdaptConfig>,
     /// `[limits]`.
     pub(super) limits: LimitsFile,
-    /// Whether the experiment gives sandboxes.
-    pub(super) sandboxes: bool,
+    /// What the experiment has for its tasks.
+    pub(super) provided: Provided,
     /// What came until now.
     pub(super) tally: super::stream::Tally,
     /// Groups that closed, with how their task went, until the source sees to them.
@@ -72,10 +72,10 @@ impl Generator {
         (plugin, limit, batch): (String, u64, u32),
         adapt: Option<AdaptConfig>,
         limits: LimitsFile,
-        sandboxes: bool,
+        provided: Provided,
     ) -> Generator {
         let (tally, closed) = (super::stream::Tally::default(), Mutex::default());
-        Generator { plugin, limit, batch, adapt, limits, sandboxes, tally, closed }
+        Generator { plugin, limit, batch, adapt, limits, provided, tally, closed }
     }
 
     /// Whether this group's task is to be adapted; it is, before the next task is given.
@@ -346,9 +346,7 @@ impl Maker {
 
     fn check(&self, state: &State, text: &str) -> Result<Task, (String, Option<usize>)> {
         let task = read_task(text, &self.generator.limits)?;
-        if !self.generator.sandboxes && !task.sandboxes().is_empty() {
-            return Err(("needs a sandbox, but the experiment has no `[sandbox]`".to_owned(), None));
-        }
+        self.generator.provided.check(&task).map_err(|why| (why, None))?;
         if state.ids.contains(task.id.as_str()) {
             return Err((format!("the run has a task with the id {:?} already", task.id.as_str()), None));
         }

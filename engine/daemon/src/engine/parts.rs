@@ -7,11 +7,12 @@ use super::tasks::{Slot, Tasks};
 use super::{EngineError, INSTANCES_SPARE, Session};
 use crate::experiment::{GeneratorGrant, GroupRewardConfig, POLICY};
 use crate::progress::Stage;
-use crate::runner::sandboxes::RunSandboxes;
+use crate::runner::sandboxes::{RUN, RunSandboxes};
 use crate::runner::{RunGenerator, Runner, now_ms};
 use crate::scheduler::TaskSource;
 use espalier_core::cause::with_causes;
 use espalier_core::limits::{Limits, LimitsFile};
+use espalier_engine_browser::{RunBrowsers, RunBrowsersConfig};
 use espalier_inference::error::EndpointError;
 use espalier_inference::models::{Model, OpenError};
 use espalier_inference::tokenizer::TokenizerError;
@@ -89,6 +90,8 @@ impl Session {
             let model = model.map_err(|error| self.refuse_model(name, error))?;
             models.insert(name.clone(), model);
         }
+        let sandboxes = self.sandboxes().await?;
+        let browsers = self.browsers(sandboxes.as_deref()).await?;
         Ok(Runner {
             host,
             run: self.run.clone(),
@@ -105,15 +108,45 @@ impl Session {
                 .collect(),
             record_calls: file.record_calls,
             private_task: file.harness.sees_private_task(),
-            sandboxes: self.sandboxes().await?,
+            sandboxes,
+            browsers,
         })
     }
 
-    /// `None` where neither experiment nor tasks speak of any. What an earlier session of this run left is ended: its attempts
+    /// `None` where neither experiment nor tasks speak of any.
+    async fn browsers(
+        &self,
+        sandboxes: Option<&RunSandboxes>,
+    ) -> Result<Option<Arc<RunBrowsers>>, EngineError> {
+        let file = &self.experiment.file;
+        let Some(sandboxes) = sandboxes.filter(|_| file.browser.is_some() || self.tasks.speaks_of_browsers())
+        else {
+            return Ok(None);
+        };
+        let config = RunBrowsersConfig {
+            service: sandboxes.service.clone(),
+            config: file.browser.clone(),
+            label: (RUN.to_owned(), sandboxes.run_id.clone()),
+            require: sandboxes.require.clone(),
+            lease: sandboxes.lease,
+        };
+        let browsers = RunBrowsers::new(config).map_err(|error| {
+            let key = format!("browser.{}", error.key.split('.').next().unwrap_or_default());
+            self.experiment.refuse(&key, error.to_string(), "see docs/browsers.md")
+        })?;
+        browsers.try_out().await.map_err(|error| {
+            let hint = "`apt-get install chromium-headless-shell`, or name another `browser.image`; `espalier doctor` looks for both";
+            self.experiment.refuse("browser", format!("no browser can be started: {error}"), hint)
+        })?;
+        Ok(Some(Arc::new(browsers)))
+    }
+
+    /// `None` where neither experiment nor tasks speak of any, or of browsers, which run in them. What an earlier session of this run left is ended: its attempts
     /// are made again.
     pub(super) async fn sandboxes(&self) -> Result<Option<Arc<RunSandboxes>>, EngineError> {
         let file = &self.experiment.file;
-        if file.sandbox.is_none() && !self.tasks.speaks_of_sandboxes() {
+        let has_browsers = file.browser.is_some() || self.tasks.speaks_of_browsers();
+        if file.sandbox.is_none() && !self.tasks.speaks_of_sandboxes() && !has_browsers {
             return Ok(None);
         }
         let config = file.sandbox.clone().unwrap_or_default();

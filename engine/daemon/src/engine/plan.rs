@@ -68,6 +68,11 @@ impl Plan {
         Ok(Plan { tasks, passes, taken, file_hash, rejected })
     }
 
+    /// Whether any task names a browser.
+    pub(crate) fn speaks_of_browsers(&self) -> bool {
+        self.tasks.iter().any(|task| task.browser.is_some())
+    }
+
     /// Whether any task names a sandbox.
     pub(crate) fn speaks_of_sandboxes(&self) -> bool {
         self.tasks.iter().any(|task| task.sandbox.is_some() || !task.sandboxes.is_empty())

@@ -3,7 +3,7 @@
 //! A line that is not a task rejects itself, and is told of. One whose task a group of the run has already, word for word, is
 //! passed over: whoever feeds the run may begin at the beginning when it is resumed.
 
-use super::tasks::{BYTE_ORDER_MARK, RejectedTask, Slot, line_text, read_task};
+use super::tasks::{BYTE_ORDER_MARK, Provided, RejectedTask, Slot, line_text, read_task};
 use crate::experiment::STANDARD_INPUT;
 use crate::progress::ProgressSender;
 use crate::scheduler::{SourceFailed, TaskSource};
@@ -55,8 +55,8 @@ pub(super) struct Stream {
     pub(super) limit: Option<u64>,
     /// `[limits]`.
     pub(super) limits: LimitsFile,
-    /// Whether the experiment gives sandboxes.
-    pub(super) sandboxes: bool,
+    /// What the experiment has for its tasks.
+    pub(super) provided: Provided,
     /// What came until now.
     pub(super) tally: Tally,
 }
@@ -128,9 +128,7 @@ impl TaskStream {
     fn take(&mut self, line: &[u8]) -> Result<Option<Slot>, (String, Option<usize>)> {
         let text = line_text(line).map_err(|why| (why, None))?;
         let task = read_task(text, &self.stream.limits)?;
-        if !self.stream.sandboxes && !task.sandboxes().is_empty() {
-            return Err(("needs a sandbox, but the experiment has no `[sandbox]`".to_owned(), None));
-        }
+        self.stream.provided.check(&task).map_err(|why| (why, None))?;
         let hash = task.hash();
         match self.taken.entry(task.id.as_str().to_owned()) {
             Entry::Vacant(place) => drop(place.insert((hash, Some(self.line)))),
@@ -302,7 +300,7 @@ mod tests {
     fn stream(lines: mpsc::Receiver<Line>, taken: &[(&str, String)]) -> TaskStream {
         let taken = taken.iter().map(|(id, hash)| ((*id).to_owned(), hash.clone())).collect();
         let (path, limits, tally) = (PathBuf::from(STANDARD_INPUT), LimitsFile::default(), Tally::default());
-        let stream = Arc::new(Stream { path, limit: None, limits, sandboxes: false, tally });
+        let stream = Arc::new(Stream { path, limit: None, limits, provided: Provided::default(), tally });
         TaskStream::new(stream, lines, taken, progress::channel().0)
     }
 

@@ -4,7 +4,7 @@ use super::EngineError;
 use super::generator::Generator;
 use super::plan::{Plan, PlannedTasks};
 use super::stream::{self, Stream, Tally, TaskStream};
-use crate::experiment::{Experiment, STANDARD_INPUT, TaskOrder};
+use crate::experiment::{Experiment, ExperimentFile, STANDARD_INPUT, TaskOrder};
 use crate::progress::ProgressSender;
 use crate::runner::statistics;
 use crate::scheduler::TaskSource;
@@ -47,14 +47,40 @@ pub(super) enum Tasks {
     Generated(Arc<Generator>),
 }
 
+/// What an experiment has for tasks that nobody knows when its run begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Provided {
+    /// Whether it has `[sandbox]`.
+    pub(super) sandboxes: bool,
+    /// Whether it has `[browser]`.
+    pub(super) browsers: bool,
+}
+
+impl Provided {
+    fn of(file: &ExperimentFile) -> Provided {
+        Provided { sandboxes: file.sandbox.is_some(), browsers: file.browser.is_some() }
+    }
+
+    /// Refuses a task that needs more.
+    pub(super) fn check(self, task: &Task) -> Result<(), String> {
+        if !self.sandboxes && !task.sandboxes().is_empty() {
+            return Err("needs a sandbox, but the experiment has no `[sandbox]`".to_owned());
+        }
+        if !self.browsers && task.browser.is_some() {
+            return Err("needs a browser, but the experiment has no `[browser]`".to_owned());
+        }
+        Ok(())
+    }
+}
+
 impl Tasks {
     /// Reads, parses and orders the tasks of a file: a set may be large, so not on the runtime. A stream is not read yet.
     pub(super) fn open(experiment: &Experiment, skip_bad: bool) -> Result<Tasks, EngineError> {
         let file = &experiment.file;
         if let (Some(plugin), Some(limit)) = (&file.tasks.plugin, file.tasks.limit) {
             let asked = (plugin.clone(), limit, file.tasks.batch());
-            let sandboxes = file.sandbox.is_some();
-            let generator = Generator::new(asked, file.tasks.adapt, file.limits.clone(), sandboxes);
+            let provided = Provided::of(file);
+            let generator = Generator::new(asked, file.tasks.adapt, file.limits.clone(), provided);
             return Ok(Tasks::Generated(Arc::new(generator)));
         }
         let Some(path) = experiment.task_file() else {
@@ -78,7 +104,7 @@ impl Tasks {
             path,
             limit: file.tasks.limit,
             limits: file.limits.clone(),
-            sandboxes: file.sandbox.is_some(),
+            provided: Provided::of(file),
             tally: Tally::default(),
         })))
     }
@@ -143,8 +169,17 @@ impl Tasks {
     pub(super) fn speaks_of_sandboxes(&self) -> bool {
         match self {
             Tasks::Planned(plan) => plan.speaks_of_sandboxes(),
-            Tasks::Streamed(stream) => stream.sandboxes,
-            Tasks::Generated(generator) => generator.sandboxes,
+            Tasks::Streamed(stream) => stream.provided.sandboxes,
+            Tasks::Generated(generator) => generator.provided.sandboxes,
+        }
+    }
+
+    /// The same of browsers.
+    pub(super) fn speaks_of_browsers(&self) -> bool {
+        match self {
+            Tasks::Planned(plan) => plan.speaks_of_browsers(),
+            Tasks::Streamed(stream) => stream.provided.browsers,
+            Tasks::Generated(generator) => generator.provided.browsers,
         }
     }
 

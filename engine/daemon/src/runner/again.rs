@@ -105,7 +105,8 @@ impl Runner {
             return Ok(ScoredAgain::AsItWas(StopReason::Cancelled));
         }
         let provider = resources.sandboxes.as_ref().map(|sandboxes| &sandboxes.provider);
-        if provider.is_some_and(|provider| provider.was_missed()) {
+        let missed = resources.browsers.as_ref().is_some_and(|browsers| browsers.was_missed());
+        if missed || provider.is_some_and(|provider| provider.was_missed()) {
             return Ok(ScoredAgain::NeedsSampling);
         }
         let by_reward = |code: &str| UnscoredCause::ALL.iter().any(|cause| cause.as_str() == code);

@@ -5,12 +5,14 @@ use super::sandboxes::{AttemptSandboxes, Stage};
 use super::{GroupContext, Names, Runner};
 use crate::scheduler::AttemptStart;
 use espalier_core::attempt::{AttemptCapabilities, Owner};
+use espalier_core::host::browser::Browsers;
 use espalier_core::host::sandbox::Sandboxes;
 use espalier_core::host::{Blobs, Capabilities, Environments, Models};
 use espalier_core::journal::EdgeLog;
 use espalier_core::meter::Meter;
 use espalier_core::seed::{Purpose, SeedScope};
-use espalier_core::task::TaskId;
+use espalier_core::task::{Task, TaskId};
+use espalier_engine_browser::{RolloutBrowsers, RunBrowsers};
 use espalier_inference::models::{RolloutContext, RolloutModels};
 use espalier_plugin::EnvironmentRun;
 use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
@@ -36,6 +38,7 @@ pub(super) struct Linked {
 pub(crate) struct ScoringResources {
     pub(super) blobs: Arc<RolloutBlobs>,
     pub(super) sandboxes: Option<ScoringSandboxes>,
+    pub(super) browsers: Option<Arc<RolloutBrowsers>>,
 }
 
 /// The sandboxes of an attempt, and what makes them.
@@ -51,6 +54,7 @@ impl ScoringResources {
         Capabilities {
             blobs: Some(Arc::clone(&self.blobs) as Arc<dyn Blobs>),
             sandboxes: sandboxes.map(|sandboxes| Arc::clone(sandboxes) as Arc<dyn Sandboxes>),
+            browsers: self.browsers.clone().map(|browsers| browsers as Arc<dyn Browsers>),
             ..Capabilities::default()
         }
     }
@@ -94,12 +98,14 @@ impl Runner {
         if let Some(sandboxes) = &sandboxes {
             parts.link(Arc::clone(&sandboxes.rollout));
         }
+        let browsers =
+            self.browsers_of(group, &blobs, RolloutBrowsers::new).map(|own| parts.link(Arc::new(own)));
         let asked = Arc::clone(&models) as Arc<dyn Models>;
         let asked = match (&self.sandboxes, &sandboxes) {
             (Some(run), Some(sandboxes)) => run.models(asked, &sandboxes.rollout),
             _ => asked,
         };
-        let scoring = ScoringResources { blobs, sandboxes };
+        let scoring = ScoringResources { blobs, sandboxes, browsers };
         let harness =
             Capabilities { models: Some(asked), environments: Some(environments), ..scoring.capabilities() };
         Linked { parts, harness, scoring, meter, models, no_environment }
@@ -117,7 +123,18 @@ impl Runner {
         let sandboxes = self.sandboxes_of(group, names, Arc::clone(&blobs), |provider| {
             (provider.at(level, Stage::Reward { again: false }).without(gone), None)
         });
-        ScoringResources { blobs, sandboxes }
+        let browsers = self.browsers_of(group, &blobs, RolloutBrowsers::ended).map(Arc::new);
+        ScoringResources { blobs, sandboxes, browsers }
+    }
+
+    fn browsers_of(
+        &self,
+        group: &GroupContext,
+        blobs: &Arc<RolloutBlobs>,
+        make: impl FnOnce(Arc<RunBrowsers>, Arc<Task>, Arc<dyn Blobs>) -> RolloutBrowsers,
+    ) -> Option<RolloutBrowsers> {
+        let run = self.browsers.as_ref().filter(|run| run.are_there_for(&group.task))?;
+        Some(make(Arc::clone(run), Arc::clone(&group.task), Arc::clone(blobs) as Arc<dyn Blobs>))
     }
 
     /// Fresh sandboxes for the rewards of a group.

@@ -146,6 +146,11 @@ impl Endpoint for Scripted {
         })
     }
 
+    /// It looks at nothing that it is shown.
+    async fn try_image(&self, _: &str) -> Result<(), EndpointError> {
+        Ok(())
+    }
+
     async fn generate(&self, _: GenerateRequest) -> Result<Generated, EndpointError> {
         Err(EndpointError::Unsupported { kind: KIND, what: "sample token ids" })
     }

@@ -196,7 +196,9 @@ fn refused_by(config: &ModelConfig, info: &EndpointInfo) -> Option<String> {
         return Some("`images = false` is set for it".to_owned());
     }
     if !config.kind.may_take_images() {
-        return Some(format!("kind {kind} takes text alone; kinds \"openai-chat\" and \"vllm\" take images"));
+        return Some(format!(
+            "kind {kind} takes text alone; kinds \"openai-chat\", \"vllm\" and \"scripted\" take images"
+        ));
     }
     let says_none = info.images == Some(false) && config.images != Some(true);
     says_none.then(|| {

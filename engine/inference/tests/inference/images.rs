@@ -351,7 +351,7 @@ async fn a_model_that_takes_no_images_says_why() {
             ModelKind::LlamaCpp,
             None,
             &server,
-            "kind llama-cpp takes text alone; kinds \"openai-chat\" and \"vllm\"",
+            "kind llama-cpp takes text alone; kinds \"openai-chat\", \"vllm\" and \"scripted\"",
         ),
         (ModelKind::Vllm, None, &server, "refused the request with 400: "),
         (ModelKind::Vllm, Some(false), &vision, "`images = false` is set for it"),

@@ -21,6 +21,7 @@ pub(super) fn of(hierarchies: &Hierarchies, pool: bool, pool_fault: &str) -> Abi
         ("network-none", Ok(())),
         ("network-allow-list", Ok(())),
         ("syscall-filter", Ok(())),
+        ("user-namespaces", Ok(())),
         ("memory-limit", group("memory")),
         ("cpu-limit", group("cpu")),
         // The kernel counts processes of a user in a user namespace, too.

@@ -36,8 +36,13 @@ const MASKED: [&str; 14] = [
 const MASKED_FOLDERS: [&str; 4] = ["acpi", "scsi", "asound", "firmware"];
 /// What may be read there and not written.
 const READ_ONLY: [&str; 3] = ["bus", "fs", "irq"];
-/// Kinds of namespace that cannot be made inside.
-const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+/// Kinds of namespace that are never made inside.
+const FORBIDDEN: [&str; 5] = ["mnt", "ipc", "uts", "cgroup", "time"];
+/// Kinds that are made inside where the order says so.
+const ALLOWED: [&str; 3] = ["user", "pid", "net"];
+/// How many of each kind every user of such a sandbox may have at once: a browser has one of users and of networks, and one of
+/// processes for each page.
+const NAMESPACES_MAX: u32 = 128;
 
 /// What the tree is made of.
 #[derive(Debug)]
@@ -50,6 +55,8 @@ pub(super) struct Materials {
     pub has_users: bool,
     /// Bytes of `/dev/shm`.
     pub shared_memory: u64,
+    /// Whether namespaces may be made inside.
+    pub namespaces: bool,
 }
 
 /// Folders seen through each other.
@@ -134,7 +141,7 @@ pub(super) fn make(materials: Materials) -> Result<OwnedFd, Fault> {
     proc(&devices)?;
     dev(devices, materials.has_users, &shm_bytes)?;
     sys()?;
-    seal()?;
+    seal(materials.namespaces)?;
     at("leaving the machine's tree", rustix::mount::unmount(".", UnmountFlags::DETACH))?;
     at("the root folder", rustix::process::chdir("/"))?;
     Ok(spill)
@@ -284,17 +291,19 @@ fn proc(devices: &[(&str, OwnedFd)]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// No namespace can be made inside, and no setting of the kernel changed. The last step: a detached mount is a namespace too.
-fn seal() -> Result<(), Fault> {
+/// Few or no namespaces can be made inside, and no setting of the kernel changed. The last step: a detached mount is a namespace too.
+fn seal(namespaces: bool) -> Result<(), Fault> {
     let settings = tree("/proc/sys")?;
     let own = tree("/proc/1").and_then(|own| {
         at("/proc/1", kernel::read_only(own.as_fd()))?;
         Ok(own)
     });
     at("/proc/sys", kernel::read_only(settings.as_fd()))?;
-    for kind in NAMESPACES {
+    let allowed = if namespaces { NAMESPACES_MAX } else { 0 };
+    let bounds = FORBIDDEN.map(|kind| (kind, 0)).into_iter().chain(ALLOWED.map(|kind| (kind, allowed)));
+    for (kind, most) in bounds {
         let path = format!("/proc/sys/user/max_{kind}_namespaces");
-        let written = std::fs::write(&path, "0");
+        let written = std::fs::write(&path, most.to_string());
         at(path, written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     }
     put(settings, "/proc/sys")?;

@@ -40,7 +40,6 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_mount_setattr,
     OPEN_TREE_ATTR,
     libc::SYS_setns,
-    libc::SYS_unshare,
     // The machine's own.
     libc::SYS_reboot,
     libc::SYS_kexec_load,
@@ -102,14 +101,22 @@ const NOT_TO_THE_AGENT: &[libc::c_long] = &[
 /// Kinds of socket that exist: local, IPv4, IPv6, and the kernel's own lists of interfaces.
 const FAMILIES: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// Flags of `clone` that make any new namespace.
-const NEW_NAMESPACES: u32 = (libc::CLONE_NEWUSER
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWCGROUP) as u32;
+/// Flags of `clone` and `unshare` that make a new namespace of those that are allowed where any are.
+const SOME_NAMESPACES: u32 = (libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNET) as u32;
+/// Flags that make any other. That of time is a part of the exit signal to `clone`, where it asks for no namespace.
+const OTHER_NAMESPACES: u32 =
+    (libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP) as u32;
+const NEW_TIME: u32 = 0x80;
+
+/// What may be asked of `AF_NETLINK` by who may configure a network of its own: addresses and devices, not packet filters.
+const NETLINK: &[i32] = &[libc::NETLINK_ROUTE, libc::NETLINK_KOBJECT_UEVENT];
+/// Options of sockets that configure packet filters: tables of IPv4 and IPv6, of ARP and of bridges.
+const FILTER_OPTIONS: [(i32, &[u32]); 2] =
+    [(libc::SOL_IP, &[64, 65, 96, 97, 128, 129]), (libc::SOL_IPV6, &[64, 65])];
+/// The kind in the second argument of `socket`, without its flags.
+const KIND: u32 = 0xf;
+/// An old name for sockets of packets, in the families of the internet too.
+const SOCK_PACKET: u32 = 10;
 
 fn statement(code: u32, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt: 0, jf: 0, k }
@@ -136,8 +143,10 @@ fn number(call: libc::c_long) -> u32 {
 }
 
 /// The filter, ready for the kernel. `one_user`: the agent is the same user as the commands, and its threads are kept from limits
-/// by refusing to limit any other process; elsewhere its own user does that.
-pub(super) fn filter(one_user: bool) -> Vec<sock_filter> {
+/// by refusing to limit any other process; elsewhere its own user does that. `namespaces`: those of users, processes and networks may be
+/// made; then what is outside of them is kept from the rights in them as if there were one user, and of what one may do to a network of
+/// one's own, the parts are left out that nobody needs for being without one.
+pub(super) fn filter(one_user: bool, namespaces: bool) -> Vec<sock_filter> {
     let equal = |k, jt, jf| jump(BPF_JEQ, k, jt, jf);
     let mut program = vec![
         load(ARCHITECTURE_AT),
@@ -154,15 +163,27 @@ pub(super) fn filter(one_user: bool) -> Vec<sock_filter> {
     for call in MISSING {
         program.extend([equal(number(*call), 0, 1), answer(libc::ENOSYS)]);
     }
-    // Each block below ends in an answer, so that the number needs no second load.
-    program.extend([
-        equal(number(libc::SYS_clone), 0, 5),
-        load(argument_at(0)),
-        statement(BPF_ALU | BPF_AND | BPF_K, NEW_NAMESPACES),
-        equal(0, 0, 1),
-        allow(),
-        answer(libc::EPERM),
-    ]);
+    // Each block below ends in an answer, so that the number needs no second load. `clone3` passes: the bounds on namespaces hold for it.
+    let refused = |call, flags: u32| {
+        [
+            equal(number(call), 0, 5),
+            load(argument_at(0)),
+            statement(BPF_ALU | BPF_AND | BPF_K, flags),
+            equal(0, 0, 1),
+            allow(),
+            answer(libc::EPERM),
+        ]
+    };
+    if namespaces {
+        program.extend(refused(libc::SYS_clone, OTHER_NAMESPACES));
+        program.extend(refused(libc::SYS_unshare, OTHER_NAMESPACES | NEW_TIME));
+    } else {
+        program.extend(refused(libc::SYS_clone, OTHER_NAMESPACES | SOME_NAMESPACES));
+        program.extend([equal(number(libc::SYS_unshare), 0, 1), answer(libc::EPERM)]);
+    }
+    if namespaces {
+        program.extend(network_of_its_own());
+    }
     let families = u8::try_from(FAMILIES.len()).expect("a handful");
     for call in [libc::SYS_socket, libc::SYS_socketpair] {
         program.extend([equal(number(call), 0, families + 3), load(argument_at(0))]);
@@ -188,7 +209,7 @@ pub(super) fn filter(one_user: bool) -> Vec<sock_filter> {
         answer(libc::EPERM),
         allow(),
     ]);
-    if one_user {
+    if one_user || namespaces {
         program.extend([
             equal(number(libc::SYS_prlimit64), 0, 9),
             load(argument_at(0)),
@@ -229,6 +250,47 @@ pub(super) fn filter(one_user: bool) -> Vec<sock_filter> {
     program
 }
 
+/// What root of a network of its own may not do. Each block ends in an answer, or with the number again.
+fn network_of_its_own() -> Vec<sock_filter> {
+    let equal = |k, jt, jf| jump(BPF_JEQ, k, jt, jf);
+    let length = |list: usize| u8::try_from(list).expect("a handful");
+    let netlink = length(NETLINK.len());
+    let mut program = vec![
+        equal(number(libc::SYS_socket), 0, netlink + 10),
+        load(argument_at(0)),
+        equal(libc::AF_NETLINK as u32, 0, netlink + 2),
+        load(argument_at(2)),
+    ];
+    for (index, protocol) in NETLINK.iter().enumerate() {
+        program.push(equal(*protocol as u32, netlink + 5 - length(index), 0));
+    }
+    program.extend([
+        answer(libc::EPROTONOSUPPORT),
+        load(argument_at(1)),
+        statement(BPF_ALU | BPF_AND | BPF_K, KIND),
+        equal(libc::SOCK_RAW as u32, 1, 0),
+        equal(SOCK_PACKET, 0, 1),
+        answer(libc::EPERM),
+        load(NUMBER_AT),
+    ]);
+    for call in [libc::SYS_setsockopt, libc::SYS_getsockopt] {
+        for (level, options) in FILTER_OPTIONS {
+            let count = length(options.len());
+            program.extend([
+                equal(number(call), 0, count + 6),
+                load(argument_at(1)),
+                equal(level as u32, 0, count + 3),
+                load(argument_at(2)),
+            ]);
+            for (index, option) in options.iter().enumerate() {
+                program.push(equal(*option, count - length(index), 0));
+            }
+            program.extend([allow(), answer(libc::EPERM), load(NUMBER_AT)]);
+        }
+    }
+    program
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,7 +328,7 @@ mod tests {
 
     #[test]
     fn calls_pass_fail_or_do_not_exist() {
-        let program = filter(false);
+        let program = filter(false, false);
         let check = |call: libc::c_long, arguments: &[u64], expect: Option<i32>| {
             let mut all = [0; 6];
             all[..arguments.len()].copy_from_slice(arguments);
@@ -283,6 +345,7 @@ mod tests {
         check(0x4000_0000, &[], Some(libc::ENOSYS));
         check(libc::SYS_clone, &[libc::SIGCHLD as u64], None);
         check(libc::SYS_clone, &[libc::CLONE_NEWUSER as u64], Some(libc::EPERM));
+        check(libc::SYS_unshare, &[libc::CLONE_FILES as u64], Some(libc::EPERM));
         check(libc::SYS_socket, &[libc::AF_INET as u64], None);
         check(libc::SYS_socket, &[libc::AF_NETLINK as u64], None);
         check(libc::SYS_socket, &[libc::AF_VSOCK as u64], Some(libc::EAFNOSUPPORT));
@@ -304,7 +367,7 @@ mod tests {
         check(libc::SYS_setpriority, &[2, 0], Some(libc::EPERM));
         check(libc::SYS_ioprio_set, &[1, 0], None);
         check(libc::SYS_ioprio_set, &[3, 0], Some(libc::EPERM));
-        let strict = filter(true);
+        let strict = filter(true, false);
         for (arguments, allowed) in [
             ([0, 7, 1], true),
             ([7, 7, 0], true),
@@ -318,5 +381,63 @@ mod tests {
         }
         let other = run(&program, libc::SYS_read, [0; 6], 0x4000_0003);
         assert_eq!(other, SECCOMP_RET_ERRNO | libc::ENOSYS as u32, "32-bit calls");
+    }
+
+    #[test]
+    fn with_namespaces_some_are_made_and_what_is_in_them_is_bounded() {
+        let program = filter(false, true);
+        let check = |call: libc::c_long, arguments: [i32; 3], expect: Option<i32>| {
+            let mut all = [0; 6];
+            for (place, argument) in all.iter_mut().zip(arguments) {
+                *place = argument as u32 as u64;
+            }
+            let expect = expect.map_or(SECCOMP_RET_ALLOW, |errno| SECCOMP_RET_ERRNO | errno as u32);
+            assert_eq!(run(&program, call, all, ARCHITECTURE), expect, "call {call} {arguments:?}");
+        };
+        let some = SOME_NAMESPACES.cast_signed();
+        let (inet, inet6, netlink) = (libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK);
+        for call in [libc::SYS_clone, libc::SYS_unshare] {
+            check(call, [some, 0, 0], None);
+            for other in [libc::CLONE_NEWNS, libc::CLONE_NEWIPC, libc::CLONE_NEWUTS, libc::CLONE_NEWCGROUP] {
+                check(call, [some | other, 0, 0], Some(libc::EPERM));
+            }
+        }
+        check(libc::SYS_unshare, [NEW_TIME.cast_signed(), 0, 0], Some(libc::EPERM));
+        for call in [libc::SYS_mount, libc::SYS_setns, libc::SYS_pivot_root, libc::SYS_bpf] {
+            check(call, [0; 3], Some(libc::EPERM));
+        }
+        check(libc::SYS_chroot, [0; 3], None);
+        check(libc::SYS_socket, [netlink, libc::SOCK_RAW, libc::NETLINK_ROUTE], None);
+        check(libc::SYS_socket, [netlink, libc::SOCK_RAW, libc::NETLINK_KOBJECT_UEVENT], None);
+        for other in [libc::NETLINK_NETFILTER, libc::NETLINK_XFRM, libc::NETLINK_GENERIC] {
+            check(libc::SYS_socket, [netlink, libc::SOCK_RAW, other], Some(libc::EPROTONOSUPPORT));
+        }
+        for family in [inet, inet6] {
+            check(libc::SYS_socket, [family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0], None);
+            check(
+                libc::SYS_socket,
+                [family, libc::SOCK_DGRAM | libc::SOCK_NONBLOCK, libc::IPPROTO_ICMP],
+                None,
+            );
+            check(libc::SYS_socket, [family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 255], Some(libc::EPERM));
+            check(libc::SYS_socket, [family, SOCK_PACKET.cast_signed(), 0], Some(libc::EPERM));
+        }
+        check(libc::SYS_socket, [libc::AF_PACKET, libc::SOCK_DGRAM, 0], Some(libc::EAFNOSUPPORT));
+        check(libc::SYS_socketpair, [libc::AF_UNIX, libc::SOCK_SEQPACKET, 0], None);
+        for call in [libc::SYS_setsockopt, libc::SYS_getsockopt] {
+            check(call, [3, libc::SOL_SOCKET, 64], None);
+            check(call, [3, libc::SOL_IP, libc::IP_TTL], None);
+            check(call, [3, libc::SOL_IPV6, libc::IPV6_TCLASS], None);
+            for option in [64, 65, 96, 97, 128, 129] {
+                check(call, [3, libc::SOL_IP, option], Some(libc::EPERM));
+            }
+            check(call, [3, libc::SOL_IPV6, 64], Some(libc::EPERM));
+            check(call, [3, libc::SOL_IPV6, 65], Some(libc::EPERM));
+        }
+        // As where the agent is the same user: a map of users may name its own.
+        check(libc::SYS_prlimit64, [7, 7, 1], Some(libc::EPERM));
+        check(libc::SYS_prlimit64, [0, 7, 1], None);
+        check(libc::SYS_ptrace, [16, 1, 0], Some(libc::EPERM));
+        check(libc::SYS_ptrace, [16, 2, 0], None);
     }
 }

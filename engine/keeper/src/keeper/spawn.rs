@@ -234,7 +234,8 @@ fn prepare(order: &Order, means: Means<'_>, line: &OwnedFd, say: &OwnedFd) -> Re
         None => Disk::Memory { bytes_max: order.bounds.disk, files_max: order.bounds.files_max },
     };
     let shared_memory = (order.bounds.memory / 2).max(1 << 20);
-    let spill = root::make(Materials { overlays, disk, has_users: given, shared_memory })?;
+    let namespaces = order.user_namespaces;
+    let spill = root::make(Materials { overlays, disk, has_users: given, shared_memory, namespaces })?;
     name(order).map_err(at("its name"))?;
     if order.network != Reach::None {
         kernel::raise_loopback().map_err(at("127.0.0.1"))?;
@@ -250,7 +251,7 @@ fn prepare(order: &Order, means: Means<'_>, line: &OwnedFd, say: &OwnedFd) -> Re
     bound(order, means.rlimits).map_err(at("rlimits"))?;
     let program = prepare_descriptors(order, means, spill, say).map_err(at("descriptors"))?;
     rustix::thread::set_no_new_privs(true).map_err(at("no new privileges"))?;
-    kernel::confine(&seccomp::filter(!given)).map_err(at("the filter of system calls"))?;
+    kernel::confine(&seccomp::filter(!given, namespaces)).map_err(at("the filter of system calls"))?;
     Ok(program)
 }
 

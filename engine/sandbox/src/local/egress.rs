@@ -2,20 +2,25 @@
 
 use super::machine::{Egress, EgressListener, Machine};
 use crate::error::SandboxError;
-use espalier_egress::{Allowed, Shared, serve};
+use espalier_egress::{Allowed, Services, Shared, serve};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use tokio::task::AbortHandle;
 
 /// The proxies that this engine carries or waits for, by sandbox.
-#[derive(Default)]
 pub(super) struct EgressProxies {
     carried: Mutex<HashMap<String, AbortHandle>>,
+    /// What allow-lists may name of this engine.
+    services: Services,
     /// What they share.
     shared: Shared,
 }
 
 impl EgressProxies {
+    pub(super) fn new(services: Services) -> EgressProxies {
+        EgressProxies { carried: Mutex::default(), services, shared: Shared::default() }
+    }
+
     /// Carries it until it is closed. Where another engine does, or another command: from when that one is gone.
     pub(super) async fn open(
         &self,
@@ -28,7 +33,7 @@ impl EgressProxies {
         }
         let allowed = Allowed::parse(rules)?;
         let egress = machine.egress(id).await?;
-        let (sandbox, shared) = (id.to_owned(), self.shared.clone());
+        let (sandbox, services, shared) = (id.to_owned(), self.services.clone(), self.shared.clone());
         // Owned by `carried`; aborted when the sandbox ends.
         let carrying = tokio::spawn(async move {
             let listener = match egress {
@@ -37,7 +42,7 @@ impl EgressProxies {
             };
             match listener {
                 Ok(EgressListener { listener, held }) => {
-                    serve(sandbox, listener, allowed, shared).await;
+                    serve(sandbox, listener, allowed, services, shared).await;
                     drop(held);
                 }
                 Err(error) => tracing::debug!(%sandbox, %error, "another engine holds the egress"),

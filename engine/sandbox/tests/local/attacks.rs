@@ -2,6 +2,8 @@
 //! `docs/sandboxes.md`.
 
 use crate::support::{Place, Sandbox, order};
+use espalier_agent_client::command;
+use espalier_agent_client::wire::CommandSpec;
 use espalier_keeper::wire::{Order, Reach};
 
 /// An attempt, and what has to be in what comes of it; `!` in front: what must not be.
@@ -51,9 +53,23 @@ const ATTEMPTS: &[(&str, &str, &str)] = &[
     ("loads a module", "insmod /dev/null || modprobe loop", "permi|denied|not found|FATAL|No such"),
 ];
 
+/// What a sandbox that may make namespaces does not refuse.
+const NAMESPACES: &[&str] = &["makes namespaces"];
+
 pub(crate) async fn attack(sandbox: &Sandbox, kind: &str) {
-    for (name, attempt, expect) in ATTEMPTS {
-        let answer = sandbox.answer(&format!("( {attempt} ) 2>&1")).await;
+    attempt(sandbox, kind, &[], "bash -c \"$1\"").await;
+    let program = include_str!("attacks/calls.py");
+    let (text, code) = sandbox.run(&format!("python3 - <<'END'\n{program}\nEND")).await;
+    assert_eq!((&*text, code), ("all refused\n", 0), "{kind}");
+    assert_eq!(sandbox.run("echo alive").await.0, "alive\n", "{kind}");
+}
+
+/// The attempts, each carried out by this shell text as its first argument.
+async fn attempt(sandbox: &Sandbox, kind: &str, but: &[&str], by: &str) {
+    for (name, attempt, expect) in ATTEMPTS.iter().filter(|(name, ..)| !but.contains(name)) {
+        let words = ["bash", "-c", by, "attempt", attempt];
+        let spec = CommandSpec { merge_stderr: true, ..command::arguments(words) };
+        let answer = sandbox.spec(spec).await;
         let out = answer.stdout.unwrap_or_default();
         let text = String::from_utf8_lossy(&[out.head, out.tail].concat()).trim().to_owned();
         let (pattern, wanted) = match expect.strip_prefix('!') {
@@ -63,9 +79,18 @@ pub(crate) async fn attack(sandbox: &Sandbox, kind: &str) {
         let found = regex::RegexBuilder::new(pattern).multi_line(true).build().unwrap().is_match(&text);
         assert_eq!(found, wanted, "{kind}: {name}: {attempt}\n{text}");
     }
+}
+
+/// The same where namespaces may be made: by root of the sandbox, and by root of namespaces that it made.
+pub(crate) async fn attack_with_namespaces(sandbox: &Sandbox, kind: &str) {
+    attempt(sandbox, kind, NAMESPACES, "bash -c \"$1\"").await;
+    let within = format!("{kind}, within namespaces");
+    attempt(sandbox, &within, NAMESPACES, "unshare -Urn bash -c \"$1\"").await;
     let program = include_str!("attacks/calls.py");
-    let (text, code) = sandbox.run(&format!("python3 - <<'END'\n{program}\nEND")).await;
-    assert_eq!((&*text, code), ("all refused\n", 0), "{kind}");
+    for by in ["python3 - namespaces", "unshare -Urn python3 - namespaces"] {
+        let (text, code) = sandbox.run(&format!("{by} <<'END'\n{program}\nEND")).await;
+        assert_eq!((&*text, code), ("all refused\n", 0), "{kind}: {by}");
+    }
     assert_eq!(sandbox.run("echo alive").await.0, "alive\n", "{kind}");
 }
 

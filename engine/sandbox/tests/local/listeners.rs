@@ -4,9 +4,9 @@ use crate::support::{Place, found_by_the_next, keeper_pid, kill, open, order};
 use espalier_core::sandbox::{Network, SandboxSpec};
 use espalier_images::ImageOptions;
 use espalier_keeper::wire::{Order, Reach};
-use espalier_sandbox::local::Local;
 use espalier_sandbox::local::machine::Machine;
 use espalier_sandbox::local::machine::{Egress, EgressListener};
+use espalier_sandbox::local::{Local, Services};
 use espalier_sandbox::service::{Purpose, Sandboxes};
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,7 +126,12 @@ async fn whoever_looks_into_a_sandbox_cuts_none_of_its_connections() {
                 let runtime = tokio::runtime::Runtime::new().unwrap();
                 runtime.block_on(async {
                     let local = open(&folder);
-                    let local = Local::over(local, &folder.join("images"), ImageOptions::default());
+                    let local = Local::over(
+                        local,
+                        &folder.join("images"),
+                        ImageOptions::default(),
+                        Services::default(),
+                    );
                     let command = Sandboxes::new(Arc::new(local));
                     let client = format!("command-{number}");
                     command.attach(&id, &client, Duration::ZERO).await.unwrap();

@@ -5,6 +5,7 @@
 mod attacks;
 mod backends;
 mod bounds;
+mod browser;
 mod checkpoints;
 mod contents;
 mod cuts;
@@ -12,6 +13,7 @@ mod faults;
 mod hostile;
 mod life;
 mod listeners;
+mod namespaces;
 mod network;
 mod refused;
 mod support;

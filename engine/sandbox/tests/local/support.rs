@@ -4,9 +4,9 @@ use espalier_agent_client::{Agent, Config as AgentConfig, Excerpts, command, wir
 use espalier_images::ImageOptions;
 use espalier_keeper::wire::{Bounds, Environment, Order, Reach, Root};
 use espalier_sandbox::backend::Placed;
-use espalier_sandbox::local::Local;
 use espalier_sandbox::local::host;
 use espalier_sandbox::local::machine::{Config, Machine};
+use espalier_sandbox::local::{Local, Services};
 use espalier_sandbox::service::Sandboxes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -72,8 +72,13 @@ impl Place {
 
     /// The backend over its keeper.
     pub(crate) fn backend(&self, size_max: Option<u64>) -> Local {
+        self.backend_with(size_max, Services::default())
+    }
+
+    /// The same with services of the engine.
+    pub(crate) fn backend_with(&self, size_max: Option<u64>, services: Services) -> Local {
         let options = ImageOptions { size_max, ..ImageOptions::default() };
-        Local::over(self.local.clone(), &self.folder.join("images"), options)
+        Local::over(self.local.clone(), &self.folder.join("images"), options, services)
     }
 
     pub(crate) async fn host(&self, id: &str) -> Sandbox {
@@ -102,6 +107,7 @@ pub(crate) fn order(folder: &Path, id: &str) -> Order {
         },
         bounds: Bounds { cpu: 2.0, memory: 256 << 20, disk: 64 << 20, files_max: 10_000, processes_max: 64 },
         network: Reach::None,
+        user_namespaces: false,
         lease_ms: 60_000,
         secret: String::new(),
         environment: Some(Environment::of(&[("LANG".to_owned(), "C.UTF-8".to_owned())])),

@@ -12,9 +12,9 @@ void __wasm_export_exports_espalier_base_configurable_settings_schema_post_retur
   }
 }
 
-// Exported Functions from `espalier:plugin/group-reward@0.1.1`
+// Exported Functions from `espalier:plugin/group-reward@0.1.2`
 
-__attribute__((__weak__, __export_name__("cabi_post_espalier:plugin/group-reward@0.1.1#score-group")))
+__attribute__((__weak__, __export_name__("cabi_post_espalier:plugin/group-reward@0.1.2#score-group")))
 void __wasm_export_exports_espalier_plugin_group_reward_score_group_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -148,7 +148,7 @@ uint8_t * __wasm_export_exports_espalier_base_configurable_settings_schema(void)
   return ptr;
 }
 
-__attribute__((__export_name__("espalier:plugin/group-reward@0.1.1#score-group")))
+__attribute__((__export_name__("espalier:plugin/group-reward@0.1.2#score-group")))
 uint8_t * __wasm_export_exports_espalier_plugin_group_reward_score_group(uint8_t * arg, size_t arg0) {
   exports_espalier_plugin_group_reward_list_rollout_view_t arg16 = (exports_espalier_plugin_group_reward_list_rollout_view_t) { (exports_espalier_plugin_group_reward_rollout_view_t*)(arg), (arg0) };
   exports_espalier_plugin_group_reward_result_list_list_score_failure_t ret;

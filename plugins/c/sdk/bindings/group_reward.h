@@ -407,7 +407,7 @@ typedef struct {
 // Exported Functions from `espalier:base/configurable@0.1.0`
 void exports_espalier_base_configurable_settings_schema(group_reward_string_t *ret);
 
-// Exported Functions from `espalier:plugin/group-reward@0.1.1`
+// Exported Functions from `espalier:plugin/group-reward@0.1.2`
 bool exports_espalier_plugin_group_reward_score_group(exports_espalier_plugin_group_reward_list_rollout_view_t *rollouts, exports_espalier_plugin_group_reward_list_list_score_t *ret, exports_espalier_plugin_group_reward_failure_t *err);
 
 #ifdef __cplusplus

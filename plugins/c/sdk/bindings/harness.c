@@ -12,9 +12,9 @@ void __wasm_export_exports_espalier_base_configurable_settings_schema_post_retur
   }
 }
 
-// Exported Functions from `espalier:plugin/harness@0.1.1`
+// Exported Functions from `espalier:plugin/harness@0.1.2`
 
-__attribute__((__weak__, __export_name__("cabi_post_espalier:plugin/harness@0.1.1#run")))
+__attribute__((__weak__, __export_name__("cabi_post_espalier:plugin/harness@0.1.2#run")))
 void __wasm_export_exports_espalier_plugin_harness_run_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -178,7 +178,7 @@ uint8_t * __wasm_export_exports_espalier_base_configurable_settings_schema(void)
   return ptr;
 }
 
-__attribute__((__export_name__("espalier:plugin/harness@0.1.1#run")))
+__attribute__((__export_name__("espalier:plugin/harness@0.1.2#run")))
 uint8_t * __wasm_export_exports_espalier_plugin_harness_run(uint8_t * arg) {
   harness_option_string_t option;
   switch ((int32_t) *((uint8_t*) (arg + (4*sizeof(void*))))) {

@@ -186,7 +186,7 @@ typedef struct {
 // Exported Functions from `espalier:base/configurable@0.1.0`
 void exports_espalier_base_configurable_settings_schema(harness_string_t *ret);
 
-// Exported Functions from `espalier:plugin/harness@0.1.1`
+// Exported Functions from `espalier:plugin/harness@0.1.2`
 bool exports_espalier_plugin_harness_run(exports_espalier_plugin_harness_task_view_t *task, exports_espalier_plugin_harness_report_t *ret, exports_espalier_plugin_harness_failure_t *err);
 
 #ifdef __cplusplus

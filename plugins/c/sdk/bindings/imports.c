@@ -175,6 +175,32 @@ extern void __wasm_import_espalier_sandbox_sandboxes_open(uint8_t *, size_t, uin
 __attribute__((__import_module__("espalier:sandbox/sandboxes@0.1.1"), __import_name__("wait-any")))
 extern void __wasm_import_espalier_sandbox_sandboxes_wait_any(uint8_t *, size_t, int64_t, uint8_t *);
 
+// Imported Functions from `espalier:browser/browsers@0.1.0`
+
+__attribute__((__import_module__("espalier:browser/browsers@0.1.0"), __import_name__("[method]session.tools")))
+extern void __wasm_import_espalier_browser_browsers_method_session_tools(int32_t, uint8_t *);
+
+__attribute__((__import_module__("espalier:browser/browsers@0.1.0"), __import_name__("[method]session.act")))
+extern void __wasm_import_espalier_browser_browsers_method_session_act(int32_t, uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("espalier:browser/browsers@0.1.0"), __import_name__("[method]session.tabs")))
+extern void __wasm_import_espalier_browser_browsers_method_session_tabs(int32_t, uint8_t *);
+
+__attribute__((__import_module__("espalier:browser/browsers@0.1.0"), __import_name__("[method]session.snapshot")))
+extern void __wasm_import_espalier_browser_browsers_method_session_snapshot(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("espalier:browser/browsers@0.1.0"), __import_name__("[method]session.screenshot")))
+extern void __wasm_import_espalier_browser_browsers_method_session_screenshot(int32_t, int32_t, int32_t, int32_t, int32_t, double, int32_t, int32_t, uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("espalier:browser/browsers@0.1.0"), __import_name__("[method]session.evaluate")))
+extern void __wasm_import_espalier_browser_browsers_method_session_evaluate(int32_t, uint8_t *, size_t, int32_t, uint8_t *);
+
+__attribute__((__import_module__("espalier:browser/browsers@0.1.0"), __import_name__("[method]session.storage-state")))
+extern void __wasm_import_espalier_browser_browsers_method_session_storage_state(int32_t, uint8_t *);
+
+__attribute__((__import_module__("espalier:browser/browsers@0.1.0"), __import_name__("open")))
+extern void __wasm_import_espalier_browser_browsers_open(uint8_t *, size_t, uint8_t *);
+
 // Imported Functions from `espalier:sandbox/scoring@0.1.1`
 
 __attribute__((__import_module__("espalier:sandbox/scoring@0.1.1"), __import_name__("open-fresh")))
@@ -1082,6 +1108,328 @@ void espalier_sandbox_sandboxes_result_option_u32_failure_free(espalier_sandbox_
   if (!ptr->is_err) {
   } else {
     espalier_sandbox_sandboxes_failure_free(&ptr->val.err);
+  }
+}
+
+void espalier_browser_browsers_json_free(espalier_browser_browsers_json_t *ptr) {
+  espalier_base_types_json_free(ptr);
+}
+
+void espalier_browser_browsers_blob_ref_free(espalier_browser_browsers_blob_ref_t *ptr) {
+  espalier_base_types_blob_ref_free(ptr);
+}
+
+void espalier_browser_browsers_failure_free(espalier_browser_browsers_failure_t *ptr) {
+  espalier_base_types_failure_free(ptr);
+}
+
+void espalier_browser_browsers_tool_free(espalier_browser_browsers_tool_t *ptr) {
+  imports_string_free(&ptr->name);
+  imports_string_free(&ptr->description);
+  espalier_browser_browsers_json_free(&ptr->parameters);
+}
+
+void espalier_browser_browsers_action_free(espalier_browser_browsers_action_t *ptr) {
+  imports_string_free(&ptr->name);
+  espalier_browser_browsers_json_free(&ptr->arguments);
+}
+
+void espalier_browser_browsers_option_area_free(espalier_browser_browsers_option_area_t *ptr) {
+  if (ptr->is_some) {
+  }
+}
+
+void espalier_browser_browsers_option_json_free(espalier_browser_browsers_option_json_t *ptr) {
+  if (ptr->is_some) {
+    espalier_browser_browsers_json_free(&ptr->val);
+  }
+}
+
+void espalier_browser_browsers_element_free(espalier_browser_browsers_element_t *ptr) {
+  imports_string_free(&ptr->text);
+  imports_string_free(&ptr->role);
+  imports_string_free(&ptr->name);
+  imports_string_free(&ptr->tag);
+  espalier_browser_browsers_option_area_free(&ptr->area);
+  espalier_browser_browsers_option_json_free(&ptr->extra);
+}
+
+void espalier_browser_browsers_problem_free(espalier_browser_browsers_problem_t *ptr) {
+  imports_string_free(&ptr->code);
+  imports_string_free(&ptr->text);
+}
+
+void espalier_browser_browsers_end_free(espalier_browser_browsers_end_t *ptr) {
+  imports_string_free(&ptr->response);
+}
+
+void espalier_browser_browsers_outcome_free(espalier_browser_browsers_outcome_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 1: {
+      espalier_browser_browsers_problem_free(&ptr->val.failed);
+      break;
+    }
+    case 2: {
+      imports_string_free(&ptr->val.skipped);
+      break;
+    }
+    case 3: {
+      espalier_browser_browsers_end_free(&ptr->val.ended);
+      break;
+    }
+    case 4: {
+      imports_string_free(&ptr->val.asked);
+      break;
+    }
+    case 5: {
+      espalier_browser_browsers_json_free(&ptr->val.other);
+      break;
+    }
+  }
+}
+
+void espalier_browser_browsers_navigation_free(espalier_browser_browsers_navigation_t *ptr) {
+  imports_string_free(&ptr->url);
+  imports_string_free(&ptr->title);
+}
+
+void espalier_browser_browsers_dialog_free(espalier_browser_browsers_dialog_t *ptr) {
+  imports_string_free(&ptr->kind);
+  imports_string_free(&ptr->message);
+  imports_string_free(&ptr->answer);
+}
+
+void espalier_browser_browsers_option_blob_ref_free(espalier_browser_browsers_option_blob_ref_t *ptr) {
+  if (ptr->is_some) {
+    espalier_browser_browsers_blob_ref_free(&ptr->val);
+  }
+}
+
+void espalier_browser_browsers_download_free(espalier_browser_browsers_download_t *ptr) {
+  imports_string_free(&ptr->name);
+  imports_string_free(&ptr->url);
+  espalier_browser_browsers_option_blob_ref_free(&ptr->blob);
+}
+
+void espalier_browser_browsers_tab_free(espalier_browser_browsers_tab_t *ptr) {
+  imports_string_free(&ptr->url);
+  imports_string_free(&ptr->title);
+  espalier_browser_browsers_option_json_free(&ptr->extra);
+}
+
+void imports_tuple2_u32_string_free(imports_tuple2_u32_string_t *ptr) {
+  imports_string_free(&ptr->f1);
+}
+
+void espalier_browser_browsers_effect_free(espalier_browser_browsers_effect_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 0: {
+      espalier_browser_browsers_navigation_free(&ptr->val.navigated);
+      break;
+    }
+    case 1: {
+      espalier_browser_browsers_tab_free(&ptr->val.tab_opened);
+      break;
+    }
+    case 2: {
+      break;
+    }
+    case 3: {
+      espalier_browser_browsers_dialog_free(&ptr->val.dialog);
+      break;
+    }
+    case 4: {
+      espalier_browser_browsers_download_free(&ptr->val.downloaded);
+      break;
+    }
+    case 5: {
+      imports_tuple2_u32_string_free(&ptr->val.console_errors);
+      break;
+    }
+    case 6: {
+      break;
+    }
+    case 7: {
+      imports_string_free(&ptr->val.changed);
+      break;
+    }
+    case 9: {
+      espalier_browser_browsers_json_free(&ptr->val.other);
+      break;
+    }
+  }
+}
+
+void espalier_browser_browsers_settled_free(espalier_browser_browsers_settled_t *ptr) {
+  imports_string_free(&ptr->cause);
+}
+
+void espalier_browser_browsers_option_element_free(espalier_browser_browsers_option_element_t *ptr) {
+  if (ptr->is_some) {
+    espalier_browser_browsers_element_free(&ptr->val);
+  }
+}
+
+void espalier_browser_browsers_option_position_free(espalier_browser_browsers_option_position_t *ptr) {
+  if (ptr->is_some) {
+  }
+}
+
+void espalier_browser_browsers_list_effect_free(espalier_browser_browsers_list_effect_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    espalier_browser_browsers_effect_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      espalier_browser_browsers_effect_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void espalier_browser_browsers_option_settled_free(espalier_browser_browsers_option_settled_t *ptr) {
+  if (ptr->is_some) {
+    espalier_browser_browsers_settled_free(&ptr->val);
+  }
+}
+
+void espalier_browser_browsers_step_free(espalier_browser_browsers_step_t *ptr) {
+  imports_string_free(&ptr->name);
+  espalier_browser_browsers_outcome_free(&ptr->outcome);
+  espalier_browser_browsers_option_element_free(&ptr->element);
+  espalier_browser_browsers_option_position_free(&ptr->position);
+  espalier_browser_browsers_list_effect_free(&ptr->effects);
+  espalier_browser_browsers_option_settled_free(&ptr->settled);
+  imports_string_free(&ptr->text);
+  espalier_browser_browsers_option_json_free(&ptr->extra);
+}
+
+void espalier_browser_browsers_snapshot_options_free(espalier_browser_browsers_snapshot_options_t *ptr) {
+  espalier_browser_browsers_option_json_free(&ptr->extra);
+}
+
+void espalier_browser_browsers_snapshot_free(espalier_browser_browsers_snapshot_t *ptr) {
+  imports_string_free(&ptr->text);
+  espalier_browser_browsers_option_json_free(&ptr->extra);
+}
+
+void imports_option_u8_free(imports_option_u8_t *ptr) {
+  if (ptr->is_some) {
+  }
+}
+
+void espalier_browser_browsers_screenshot_options_free(espalier_browser_browsers_screenshot_options_t *ptr) {
+  imports_option_u8_free(&ptr->quality);
+  espalier_browser_browsers_option_json_free(&ptr->extra);
+}
+
+void espalier_browser_browsers_picture_free(espalier_browser_browsers_picture_t *ptr) {
+  espalier_browser_browsers_blob_ref_free(&ptr->blob);
+  espalier_browser_browsers_option_json_free(&ptr->extra);
+}
+
+__attribute__((__import_module__("espalier:browser/browsers@0.1.0"), __import_name__("[resource-drop]session")))
+extern void __wasm_import_espalier_browser_browsers_session_drop(int32_t handle);
+
+void espalier_browser_browsers_session_drop_own(espalier_browser_browsers_own_session_t handle) {
+  __wasm_import_espalier_browser_browsers_session_drop(handle.__handle);
+}
+
+void espalier_browser_browsers_session_drop_borrow(espalier_browser_browsers_borrow_session_t handle) {
+  __wasm_import_espalier_browser_browsers_session_drop(handle.__handle);
+}
+
+espalier_browser_browsers_borrow_session_t espalier_browser_browsers_borrow_session(espalier_browser_browsers_own_session_t arg) {
+  return (espalier_browser_browsers_borrow_session_t) { arg.__handle };
+}
+
+void espalier_browser_browsers_list_tool_free(espalier_browser_browsers_list_tool_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    espalier_browser_browsers_tool_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      espalier_browser_browsers_tool_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void espalier_browser_browsers_list_action_free(espalier_browser_browsers_list_action_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    espalier_browser_browsers_action_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      espalier_browser_browsers_action_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void espalier_browser_browsers_list_step_free(espalier_browser_browsers_list_step_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    espalier_browser_browsers_step_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      espalier_browser_browsers_step_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void espalier_browser_browsers_result_list_step_failure_free(espalier_browser_browsers_result_list_step_failure_t *ptr) {
+  if (!ptr->is_err) {
+    espalier_browser_browsers_list_step_free(&ptr->val.ok);
+  } else {
+    espalier_browser_browsers_failure_free(&ptr->val.err);
+  }
+}
+
+void espalier_browser_browsers_list_tab_free(espalier_browser_browsers_list_tab_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    espalier_browser_browsers_tab_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      espalier_browser_browsers_tab_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void espalier_browser_browsers_result_list_tab_failure_free(espalier_browser_browsers_result_list_tab_failure_t *ptr) {
+  if (!ptr->is_err) {
+    espalier_browser_browsers_list_tab_free(&ptr->val.ok);
+  } else {
+    espalier_browser_browsers_failure_free(&ptr->val.err);
+  }
+}
+
+void espalier_browser_browsers_result_snapshot_failure_free(espalier_browser_browsers_result_snapshot_failure_t *ptr) {
+  if (!ptr->is_err) {
+    espalier_browser_browsers_snapshot_free(&ptr->val.ok);
+  } else {
+    espalier_browser_browsers_failure_free(&ptr->val.err);
+  }
+}
+
+void espalier_browser_browsers_result_picture_failure_free(espalier_browser_browsers_result_picture_failure_t *ptr) {
+  if (!ptr->is_err) {
+    espalier_browser_browsers_picture_free(&ptr->val.ok);
+  } else {
+    espalier_browser_browsers_failure_free(&ptr->val.err);
+  }
+}
+
+void espalier_browser_browsers_result_json_failure_free(espalier_browser_browsers_result_json_failure_t *ptr) {
+  if (!ptr->is_err) {
+    espalier_browser_browsers_json_free(&ptr->val.ok);
+  } else {
+    espalier_browser_browsers_failure_free(&ptr->val.err);
+  }
+}
+
+void espalier_browser_browsers_result_own_session_failure_free(espalier_browser_browsers_result_own_session_failure_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    espalier_browser_browsers_failure_free(&ptr->val.err);
   }
 }
 
@@ -6628,6 +6976,694 @@ bool espalier_sandbox_sandboxes_wait_any(espalier_sandbox_sandboxes_list_borrow_
       }
 
       result.val.ok = option;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      espalier_base_types_failure_t variant0;
+      variant0.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant0.tag) {
+        case 0: {
+          espalier_base_types_budget_kind_t variant;
+          variant.tag = (int32_t) *((uint8_t*) (ptr + (2*sizeof(void*))));
+          switch ((int32_t) variant.tag) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              break;
+            }
+            case 2: {
+              break;
+            }
+            case 3: {
+              break;
+            }
+            case 4: {
+              break;
+            }
+            case 5: {
+              break;
+            }
+            case 6: {
+              variant.val.other = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (3*sizeof(void*))))), (*((size_t*) (ptr + (4*sizeof(void*))))) };
+              break;
+            }
+          }
+          variant0.val.budget = variant;
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant0.val.denied = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          variant0.val.unavailable = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 4: {
+          variant0.val.invalid = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 5: {
+          variant0.val.other = (espalier_base_types_other_failure_t) {
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+          };
+          break;
+        }
+      }
+
+      result.val.err = variant0;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+void espalier_browser_browsers_method_session_tools(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_list_tool_t *ret) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(2*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_espalier_browser_browsers_method_session_tools((self).__handle, ptr);
+  *ret = (espalier_browser_browsers_list_tool_t) { (espalier_browser_browsers_tool_t*)(*((uint8_t **) (ptr + 0))), (*((size_t*) (ptr + sizeof(void*)))) };
+}
+
+bool espalier_browser_browsers_method_session_act(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_list_action_t *actions, espalier_browser_browsers_list_step_t *ret, espalier_browser_browsers_failure_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(6*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_espalier_browser_browsers_method_session_act((self).__handle, (uint8_t *) (*actions).ptr, (*actions).len, ptr);
+  espalier_browser_browsers_result_list_step_failure_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (espalier_browser_browsers_list_step_t) { (espalier_browser_browsers_step_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      espalier_base_types_failure_t variant10;
+      variant10.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant10.tag) {
+        case 0: {
+          espalier_base_types_budget_kind_t variant9;
+          variant9.tag = (int32_t) *((uint8_t*) (ptr + (2*sizeof(void*))));
+          switch ((int32_t) variant9.tag) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              break;
+            }
+            case 2: {
+              break;
+            }
+            case 3: {
+              break;
+            }
+            case 4: {
+              break;
+            }
+            case 5: {
+              break;
+            }
+            case 6: {
+              variant9.val.other = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (3*sizeof(void*))))), (*((size_t*) (ptr + (4*sizeof(void*))))) };
+              break;
+            }
+          }
+          variant10.val.budget = variant9;
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant10.val.denied = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          variant10.val.unavailable = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 4: {
+          variant10.val.invalid = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 5: {
+          variant10.val.other = (espalier_base_types_other_failure_t) {
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+          };
+          break;
+        }
+      }
+
+      result.val.err = variant10;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool espalier_browser_browsers_method_session_tabs(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_list_tab_t *ret, espalier_browser_browsers_failure_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(6*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_espalier_browser_browsers_method_session_tabs((self).__handle, ptr);
+  espalier_browser_browsers_result_list_tab_failure_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (espalier_browser_browsers_list_tab_t) { (espalier_browser_browsers_tab_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      espalier_base_types_failure_t variant0;
+      variant0.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant0.tag) {
+        case 0: {
+          espalier_base_types_budget_kind_t variant;
+          variant.tag = (int32_t) *((uint8_t*) (ptr + (2*sizeof(void*))));
+          switch ((int32_t) variant.tag) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              break;
+            }
+            case 2: {
+              break;
+            }
+            case 3: {
+              break;
+            }
+            case 4: {
+              break;
+            }
+            case 5: {
+              break;
+            }
+            case 6: {
+              variant.val.other = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (3*sizeof(void*))))), (*((size_t*) (ptr + (4*sizeof(void*))))) };
+              break;
+            }
+          }
+          variant0.val.budget = variant;
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant0.val.denied = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          variant0.val.unavailable = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 4: {
+          variant0.val.invalid = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 5: {
+          variant0.val.other = (espalier_base_types_other_failure_t) {
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+          };
+          break;
+        }
+      }
+
+      result.val.err = variant0;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool espalier_browser_browsers_method_session_snapshot(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_snapshot_options_t *options, espalier_browser_browsers_snapshot_t *ret, espalier_browser_browsers_failure_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(8+6*sizeof(void*))];
+  int32_t option;
+  int32_t option1;
+  if (((*options).tokens_max).is_some) {
+    const uint32_t *payload0 = &((*options).tokens_max).val;
+    option = 1;
+    option1 = (int32_t) (*payload0);
+  } else {
+    option = 0;
+    option1 = 0;
+  }
+  int32_t option4;
+  uint8_t * option5;
+  size_t option6;
+  if (((*options).extra).is_some) {
+    const espalier_browser_browsers_json_t *payload3 = &((*options).extra).val;
+    option4 = 1;
+    option5 = (uint8_t *) (*payload3).ptr;
+    option6 = (*payload3).len;
+  } else {
+    option4 = 0;
+    option5 = 0;
+    option6 = 0;
+  }
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_espalier_browser_browsers_method_session_snapshot((self).__handle, option, option1, (*options).changes, (*options).whole_page, option4, option5, option6, ptr);
+  espalier_browser_browsers_result_snapshot_failure_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      espalier_browser_browsers_option_json_t option7;
+      switch ((int32_t) *((uint8_t*) (ptr + (8+3*sizeof(void*))))) {
+        case 0: {
+          option7.is_some = false;
+          break;
+        }
+        case 1: {
+          option7.is_some = true;
+          option7.val = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (8+4*sizeof(void*))))), (*((size_t*) (ptr + (8+5*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.ok = (espalier_browser_browsers_snapshot_t) {
+        (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) },
+        (uint32_t) (uint32_t) (*((int32_t*) (ptr + (3*sizeof(void*))))),
+        (uint32_t) (uint32_t) (*((int32_t*) (ptr + (4+3*sizeof(void*))))),
+        (espalier_browser_browsers_option_json_t) option7,
+      };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      espalier_base_types_failure_t variant8;
+      variant8.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant8.tag) {
+        case 0: {
+          espalier_base_types_budget_kind_t variant;
+          variant.tag = (int32_t) *((uint8_t*) (ptr + (2*sizeof(void*))));
+          switch ((int32_t) variant.tag) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              break;
+            }
+            case 2: {
+              break;
+            }
+            case 3: {
+              break;
+            }
+            case 4: {
+              break;
+            }
+            case 5: {
+              break;
+            }
+            case 6: {
+              variant.val.other = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (3*sizeof(void*))))), (*((size_t*) (ptr + (4*sizeof(void*))))) };
+              break;
+            }
+          }
+          variant8.val.budget = variant;
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant8.val.denied = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          variant8.val.unavailable = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 4: {
+          variant8.val.invalid = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 5: {
+          variant8.val.other = (espalier_base_types_other_failure_t) {
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+          };
+          break;
+        }
+      }
+
+      result.val.err = variant8;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool espalier_browser_browsers_method_session_screenshot(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_screenshot_options_t *options, espalier_browser_browsers_picture_t *ret, espalier_browser_browsers_failure_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(8+6*sizeof(void*))];
+  int32_t option;
+  int32_t option1;
+  if (((*options).quality).is_some) {
+    const uint8_t *payload0 = &((*options).quality).val;
+    option = 1;
+    option1 = (int32_t) (*payload0);
+  } else {
+    option = 0;
+    option1 = 0;
+  }
+  int32_t option4;
+  double option5;
+  if (((*options).scale).is_some) {
+    const double *payload3 = &((*options).scale).val;
+    option4 = 1;
+    option5 = *payload3;
+  } else {
+    option4 = 0;
+    option5 = 0;
+  }
+  int32_t option8;
+  uint8_t * option9;
+  size_t option10;
+  if (((*options).extra).is_some) {
+    const espalier_browser_browsers_json_t *payload7 = &((*options).extra).val;
+    option8 = 1;
+    option9 = (uint8_t *) (*payload7).ptr;
+    option10 = (*payload7).len;
+  } else {
+    option8 = 0;
+    option9 = 0;
+    option10 = 0;
+  }
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_espalier_browser_browsers_method_session_screenshot((self).__handle, (int32_t) (*options).format, option, option1, option4, option5, (*options).full_page, option8, option9, option10, ptr);
+  espalier_browser_browsers_result_picture_failure_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      espalier_browser_browsers_option_json_t option11;
+      switch ((int32_t) *((uint8_t*) (ptr + (8+3*sizeof(void*))))) {
+        case 0: {
+          option11.is_some = false;
+          break;
+        }
+        case 1: {
+          option11.is_some = true;
+          option11.val = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (8+4*sizeof(void*))))), (*((size_t*) (ptr + (8+5*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.ok = (espalier_browser_browsers_picture_t) {
+        (espalier_browser_browsers_blob_ref_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) },
+        (uint32_t) (uint32_t) (*((int32_t*) (ptr + (3*sizeof(void*))))),
+        (uint32_t) (uint32_t) (*((int32_t*) (ptr + (4+3*sizeof(void*))))),
+        (espalier_browser_browsers_option_json_t) option11,
+      };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      espalier_base_types_failure_t variant12;
+      variant12.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant12.tag) {
+        case 0: {
+          espalier_base_types_budget_kind_t variant;
+          variant.tag = (int32_t) *((uint8_t*) (ptr + (2*sizeof(void*))));
+          switch ((int32_t) variant.tag) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              break;
+            }
+            case 2: {
+              break;
+            }
+            case 3: {
+              break;
+            }
+            case 4: {
+              break;
+            }
+            case 5: {
+              break;
+            }
+            case 6: {
+              variant.val.other = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (3*sizeof(void*))))), (*((size_t*) (ptr + (4*sizeof(void*))))) };
+              break;
+            }
+          }
+          variant12.val.budget = variant;
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant12.val.denied = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          variant12.val.unavailable = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 4: {
+          variant12.val.invalid = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 5: {
+          variant12.val.other = (espalier_base_types_other_failure_t) {
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+          };
+          break;
+        }
+      }
+
+      result.val.err = variant12;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool espalier_browser_browsers_method_session_evaluate(espalier_browser_browsers_borrow_session_t self, imports_string_t *expression, espalier_browser_browsers_script_world_t in_world, espalier_browser_browsers_json_t *ret, espalier_browser_browsers_failure_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(6*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_espalier_browser_browsers_method_session_evaluate((self).__handle, (uint8_t *) (*expression).ptr, (*expression).len, (int32_t) in_world, ptr);
+  espalier_browser_browsers_result_json_failure_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      espalier_base_types_failure_t variant0;
+      variant0.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant0.tag) {
+        case 0: {
+          espalier_base_types_budget_kind_t variant;
+          variant.tag = (int32_t) *((uint8_t*) (ptr + (2*sizeof(void*))));
+          switch ((int32_t) variant.tag) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              break;
+            }
+            case 2: {
+              break;
+            }
+            case 3: {
+              break;
+            }
+            case 4: {
+              break;
+            }
+            case 5: {
+              break;
+            }
+            case 6: {
+              variant.val.other = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (3*sizeof(void*))))), (*((size_t*) (ptr + (4*sizeof(void*))))) };
+              break;
+            }
+          }
+          variant0.val.budget = variant;
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant0.val.denied = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          variant0.val.unavailable = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 4: {
+          variant0.val.invalid = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 5: {
+          variant0.val.other = (espalier_base_types_other_failure_t) {
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+          };
+          break;
+        }
+      }
+
+      result.val.err = variant0;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool espalier_browser_browsers_method_session_storage_state(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_json_t *ret, espalier_browser_browsers_failure_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(6*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_espalier_browser_browsers_method_session_storage_state((self).__handle, ptr);
+  espalier_browser_browsers_result_json_failure_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      espalier_base_types_failure_t variant0;
+      variant0.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant0.tag) {
+        case 0: {
+          espalier_base_types_budget_kind_t variant;
+          variant.tag = (int32_t) *((uint8_t*) (ptr + (2*sizeof(void*))));
+          switch ((int32_t) variant.tag) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              break;
+            }
+            case 2: {
+              break;
+            }
+            case 3: {
+              break;
+            }
+            case 4: {
+              break;
+            }
+            case 5: {
+              break;
+            }
+            case 6: {
+              variant.val.other = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (3*sizeof(void*))))), (*((size_t*) (ptr + (4*sizeof(void*))))) };
+              break;
+            }
+          }
+          variant0.val.budget = variant;
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant0.val.denied = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          variant0.val.unavailable = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 4: {
+          variant0.val.invalid = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 5: {
+          variant0.val.other = (espalier_base_types_other_failure_t) {
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+          };
+          break;
+        }
+      }
+
+      result.val.err = variant0;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool espalier_browser_browsers_open(imports_string_t *name, espalier_browser_browsers_own_session_t *ret, espalier_browser_browsers_failure_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(6*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_espalier_browser_browsers_open((uint8_t *) (*name).ptr, (*name).len, ptr);
+  espalier_browser_browsers_result_own_session_failure_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (espalier_browser_browsers_own_session_t) { *((int32_t*) (ptr + sizeof(void*))) };
       break;
     }
     case 1: {

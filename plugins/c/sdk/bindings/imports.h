@@ -1022,6 +1022,376 @@ typedef struct {
   } val;
 } espalier_sandbox_sandboxes_result_option_u32_failure_t;
 
+typedef espalier_base_types_json_t espalier_browser_browsers_json_t;
+
+typedef espalier_base_types_blob_ref_t espalier_browser_browsers_blob_ref_t;
+
+typedef espalier_base_types_failure_t espalier_browser_browsers_failure_t;
+
+// A tool as a model is told of it.
+typedef struct espalier_browser_browsers_tool_t {
+  imports_string_t   name;
+  // For the model.
+  imports_string_t   description;
+  // JSON Schema of the arguments.
+  espalier_browser_browsers_json_t   parameters;
+} espalier_browser_browsers_tool_t;
+
+// A tool to use: the name and arguments of a model's tool call.
+typedef struct espalier_browser_browsers_action_t {
+  imports_string_t   name;
+  // An object.
+  espalier_browser_browsers_json_t   arguments;
+} espalier_browser_browsers_action_t;
+
+// A rectangle in the viewport, in CSS pixels.
+typedef struct espalier_browser_browsers_area_t {
+  double   x;
+  double   y;
+  double   width;
+  double   height;
+} espalier_browser_browsers_area_t;
+
+// A position in the viewport, in CSS pixels.
+typedef struct espalier_browser_browsers_position_t {
+  double   x;
+  double   y;
+} espalier_browser_browsers_position_t;
+
+typedef struct {
+  bool is_some;
+  espalier_browser_browsers_area_t val;
+} espalier_browser_browsers_option_area_t;
+
+typedef struct {
+  bool is_some;
+  espalier_browser_browsers_json_t val;
+} espalier_browser_browsers_option_json_t;
+
+// The element that an action was on, as it was before.
+typedef struct espalier_browser_browsers_element_t {
+  // A short line: `button "Save"`.
+  imports_string_t   text;
+  // As assistive technology sees it; empty for none.
+  imports_string_t   role;
+  // Accessible name; empty for none.
+  imports_string_t   name;
+  // Name of the tag, in lower case.
+  imports_string_t   tag;
+  espalier_browser_browsers_option_area_t   area;
+  // Later additions.
+  espalier_browser_browsers_option_json_t   extra;
+} espalier_browser_browsers_element_t;
+
+// Why an action was not done.
+typedef struct espalier_browser_browsers_problem_t {
+  // Stable word for programs: `invalid-arguments`, `unknown-tool`, `stale-reference`, `no-such-tab`, `blocked-url`,
+  // `navigation-failed`, `not-interactive`, `timed-out` ...
+  imports_string_t   code;
+  // Sentence for the model.
+  imports_string_t   text;
+} espalier_browser_browsers_problem_t;
+
+// The model ended the episode.
+typedef struct espalier_browser_browsers_end_t {
+  // Its answer.
+  imports_string_t   response;
+  // With `terminate`: `success` or `failure`, as the model says.
+  imports_option_string_t   status;
+} espalier_browser_browsers_end_t;
+
+// What became of an action.
+typedef struct espalier_browser_browsers_outcome_t {
+  uint8_t tag;
+  union {
+    espalier_browser_browsers_problem_t     failed;
+    imports_string_t     skipped;
+    espalier_browser_browsers_end_t     ended;
+    imports_string_t     asked;
+    espalier_browser_browsers_json_t     other;
+  } val;
+} espalier_browser_browsers_outcome_t;
+
+// It was carried out.
+#define ESPALIER_BROWSER_BROWSERS_OUTCOME_DONE 0
+// It could not be.
+#define ESPALIER_BROWSER_BROWSERS_OUTCOME_FAILED 1
+// It was not tried, because of an action before it; says why.
+#define ESPALIER_BROWSER_BROWSERS_OUTCOME_SKIPPED 2
+// `done` or `terminate`: nothing was done in the browser.
+#define ESPALIER_BROWSER_BROWSERS_OUTCOME_ENDED 3
+// `call_user`: nothing was done in the browser; the message for the user.
+#define ESPALIER_BROWSER_BROWSERS_OUTCOME_ASKED 4
+// Anything newer.
+#define ESPALIER_BROWSER_BROWSERS_OUTCOME_OTHER 5
+
+// A document was opened in the tab.
+typedef struct espalier_browser_browsers_navigation_t {
+  imports_string_t   url;
+  imports_string_t   title;
+} espalier_browser_browsers_navigation_t;
+
+// A dialog of the page, and how it was answered.
+typedef struct espalier_browser_browsers_dialog_t {
+  // `alert`, `confirm`, `prompt`, `beforeunload`.
+  imports_string_t   kind;
+  imports_string_t   message;
+  // `accepted` or `dismissed`.
+  imports_string_t   answer;
+} espalier_browser_browsers_dialog_t;
+
+typedef struct {
+  bool is_some;
+  espalier_browser_browsers_blob_ref_t val;
+} espalier_browser_browsers_option_blob_ref_t;
+
+// A file that the page downloaded.
+typedef struct espalier_browser_browsers_download_t {
+  // As the page suggests.
+  imports_string_t   name;
+  imports_string_t   url;
+  // Its bytes, where it was whole and within the bounds.
+  espalier_browser_browsers_option_blob_ref_t   blob;
+  uint64_t   length;
+} espalier_browser_browsers_download_t;
+
+// A tab.
+typedef struct espalier_browser_browsers_tab_t {
+  // From 0.
+  uint32_t   index;
+  imports_string_t   url;
+  imports_string_t   title;
+  bool   is_active;
+  // Later additions.
+  espalier_browser_browsers_option_json_t   extra;
+} espalier_browser_browsers_tab_t;
+
+typedef struct {
+  uint32_t f0;
+  imports_string_t f1;
+} imports_tuple2_u32_string_t;
+
+// What an action led to.
+typedef struct espalier_browser_browsers_effect_t {
+  uint8_t tag;
+  union {
+    espalier_browser_browsers_navigation_t     navigated;
+    espalier_browser_browsers_tab_t     tab_opened;
+    uint32_t     tab_closed;
+    espalier_browser_browsers_dialog_t     dialog;
+    espalier_browser_browsers_download_t     downloaded;
+    imports_tuple2_u32_string_t     console_errors;
+    espalier_browser_browsers_position_t     scrolled;
+    imports_string_t     changed;
+    espalier_browser_browsers_json_t     other;
+  } val;
+} espalier_browser_browsers_effect_t;
+
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_NAVIGATED 0
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_TAB_OPENED 1
+// Its index.
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_TAB_CLOSED 2
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_DIALOG 3
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_DOWNLOADED 4
+// Errors that the page wrote to its console: how many, and the first.
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_CONSOLE_ERRORS 5
+// By so many CSS pixels.
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_SCROLLED 6
+// The page looks or reads otherwise; a short summary.
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_CHANGED 7
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_NOTHING_CHANGED 8
+// Anything newer.
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_OTHER 9
+
+// How the page came to rest after an action.
+typedef struct espalier_browser_browsers_settled_t {
+  // `quiet`: nothing is pending; `bound`: the time was over first; `navigation`, `dialog`, `closed`.
+  imports_string_t   cause;
+  uint64_t   after_ms;
+  // What was still pending, for people; 8 entries at most.
+  imports_list_string_t   pending;
+} espalier_browser_browsers_settled_t;
+
+typedef struct {
+  bool is_some;
+  espalier_browser_browsers_element_t val;
+} espalier_browser_browsers_option_element_t;
+
+typedef struct {
+  bool is_some;
+  espalier_browser_browsers_position_t val;
+} espalier_browser_browsers_option_position_t;
+
+typedef struct {
+  espalier_browser_browsers_effect_t *ptr;
+  size_t len;
+} espalier_browser_browsers_list_effect_t;
+
+typedef struct {
+  bool is_some;
+  espalier_browser_browsers_settled_t val;
+} espalier_browser_browsers_option_settled_t;
+
+// One action, carried out or not.
+typedef struct espalier_browser_browsers_step_t {
+  // The tool.
+  imports_string_t   name;
+  espalier_browser_browsers_outcome_t   outcome;
+  espalier_browser_browsers_option_element_t   element;
+  // Where it acted.
+  espalier_browser_browsers_option_position_t   position;
+  espalier_browser_browsers_list_effect_t   effects;
+  espalier_browser_browsers_option_settled_t   settled;
+  uint64_t   duration_ms;
+  // What the model is told.
+  imports_string_t   text;
+  // Later additions.
+  espalier_browser_browsers_option_json_t   extra;
+} espalier_browser_browsers_step_t;
+
+// What a snapshot tells.
+typedef struct espalier_browser_browsers_snapshot_options_t {
+  // Bound of the text in tokens, estimated; 100 to 100,000. None: 2,000.
+  imports_option_u32_t   tokens_max;
+  // Only what is new or changed since the last snapshot, and what is gone.
+  bool   changes;
+  // Also what is scrolled away.
+  bool   whole_page;
+  // Later additions.
+  espalier_browser_browsers_option_json_t   extra;
+} espalier_browser_browsers_snapshot_options_t;
+
+// A page as text: an outline of its headings, texts and interactive elements, these with references.
+typedef struct espalier_browser_browsers_snapshot_t {
+  imports_string_t   text;
+  // Estimated.
+  uint32_t   tokens;
+  // Interactive elements that the bound left out.
+  uint32_t   left_out;
+  // Later additions.
+  espalier_browser_browsers_option_json_t   extra;
+} espalier_browser_browsers_snapshot_t;
+
+// How a picture is encoded.
+typedef uint8_t espalier_browser_browsers_format_t;
+
+#define ESPALIER_BROWSER_BROWSERS_FORMAT_PNG 0
+#define ESPALIER_BROWSER_BROWSERS_FORMAT_JPEG 1
+#define ESPALIER_BROWSER_BROWSERS_FORMAT_WEBP 2
+
+typedef struct {
+  bool is_some;
+  uint8_t val;
+} imports_option_u8_t;
+
+// What a picture shows, and how.
+typedef struct espalier_browser_browsers_screenshot_options_t {
+  espalier_browser_browsers_format_t   format;
+  // 1 to 100, not for PNG. None: 80.
+  imports_option_u8_t   quality;
+  // Size of the picture over that of the viewport, above 0 and up to 4. None: the browser's own.
+  imports_option_f64_t   scale;
+  // The page from top to bottom.
+  bool   full_page;
+  // Later additions.
+  espalier_browser_browsers_option_json_t   extra;
+} espalier_browser_browsers_screenshot_options_t;
+
+// A picture.
+typedef struct espalier_browser_browsers_picture_t {
+  espalier_browser_browsers_blob_ref_t   blob;
+  // Pixels.
+  uint32_t   width;
+  // Pixels.
+  uint32_t   height;
+  // Later additions.
+  espalier_browser_browsers_option_json_t   extra;
+} espalier_browser_browsers_picture_t;
+
+// Where an expression is evaluated.
+typedef uint8_t espalier_browser_browsers_script_world_t;
+
+// Where the page's own scripts run: what they define is seen, and can be forged by them.
+#define ESPALIER_BROWSER_BROWSERS_SCRIPT_WORLD_PAGE 0
+// A world of its own on the same document.
+#define ESPALIER_BROWSER_BROWSERS_SCRIPT_WORLD_ISOLATED 1
+
+typedef struct espalier_browser_browsers_own_session_t {
+  int32_t __handle;
+} espalier_browser_browsers_own_session_t;
+
+typedef struct espalier_browser_browsers_borrow_session_t {
+  int32_t __handle;
+} espalier_browser_browsers_borrow_session_t;
+
+typedef struct {
+  espalier_browser_browsers_tool_t *ptr;
+  size_t len;
+} espalier_browser_browsers_list_tool_t;
+
+typedef struct {
+  espalier_browser_browsers_action_t *ptr;
+  size_t len;
+} espalier_browser_browsers_list_action_t;
+
+typedef struct {
+  espalier_browser_browsers_step_t *ptr;
+  size_t len;
+} espalier_browser_browsers_list_step_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    espalier_browser_browsers_list_step_t ok;
+    espalier_browser_browsers_failure_t err;
+  } val;
+} espalier_browser_browsers_result_list_step_failure_t;
+
+typedef struct {
+  espalier_browser_browsers_tab_t *ptr;
+  size_t len;
+} espalier_browser_browsers_list_tab_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    espalier_browser_browsers_list_tab_t ok;
+    espalier_browser_browsers_failure_t err;
+  } val;
+} espalier_browser_browsers_result_list_tab_failure_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    espalier_browser_browsers_snapshot_t ok;
+    espalier_browser_browsers_failure_t err;
+  } val;
+} espalier_browser_browsers_result_snapshot_failure_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    espalier_browser_browsers_picture_t ok;
+    espalier_browser_browsers_failure_t err;
+  } val;
+} espalier_browser_browsers_result_picture_failure_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    espalier_browser_browsers_json_t ok;
+    espalier_browser_browsers_failure_t err;
+  } val;
+} espalier_browser_browsers_result_json_failure_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    espalier_browser_browsers_own_session_t ok;
+    espalier_browser_browsers_failure_t err;
+  } val;
+} espalier_browser_browsers_result_own_session_failure_t;
+
 typedef espalier_base_types_failure_t espalier_sandbox_scoring_failure_t;
 
 typedef espalier_sandbox_sandboxes_own_sandbox_t espalier_sandbox_scoring_own_sandbox_t;
@@ -1388,6 +1758,27 @@ extern bool espalier_sandbox_sandboxes_open(imports_string_t *name, espalier_san
 // list; none when all still run. Errors: `invalid` for an empty list, `other("expired")`, `unavailable`. Journaled.
 extern bool espalier_sandbox_sandboxes_wait_any(espalier_sandbox_sandboxes_list_borrow_process_t *processes, uint64_t timeout_ms, imports_option_u32_t *ret, espalier_sandbox_sandboxes_failure_t *err);
 
+// Imported Functions from `espalier:browser/browsers@0.1.0`
+// The tools that the experiment gives the model in this browser. Never fails. Journaled.
+extern void espalier_browser_browsers_method_session_tools(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_list_tool_t *ret);
+// Carries out actions one after another, 32 at most, each until the page has settled. They stop at the first that is not
+// done, opens another document, or ends the episode: the rest is `skipped`. One step for each. Journaled.
+extern bool espalier_browser_browsers_method_session_act(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_list_action_t *actions, espalier_browser_browsers_list_step_t *ret, espalier_browser_browsers_failure_t *err);
+// The tabs. Journaled.
+extern bool espalier_browser_browsers_method_session_tabs(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_list_tab_t *ret, espalier_browser_browsers_failure_t *err);
+// The active tab as text, with references that are good until the next one. Journaled.
+extern bool espalier_browser_browsers_method_session_snapshot(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_snapshot_options_t *options, espalier_browser_browsers_snapshot_t *ret, espalier_browser_browsers_failure_t *err);
+// The active tab as a picture. Journaled.
+extern bool espalier_browser_browsers_method_session_screenshot(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_screenshot_options_t *options, espalier_browser_browsers_picture_t *ret, espalier_browser_browsers_failure_t *err);
+// Value of a JavaScript expression in the active tab; promises are awaited. Errors: `other` with the code `script` for one
+// that throws, or whose value JSON cannot say. Journaled.
+extern bool espalier_browser_browsers_method_session_evaluate(espalier_browser_browsers_borrow_session_t self, imports_string_t *expression, espalier_browser_browsers_script_world_t in_world, espalier_browser_browsers_json_t *ret, espalier_browser_browsers_failure_t *err);
+// Cookies and the local storage of each origin, as `{"cookies": [...], "origins": [...]}`. Journaled.
+extern bool espalier_browser_browsers_method_session_storage_state(espalier_browser_browsers_borrow_session_t self, espalier_browser_browsers_json_t *ret, espalier_browser_browsers_failure_t *err);
+// The browser of this name; the first call starts it, at its start page. A task that says `browser` has one, named `main`.
+// Errors: `invalid` for a name that the task does not have; `unavailable`. Journaled.
+extern bool espalier_browser_browsers_open(imports_string_t *name, espalier_browser_browsers_own_session_t *ret, espalier_browser_browsers_failure_t *err);
+
 // Imported Functions from `espalier:sandbox/scoring@0.1.1`
 // A new sandbox of this name, with the task's image, files and set-up, that no agent has touched; for the agent's work take
 // `changes` of the one and `apply-changes` to the other. At most 8 alive at a time. It ends with the scoring, or earlier when
@@ -1656,6 +2047,90 @@ void espalier_sandbox_sandboxes_result_own_sandbox_failure_free(espalier_sandbox
 void espalier_sandbox_sandboxes_list_borrow_process_free(espalier_sandbox_sandboxes_list_borrow_process_t *ptr);
 
 void espalier_sandbox_sandboxes_result_option_u32_failure_free(espalier_sandbox_sandboxes_result_option_u32_failure_t *ptr);
+
+void espalier_browser_browsers_json_free(espalier_browser_browsers_json_t *ptr);
+
+void espalier_browser_browsers_blob_ref_free(espalier_browser_browsers_blob_ref_t *ptr);
+
+void espalier_browser_browsers_failure_free(espalier_browser_browsers_failure_t *ptr);
+
+void espalier_browser_browsers_tool_free(espalier_browser_browsers_tool_t *ptr);
+
+void espalier_browser_browsers_action_free(espalier_browser_browsers_action_t *ptr);
+
+void espalier_browser_browsers_option_area_free(espalier_browser_browsers_option_area_t *ptr);
+
+void espalier_browser_browsers_option_json_free(espalier_browser_browsers_option_json_t *ptr);
+
+void espalier_browser_browsers_element_free(espalier_browser_browsers_element_t *ptr);
+
+void espalier_browser_browsers_problem_free(espalier_browser_browsers_problem_t *ptr);
+
+void espalier_browser_browsers_end_free(espalier_browser_browsers_end_t *ptr);
+
+void espalier_browser_browsers_outcome_free(espalier_browser_browsers_outcome_t *ptr);
+
+void espalier_browser_browsers_navigation_free(espalier_browser_browsers_navigation_t *ptr);
+
+void espalier_browser_browsers_dialog_free(espalier_browser_browsers_dialog_t *ptr);
+
+void espalier_browser_browsers_option_blob_ref_free(espalier_browser_browsers_option_blob_ref_t *ptr);
+
+void espalier_browser_browsers_download_free(espalier_browser_browsers_download_t *ptr);
+
+void espalier_browser_browsers_tab_free(espalier_browser_browsers_tab_t *ptr);
+
+void imports_tuple2_u32_string_free(imports_tuple2_u32_string_t *ptr);
+
+void espalier_browser_browsers_effect_free(espalier_browser_browsers_effect_t *ptr);
+
+void espalier_browser_browsers_settled_free(espalier_browser_browsers_settled_t *ptr);
+
+void espalier_browser_browsers_option_element_free(espalier_browser_browsers_option_element_t *ptr);
+
+void espalier_browser_browsers_option_position_free(espalier_browser_browsers_option_position_t *ptr);
+
+void espalier_browser_browsers_list_effect_free(espalier_browser_browsers_list_effect_t *ptr);
+
+void espalier_browser_browsers_option_settled_free(espalier_browser_browsers_option_settled_t *ptr);
+
+void espalier_browser_browsers_step_free(espalier_browser_browsers_step_t *ptr);
+
+void espalier_browser_browsers_snapshot_options_free(espalier_browser_browsers_snapshot_options_t *ptr);
+
+void espalier_browser_browsers_snapshot_free(espalier_browser_browsers_snapshot_t *ptr);
+
+void imports_option_u8_free(imports_option_u8_t *ptr);
+
+void espalier_browser_browsers_screenshot_options_free(espalier_browser_browsers_screenshot_options_t *ptr);
+
+void espalier_browser_browsers_picture_free(espalier_browser_browsers_picture_t *ptr);
+
+extern void espalier_browser_browsers_session_drop_own(espalier_browser_browsers_own_session_t handle);
+
+extern void espalier_browser_browsers_session_drop_borrow(espalier_browser_browsers_borrow_session_t handle);
+
+extern espalier_browser_browsers_borrow_session_t espalier_browser_browsers_borrow_session(espalier_browser_browsers_own_session_t handle);
+
+void espalier_browser_browsers_list_tool_free(espalier_browser_browsers_list_tool_t *ptr);
+
+void espalier_browser_browsers_list_action_free(espalier_browser_browsers_list_action_t *ptr);
+
+void espalier_browser_browsers_list_step_free(espalier_browser_browsers_list_step_t *ptr);
+
+void espalier_browser_browsers_result_list_step_failure_free(espalier_browser_browsers_result_list_step_failure_t *ptr);
+
+void espalier_browser_browsers_list_tab_free(espalier_browser_browsers_list_tab_t *ptr);
+
+void espalier_browser_browsers_result_list_tab_failure_free(espalier_browser_browsers_result_list_tab_failure_t *ptr);
+
+void espalier_browser_browsers_result_snapshot_failure_free(espalier_browser_browsers_result_snapshot_failure_t *ptr);
+
+void espalier_browser_browsers_result_picture_failure_free(espalier_browser_browsers_result_picture_failure_t *ptr);
+
+void espalier_browser_browsers_result_json_failure_free(espalier_browser_browsers_result_json_failure_t *ptr);
+
+void espalier_browser_browsers_result_own_session_failure_free(espalier_browser_browsers_result_own_session_failure_t *ptr);
 
 void espalier_sandbox_scoring_failure_free(espalier_sandbox_scoring_failure_t *ptr);
 

@@ -434,7 +434,7 @@ typedef struct {
 // Exported Functions from `espalier:base/configurable@0.1.0`
 void exports_espalier_base_configurable_settings_schema(judge_string_t *ret);
 
-// Exported Functions from `espalier:plugin/judge@0.1.1`
+// Exported Functions from `espalier:plugin/judge@0.1.2`
 bool exports_espalier_plugin_judge_judge(exports_espalier_plugin_judge_rollout_view_t *rollout, exports_espalier_plugin_judge_judgement_t *ret, exports_espalier_plugin_judge_failure_t *err);
 
 #ifdef __cplusplus

@@ -12,9 +12,9 @@ void __wasm_export_exports_espalier_base_configurable_settings_schema_post_retur
   }
 }
 
-// Exported Functions from `espalier:plugin/reward@0.1.1`
+// Exported Functions from `espalier:plugin/reward@0.1.2`
 
-__attribute__((__weak__, __export_name__("cabi_post_espalier:plugin/reward@0.1.1#score-rollout")))
+__attribute__((__weak__, __export_name__("cabi_post_espalier:plugin/reward@0.1.2#score-rollout")))
 void __wasm_export_exports_espalier_plugin_reward_score_rollout_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -139,7 +139,7 @@ uint8_t * __wasm_export_exports_espalier_base_configurable_settings_schema(void)
   return ptr;
 }
 
-__attribute__((__export_name__("espalier:plugin/reward@0.1.1#score-rollout")))
+__attribute__((__export_name__("espalier:plugin/reward@0.1.2#score-rollout")))
 uint8_t * __wasm_export_exports_espalier_plugin_reward_score_rollout(uint8_t * arg) {
   reward_option_string_t option;
   switch ((int32_t) *((uint8_t*) (arg + (6*sizeof(void*))))) {

@@ -397,7 +397,7 @@ typedef struct {
 // Exported Functions from `espalier:base/configurable@0.1.0`
 void exports_espalier_base_configurable_settings_schema(reward_string_t *ret);
 
-// Exported Functions from `espalier:plugin/reward@0.1.1`
+// Exported Functions from `espalier:plugin/reward@0.1.2`
 bool exports_espalier_plugin_reward_score_rollout(exports_espalier_plugin_reward_rollout_view_t *rollout, exports_espalier_plugin_reward_list_score_t *ret, exports_espalier_plugin_reward_failure_t *err);
 
 #ifdef __cplusplus

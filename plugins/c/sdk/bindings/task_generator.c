@@ -12,9 +12,9 @@ void __wasm_export_exports_espalier_base_configurable_settings_schema_post_retur
   }
 }
 
-// Exported Functions from `espalier:plugin/task-generator@0.1.1`
+// Exported Functions from `espalier:plugin/task-generator@0.1.2`
 
-__attribute__((__weak__, __export_name__("cabi_post_espalier:plugin/task-generator@0.1.1#generate")))
+__attribute__((__weak__, __export_name__("cabi_post_espalier:plugin/task-generator@0.1.2#generate")))
 void __wasm_export_exports_espalier_plugin_task_generator_generate_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -99,7 +99,7 @@ void __wasm_export_exports_espalier_plugin_task_generator_generate_post_return(u
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_espalier:plugin/task-generator@0.1.1#adapt")))
+__attribute__((__weak__, __export_name__("cabi_post_espalier:plugin/task-generator@0.1.2#adapt")))
 void __wasm_export_exports_espalier_plugin_task_generator_adapt_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -210,7 +210,7 @@ uint8_t * __wasm_export_exports_espalier_base_configurable_settings_schema(void)
   return ptr;
 }
 
-__attribute__((__export_name__("espalier:plugin/task-generator@0.1.1#generate")))
+__attribute__((__export_name__("espalier:plugin/task-generator@0.1.2#generate")))
 uint8_t * __wasm_export_exports_espalier_plugin_task_generator_generate(int32_t arg, int64_t arg0, int32_t arg1, uint8_t * arg2, size_t arg3) {
   exports_espalier_plugin_task_generator_option_json_t option;
   switch (arg1) {
@@ -324,7 +324,7 @@ uint8_t * __wasm_export_exports_espalier_plugin_task_generator_generate(int32_t 
   return ptr;
 }
 
-__attribute__((__export_name__("espalier:plugin/task-generator@0.1.1#adapt")))
+__attribute__((__export_name__("espalier:plugin/task-generator@0.1.2#adapt")))
 uint8_t * __wasm_export_exports_espalier_plugin_task_generator_adapt(uint8_t * arg, size_t arg0, int32_t arg1, double arg2, double arg3, uint8_t * arg4, size_t arg5, uint8_t * arg6, size_t arg7, int32_t arg8, uint8_t * arg9, size_t arg10) {
   exports_espalier_plugin_task_generator_option_json_t option;
   switch (arg8) {

@@ -173,7 +173,7 @@ typedef struct {
 // Exported Functions from `espalier:base/configurable@0.1.0`
 void exports_espalier_base_configurable_settings_schema(task_generator_string_t *ret);
 
-// Exported Functions from `espalier:plugin/task-generator@0.1.1`
+// Exported Functions from `espalier:plugin/task-generator@0.1.2`
 bool exports_espalier_plugin_task_generator_generate(exports_espalier_plugin_task_generator_request_t *request, exports_espalier_plugin_task_generator_list_json_t *ret, exports_espalier_plugin_task_generator_failure_t *err);
 bool exports_espalier_plugin_task_generator_adapt(exports_espalier_plugin_task_generator_json_t *task, exports_espalier_plugin_task_generator_statistics_t *statistics, exports_espalier_plugin_task_generator_list_json_t *ret, exports_espalier_plugin_task_generator_failure_t *err);
 

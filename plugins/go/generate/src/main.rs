@@ -22,16 +22,17 @@ const WORLD: &str = "
         import espalier:model/conversations@0.1.0;
         import espalier:environment/environments@0.1.0;
         import espalier:sandbox/sandboxes@0.1.1;
+        import espalier:browser/browsers@0.1.0;
         import espalier:sandbox/scoring@0.1.1;
         import espalier:sandbox/creation@0.1.1;
-        import espalier:plugin/diagnostics@0.1.1;
+        import espalier:plugin/diagnostics@0.1.2;
         export espalier:base/configurable@0.1.0;
-        export espalier:plugin/harness@0.1.1;
+        export espalier:plugin/harness@0.1.2;
         export espalier:environment/provider@0.1.0;
-        export espalier:plugin/reward@0.1.1;
-        export espalier:plugin/group-reward@0.1.1;
-        export espalier:plugin/judge@0.1.1;
-        export espalier:plugin/task-generator@0.1.1;
+        export espalier:plugin/reward@0.1.2;
+        export espalier:plugin/group-reward@0.1.2;
+        export espalier:plugin/judge@0.1.2;
+        export espalier:plugin/task-generator@0.1.2;
     }
 ";
 

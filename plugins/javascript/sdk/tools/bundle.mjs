@@ -42,7 +42,7 @@ export async function bundle({ folder, entry, kind }) {
   const imports = importsOf(result.metafile, kind);
   const [map, code] = ['.map', '.js'].map((end) => result.outputFiles.find((output) => output.path.endsWith(end)).text);
   const instrumented = instrument(code, JSON.parse(map), (source) => fileOf(folder, source), BUNDLE);
-  return { ...instrumented, imports: [...new Set([...imports, 'espalier:plugin/diagnostics@0.1.1'])] };
+  return { ...instrumented, imports: [...new Set([...imports, 'espalier:plugin/diagnostics@0.1.2'])] };
 }
 
 /** What the component exports, made of the author's default export. */

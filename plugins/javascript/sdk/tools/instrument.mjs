@@ -55,7 +55,7 @@ export function instrument(code, map, fileOf, bundle) {
  * forgets it.
  */
 function prelude(files, sites, bundle) {
-  return `import{at as __report}from"espalier:plugin/diagnostics@0.1.1";
+  return `import{at as __report}from"espalier:plugin/diagnostics@0.1.2";
 let __ticks=0,__round=1,__last=-1;
 const __sites=${JSON.stringify(sites)},__seen=__sites.map(()=>0);
 const __espalier=globalThis.__espalier={bundle:${JSON.stringify(bundle)},files:${JSON.stringify(files)},running:false};

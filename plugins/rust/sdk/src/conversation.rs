@@ -55,6 +55,12 @@ impl Conversation {
         self
     }
 
+    /// Offers tools that somebody else carries out, as those of a browser. Before the first answer.
+    pub fn offer(&mut self, tools: Vec<conversations::Tool>) -> &mut Conversation {
+        self.tools = tools;
+        self
+    }
+
     /// A message of the system.
     pub fn system(&mut self, text: impl Into<String>) -> &mut Conversation {
         self.say(Role::System, text)

@@ -5,6 +5,7 @@
 //! [`task_generator!`]. Everything else is ordinary Rust, tested on the host by `cargo test`; what calls the engine works in a
 //! component alone. Generated bindings with every function and its documentation are in [`wit`].
 
+mod browser;
 mod conversation;
 mod exports;
 mod sandbox;
@@ -12,6 +13,7 @@ mod tools;
 mod values;
 pub mod wit;
 
+pub use browser::Browser;
 pub use conversation::{Answer, Conversation};
 pub use sandbox::{Sandbox, shell};
 pub use tools::Tools;

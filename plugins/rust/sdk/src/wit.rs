@@ -15,10 +15,11 @@ wit_bindgen::generate!({
             import espalier:model/conversations@0.1.0;
             import espalier:environment/environments@0.1.0;
             import espalier:sandbox/sandboxes@0.1.1;
+            import espalier:browser/browsers@0.1.0;
             import espalier:sandbox/scoring@0.1.1;
             import espalier:sandbox/creation@0.1.1;
-            import espalier:plugin/scores@0.1.1;
-            import espalier:plugin/diagnostics@0.1.1;
+            import espalier:plugin/scores@0.1.2;
+            import espalier:plugin/diagnostics@0.1.2;
         }
     ",
     path: "wit",
@@ -52,12 +53,12 @@ exported!(
 );
 exported!(
     harness,
-    "package espalier:sdk; world harness { export espalier:plugin/harness@0.1.1; }",
+    "package espalier:sdk; world harness { export espalier:plugin/harness@0.1.2; }",
     "espalier:sdk/harness",
     "export_harness",
     {
         "espalier:base/types@0.1.0": base::types,
-        "espalier:plugin/reports@0.1.1": plugin::reports,
+        "espalier:plugin/reports@0.1.2": plugin::reports,
     }
 );
 exported!(
@@ -72,43 +73,43 @@ exported!(
 );
 exported!(
     reward,
-    "package espalier:sdk; world reward { export espalier:plugin/reward@0.1.1; }",
+    "package espalier:sdk; world reward { export espalier:plugin/reward@0.1.2; }",
     "espalier:sdk/reward",
     "export_reward",
     {
         "espalier:base/types@0.1.0": base::types,
         "espalier:model/messages@0.1.0": model::messages,
-        "espalier:plugin/reports@0.1.1": plugin::reports,
-        "espalier:plugin/scores@0.1.1": plugin::scores,
+        "espalier:plugin/reports@0.1.2": plugin::reports,
+        "espalier:plugin/scores@0.1.2": plugin::scores,
     }
 );
 exported!(
     group_reward,
-    "package espalier:sdk; world group-reward { export espalier:plugin/group-reward@0.1.1; }",
+    "package espalier:sdk; world group-reward { export espalier:plugin/group-reward@0.1.2; }",
     "espalier:sdk/group-reward",
     "export_group_reward",
     {
         "espalier:base/types@0.1.0": base::types,
         "espalier:model/messages@0.1.0": model::messages,
-        "espalier:plugin/reports@0.1.1": plugin::reports,
-        "espalier:plugin/scores@0.1.1": plugin::scores,
+        "espalier:plugin/reports@0.1.2": plugin::reports,
+        "espalier:plugin/scores@0.1.2": plugin::scores,
     }
 );
 exported!(
     judge,
-    "package espalier:sdk; world judge { export espalier:plugin/judge@0.1.1; }",
+    "package espalier:sdk; world judge { export espalier:plugin/judge@0.1.2; }",
     "espalier:sdk/judge",
     "export_judge",
     {
         "espalier:base/types@0.1.0": base::types,
         "espalier:model/messages@0.1.0": model::messages,
-        "espalier:plugin/reports@0.1.1": plugin::reports,
-        "espalier:plugin/scores@0.1.1": plugin::scores,
+        "espalier:plugin/reports@0.1.2": plugin::reports,
+        "espalier:plugin/scores@0.1.2": plugin::scores,
     }
 );
 exported!(
     task_generator,
-    "package espalier:sdk; world task-generator { export espalier:plugin/task-generator@0.1.1; }",
+    "package espalier:sdk; world task-generator { export espalier:plugin/task-generator@0.1.2; }",
     "espalier:sdk/task-generator",
     "export_task_generator",
     { "espalier:base/types@0.1.0": base::types, }

@@ -9,13 +9,14 @@ use std::path::Path;
 pub(super) const NAME: &str = "espalier:plugin/used";
 
 /// Interfaces, by how their names begin, and the names of the SDK that lead to them.
-const LED_TO: [(&str, &[&str]); 5] = [
+const LED_TO: [(&str, &[&str]); 6] = [
     // The time is that of WASI.
     ("espalier:base/clock@", &[]),
     ("espalier:base/blobs@", &["blobs"]),
     ("espalier:model/conversations@", &["Conversation"]),
     ("espalier:environment/environments@", &["Environment"]),
     ("espalier:sandbox/", &["Sandbox"]),
+    ("espalier:browser/", &["Browser"]),
 ];
 /// Files with one of these may use anything.
 const ANYTHING: [&str; 2] = ["wit_world", "getattr"];
@@ -84,7 +85,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "package espalier:plugin@0.1.1;\n\nworld judge-plugin {\n  import espalier:base/log@0.1.0;\n  \
+    const TEXT: &str = "package espalier:plugin@0.1.2;\n\nworld judge-plugin {\n  import espalier:base/log@0.1.0;\n  \
                         import espalier:model/conversations@0.1.0;\n  import espalier:sandbox/scoring@0.1.1;\n  export judge;\n}\n";
 
     #[test]

@@ -1,5 +1,10 @@
-# Calls of the kernel that a sandbox must not have; each has to fail. Says what did not.
-import ctypes, errno, os, socket
+# Calls of the kernel that a sandbox must not have; each has to fail. Says what did not. With the argument `namespaces`, some may be made.
+import ctypes, errno, os, socket, sys
+
+namespaces = sys.argv[1:] == ["namespaces"]
+# Of mounts, IPC, host names, control groups and time; of users, processes and networks.
+refused_namespaces = [0x00020000, 0x08000000, 0x04000000, 0x02000000, 0x80]
+refused_namespaces += [] if namespaces else [0x10000000, 0x20000000, 0x40000000]
 
 libc = ctypes.CDLL(None, use_errno=True)
 failed = []
@@ -23,8 +28,10 @@ refused("open_by_handle_at", 304, -1, None, 0)
 refused("mount", 165, b"x", b"/mnt", b"tmpfs", 0, None)
 refused("fsopen", 430, b"tmpfs", 0)
 refused("open_tree", 428, -100, b"/", 1)
-refused("unshare", 272, 0x10000000)
-refused("clone new user namespace", 56, 0x10000000 | 17, 0, 0, 0, 0)
+for kind in refused_namespaces:
+    refused(f"unshare {kind:#x}", 272, kind)
+    if kind != 0x80:
+        refused(f"clone {kind:#x}", 56, kind | 17, 0, 0, 0, 0)
 refused("setns", 308, 0, 0)
 refused("pivot_root", 155, b"/", b"/")
 refused("reboot", 169, 0xFEE1DEAD, 672274793, 0, None)
@@ -42,21 +49,34 @@ refused("prlimit of the agent", 302, 1, 7, b"\0" * 16, None)
 refused("scheduling of the agent", 203, 1, 8, b"\1" + b"\0" * 7)
 refused("sethostname", 170, b"x", 1)
 refused("acct", 163, b"/root/acct")
-for family, kind, protocol in ((40, 1, 0), (17, 3, 0), (38, 5, 0), (2, 3, 1), (10, 3, 58), (31, 3, 0)):
+sockets = [(40, 1, 0), (17, 3, 0), (38, 5, 0), (2, 3, 1), (2, 10, 3), (10, 3, 58), (31, 3, 0)]
+# Packet filters, IPsec and what else is spoken to by names.
+sockets += [(16, 3, 12), (16, 3, 6), (16, 3, 16)] if namespaces else []
+for family, kind, protocol in sockets:
     try:
         socket.socket(family, kind, protocol).close()
         failed.append(f"socket {family} {kind}")
     except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EAFNOSUPPORT, errno.EACCES):
+        if error.errno not in (errno.EPERM, errno.EAFNOSUPPORT, errno.EACCES, errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT):
             failed.append(f"socket {family} {kind}: {error}")
 
+if namespaces:
+    for level, option in ((0, 64), (0, 96), (0, 128), (41, 64)):
+        try:
+            socket.socket(socket.AF_INET6 if level else socket.AF_INET, socket.SOCK_DGRAM).getsockopt(level, option, 84)
+            failed.append(f"getsockopt {level} {option}")
+        except OSError as error:
+            if error.errno != errno.EPERM:
+                failed.append(f"getsockopt {level} {option}: {error}")
+
 # The clone3 that the filter lets through meets the bound on namespaces.
-arguments = (ctypes.c_uint64 * 11)()
-arguments[0] = 0x10000000
-arguments[4] = 17
-pid = libc.syscall(ctypes.c_long(435), arguments, ctypes.c_long(88))
-if pid == 0:
-    os._exit(0)
-if pid != -1:
-    failed.append("clone3 made a user namespace")
+for kind in refused_namespaces:
+    arguments = (ctypes.c_uint64 * 11)()
+    arguments[0] = kind
+    arguments[4] = 17
+    pid = libc.syscall(ctypes.c_long(435), arguments, ctypes.c_long(88))
+    if pid == 0:
+        os._exit(0)
+    if pid != -1:
+        failed.append(f"clone3 made a namespace {kind:#x}")
 print("\n".join(failed) or "all refused")

@@ -2,10 +2,11 @@
 //
 // This code was generated from the following packages:
 //     espalier:base@0.1.0
+//     espalier:browser@0.1.0
 //     espalier:environment@0.1.0
 //     espalier:model@0.1.0
 //     espalier:sandbox@0.1.1
-//     espalier:plugin@0.1.1
+//     espalier:plugin@0.1.2
 //     espalier:sdk
 
 package exports
@@ -44,7 +45,7 @@ func wasm_export_post_return_espalier_base_configurable_settings_schema(result u
 	syncExportPinner.Unpin()
 }
 
-//go:wasmexport espalier:plugin/harness@0.1.1#run
+//go:wasmexport espalier:plugin/harness@0.1.2#run
 func wasm_export_espalier_plugin_harness_run(arg0 uintptr) uintptr {
 
 	pinner := &syncExportPinner
@@ -302,7 +303,7 @@ func wasm_export_espalier_plugin_harness_run(arg0 uintptr) uintptr {
 
 }
 
-//go:wasmexport cabi_post_espalier:plugin/harness@0.1.1#run
+//go:wasmexport cabi_post_espalier:plugin/harness@0.1.2#run
 func wasm_export_post_return_espalier_plugin_harness_run(result uintptr) {
 	syncExportPinner.Unpin()
 }
@@ -833,7 +834,7 @@ func wasm_export_espalier_environment_provider_close() {
 
 }
 
-//go:wasmexport espalier:plugin/reward@0.1.1#score-rollout
+//go:wasmexport espalier:plugin/reward@0.1.2#score-rollout
 func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 
 	pinner := &syncExportPinner
@@ -1352,12 +1353,12 @@ func wasm_export_espalier_plugin_reward_score_rollout(arg0 uintptr) uintptr {
 
 }
 
-//go:wasmexport cabi_post_espalier:plugin/reward@0.1.1#score-rollout
+//go:wasmexport cabi_post_espalier:plugin/reward@0.1.2#score-rollout
 func wasm_export_post_return_espalier_plugin_reward_score_rollout(result uintptr) {
 	syncExportPinner.Unpin()
 }
 
-//go:wasmexport espalier:plugin/group-reward@0.1.1#score-group
+//go:wasmexport espalier:plugin/group-reward@0.1.2#score-group
 func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uint32) uintptr {
 
 	pinner := &syncExportPinner
@@ -1893,12 +1894,12 @@ func wasm_export_espalier_plugin_group_reward_score_group(arg0 uintptr, arg1 uin
 
 }
 
-//go:wasmexport cabi_post_espalier:plugin/group-reward@0.1.1#score-group
+//go:wasmexport cabi_post_espalier:plugin/group-reward@0.1.2#score-group
 func wasm_export_post_return_espalier_plugin_group_reward_score_group(result uintptr) {
 	syncExportPinner.Unpin()
 }
 
-//go:wasmexport espalier:plugin/judge@0.1.1#judge
+//go:wasmexport espalier:plugin/judge@0.1.2#judge
 func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 
 	pinner := &syncExportPinner
@@ -2505,12 +2506,12 @@ func wasm_export_espalier_plugin_judge_judge(arg0 uintptr) uintptr {
 
 }
 
-//go:wasmexport cabi_post_espalier:plugin/judge@0.1.1#judge
+//go:wasmexport cabi_post_espalier:plugin/judge@0.1.2#judge
 func wasm_export_post_return_espalier_plugin_judge_judge(result uintptr) {
 	syncExportPinner.Unpin()
 }
 
-//go:wasmexport espalier:plugin/task-generator@0.1.1#generate
+//go:wasmexport espalier:plugin/task-generator@0.1.2#generate
 func wasm_export_espalier_plugin_task_generator_generate(arg0 int32, arg1 int64, arg2 int32, arg3 uintptr, arg4 uint32) uintptr {
 
 	pinner := &syncExportPinner
@@ -2645,12 +2646,12 @@ func wasm_export_espalier_plugin_task_generator_generate(arg0 int32, arg1 int64,
 
 }
 
-//go:wasmexport cabi_post_espalier:plugin/task-generator@0.1.1#generate
+//go:wasmexport cabi_post_espalier:plugin/task-generator@0.1.2#generate
 func wasm_export_post_return_espalier_plugin_task_generator_generate(result uintptr) {
 	syncExportPinner.Unpin()
 }
 
-//go:wasmexport espalier:plugin/task-generator@0.1.1#adapt
+//go:wasmexport espalier:plugin/task-generator@0.1.2#adapt
 func wasm_export_espalier_plugin_task_generator_adapt(arg0 uintptr, arg1 uint32, arg2 int32, arg3 float64, arg4 float64, arg5 uintptr, arg6 uint32, arg7 uintptr, arg8 uint32, arg9 int32, arg10 uintptr, arg11 uint32) uintptr {
 
 	pinner := &syncExportPinner
@@ -2802,7 +2803,7 @@ func wasm_export_espalier_plugin_task_generator_adapt(arg0 uintptr, arg1 uint32,
 
 }
 
-//go:wasmexport cabi_post_espalier:plugin/task-generator@0.1.1#adapt
+//go:wasmexport cabi_post_espalier:plugin/task-generator@0.1.2#adapt
 func wasm_export_post_return_espalier_plugin_task_generator_adapt(result uintptr) {
 	syncExportPinner.Unpin()
 }

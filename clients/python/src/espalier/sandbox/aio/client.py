@@ -76,6 +76,7 @@ class AsyncSandboxClient:
         entrypoint: Optional[bool] = None,
         files_max: Optional[int] = None,
         processes_max: Optional[int] = None,
+        user_namespaces: Optional[bool] = None,
         checkpoint: Optional[str] = None,
         labels: Optional[Labels] = None,
         name: Optional[str] = None,
@@ -97,8 +98,8 @@ class AsyncSandboxClient:
         """
         body = sandbox_body(
             image, block_network, cpu, memory, disk, network, env, files, setup, labels, require, checkpoint,
-            user=user, workdir=workdir, entrypoint=entrypoint, files_max=files_max, processes_max=processes_max, name=name,
-            lifetime_s=lifetime_s, idle_s=idle_s,
+            user=user, workdir=workdir, entrypoint=entrypoint, files_max=files_max, processes_max=processes_max,
+            user_namespaces=user_namespaces, name=name, lifetime_s=lifetime_s, idle_s=idle_s,
         )  # fmt: skip
         end = now() + timeout
         # Answered at once: whatever becomes of the wait, there is an id to delete.

@@ -77,6 +77,7 @@ class SandboxClient:
         entrypoint: Optional[bool] = None,
         files_max: Optional[int] = None,
         processes_max: Optional[int] = None,
+        user_namespaces: Optional[bool] = None,
         checkpoint: Optional[str] = None,
         labels: Optional[Labels] = None,
         name: Optional[str] = None,
@@ -98,8 +99,8 @@ class SandboxClient:
         """
         body = sandbox_body(
             image, block_network, cpu, memory, disk, network, env, files, setup, labels, require, checkpoint,
-            user=user, workdir=workdir, entrypoint=entrypoint, files_max=files_max, processes_max=processes_max, name=name,
-            lifetime_s=lifetime_s, idle_s=idle_s,
+            user=user, workdir=workdir, entrypoint=entrypoint, files_max=files_max, processes_max=processes_max,
+            user_namespaces=user_namespaces, name=name, lifetime_s=lifetime_s, idle_s=idle_s,
         )  # fmt: skip
         end = now() + timeout
         # Answered at once: whatever becomes of the wait, there is an id to delete.

@@ -2,10 +2,11 @@
 //
 // This code was generated from the following packages:
 //     espalier:base@0.1.0
+//     espalier:browser@0.1.0
 //     espalier:environment@0.1.0
 //     espalier:model@0.1.0
 //     espalier:sandbox@0.1.1
-//     espalier:plugin@0.1.1
+//     espalier:plugin@0.1.2
 //     espalier:sdk
 
 package espalier_environment_types

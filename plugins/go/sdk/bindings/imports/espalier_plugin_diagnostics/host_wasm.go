@@ -2,5 +2,5 @@
 
 package espalier_plugin_diagnostics
 
-//go:wasmimport espalier:plugin/diagnostics@0.1.1 at
+//go:wasmimport espalier:plugin/diagnostics@0.1.2 at
 func wasm_import_at(arg0 uintptr, arg1 uint32, arg2 int32)

@@ -1,0 +1,141 @@
+//! The browsers of one rollout: opened when first asked for, kept until it is scored.
+
+use crate::MAIN;
+use crate::convert;
+use crate::run::RunBrowsers;
+use crate::session::PageSession;
+use async_trait::async_trait;
+use espalier_browser::agent::{Session, StepOutcome};
+use espalier_core::attempt::{AttemptCapability, Draft};
+use espalier_core::browser::BrowserSpec;
+use espalier_core::ending::Lost;
+use espalier_core::failure::Failure;
+use espalier_core::host::Blobs;
+use espalier_core::host::browser::{BrowserSession, Browsers};
+use espalier_core::task::Task;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What was lost of a rollout's browser, the first time. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Losses(Arc<Mutex<Option<String>>>);
+
+impl Losses {
+    pub(crate) fn note(&self, text: &str) {
+        self.0.lock().get_or_insert_with(|| text.to_owned());
+    }
+}
+
+/// See the module.
+pub struct RolloutBrowsers {
+    run: Arc<RunBrowsers>,
+    task: Arc<Task>,
+    blobs: Arc<dyn Blobs>,
+    /// Held while it is being opened: who asks meanwhile waits.
+    session: tokio::sync::Mutex<State>,
+    losses: Losses,
+    /// Whether it was asked for after its end.
+    missed: AtomicBool,
+}
+
+enum State {
+    Unopened,
+    Open(Arc<PageSession>),
+    /// The rollout is over.
+    Ended,
+}
+
+impl RolloutBrowsers {
+    /// Nothing is started.
+    pub fn new(run: Arc<RunBrowsers>, task: Arc<Task>, blobs: Arc<dyn Blobs>) -> RolloutBrowsers {
+        RolloutBrowsers::with(State::Unopened, (run, task, blobs))
+    }
+
+    /// Where the rollout is over and its browser with it: it cannot be opened again.
+    pub fn ended(run: Arc<RunBrowsers>, task: Arc<Task>, blobs: Arc<dyn Blobs>) -> RolloutBrowsers {
+        RolloutBrowsers::with(State::Ended, (run, task, blobs))
+    }
+
+    fn with(
+        state: State,
+        (run, task, blobs): (Arc<RunBrowsers>, Arc<Task>, Arc<dyn Blobs>),
+    ) -> RolloutBrowsers {
+        let (session, losses) = (tokio::sync::Mutex::new(state), Losses::default());
+        RolloutBrowsers { run, task, blobs, session, losses, missed: AtomicBool::new(false) }
+    }
+
+    /// Whether it was asked for after its end.
+    pub fn was_missed(&self) -> bool {
+        self.missed.load(Ordering::Relaxed)
+    }
+
+    async fn start(&self) -> Result<PageSession, Failure> {
+        let spec = self.run.spec(&self.task).map_err(|error| Failure::Invalid(error.to_string()))?;
+        let lost = |error: espalier_browser::BrowserError| {
+            let text = format!("browser: {error}");
+            self.losses.note(&text);
+            Failure::Unavailable(text)
+        };
+        let context = self.run.context(&spec.network, convert::context_options(&spec)).await.map_err(lost)?;
+        let session =
+            Session::open((*context).clone(), convert::session_options(&spec)).await.map_err(lost)?;
+        self.begin_at(&session, &spec).await?;
+        let (agents, blobs) = (self.run.agents().clone(), Arc::clone(&self.blobs));
+        Ok(PageSession::new(session, context, agents, blobs, self.losses.clone()))
+    }
+
+    /// Opens the start page. One that cannot be opened is the task's, or the network's: no episode can begin, and nothing is scored.
+    async fn begin_at(&self, session: &Session, spec: &BrowserSpec) -> Result<(), Failure> {
+        if spec.start_url == BrowserSpec::default().start_url {
+            return Ok(());
+        }
+        let lost = |text: String| {
+            let text = format!("browser: the start page {}: {text}", spec.start_url);
+            self.losses.note(&text);
+            Failure::Unavailable(text)
+        };
+        let step = session.goto(&spec.start_url).await.map_err(|error| lost(error.to_string()))?;
+        match step.outcome {
+            StepOutcome::Failed { text, .. } => Err(lost(text)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Browsers for RolloutBrowsers {
+    async fn open(&self, name: &str) -> Result<Arc<dyn BrowserSession>, Failure> {
+        if name != MAIN {
+            return Err(Failure::Invalid(format!("browser {name:?}: this rollout has one, {MAIN:?}")));
+        }
+        let mut state = self.session.lock().await;
+        let session = match &*state {
+            State::Open(session) => Arc::clone(session),
+            State::Unopened => {
+                let session = Arc::new(self.start().await?);
+                *state = State::Open(Arc::clone(&session));
+                session
+            }
+            State::Ended => {
+                self.missed.store(true, Ordering::Relaxed);
+                return Err(Failure::Unavailable("the browser ended with its rollout".to_owned()));
+            }
+        };
+        Ok(session)
+    }
+}
+
+#[async_trait]
+impl AttemptCapability for RolloutBrowsers {
+    fn lost(&self) -> Option<Lost> {
+        self.losses.0.lock().clone().map(Lost::Infrastructure)
+    }
+
+    fn finish(&self, _: &mut Draft) {
+        // Nobody is at work in it any more: the context is closed as its last handle is dropped.
+        if let Ok(mut state) = self.session.try_lock() {
+            *state = State::Ended;
+        }
+    }
+}

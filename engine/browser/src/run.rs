@@ -1,0 +1,126 @@
+//! The browsers that the rollouts of a run share.
+
+use crate::launcher::{Agents, SandboxLauncher};
+use espalier_browser::{BrowserPool, ContextOptions, PoolOptions, PooledContext};
+use espalier_core::browser::{BrowserConfig, BrowserError, BrowserFile, BrowserSpec, ProcessSpec};
+use espalier_core::sandbox::Network;
+use espalier_core::task::Task;
+use espalier_sandbox::service::{Purpose, Sandboxes};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Label of the sandboxes of browsers: what they are.
+const KIND: &str = "kind";
+/// Processes of one pool: rollouts at once are bounded elsewhere, this machine's memory by its owner.
+const PROCESSES_MAX: usize = 256;
+/// How long a rollout waits for a process to start, or for a place in one.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// What the browsers of a run are made from.
+pub struct RunBrowsersConfig {
+    /// Makes the sandboxes that Chromium runs in.
+    pub service: Sandboxes,
+    /// `[browser]`, where the experiment has one.
+    pub config: Option<BrowserConfig>,
+    /// Label and value that name the run.
+    pub label: (String, String),
+    /// Promises that the machine makes to every sandbox.
+    pub require: Vec<String>,
+    /// Silence of the engine that ends one.
+    pub lease: Duration,
+}
+
+/// The browsers that the rollouts of a run share: a pool of processes for each network that they may reach.
+pub struct RunBrowsers {
+    service: Sandboxes,
+    file: Option<BrowserFile>,
+    process: ProcessSpec,
+    purpose: Purpose,
+    pools: Mutex<Vec<(Network, BrowserPool)>>,
+    agents: Agents,
+}
+
+impl RunBrowsers {
+    /// Nothing is started. Errors: a value of the experiment that no browser can have.
+    pub fn new(config: RunBrowsersConfig) -> Result<RunBrowsers, BrowserError> {
+        let process =
+            config.config.as_ref().map_or_else(|| Ok(ProcessSpec::default()), BrowserConfig::process)?;
+        let file = config.config.as_ref().map(BrowserConfig::file);
+        if let Some(file) = &file {
+            BrowserSpec::resolve(file, &BrowserFile::default())?;
+        }
+        let labels = BTreeMap::from([config.label, (KIND.to_owned(), "browser".to_owned())]);
+        let purpose = Purpose {
+            labels,
+            lease: config.lease,
+            require: config.require,
+            client: "browser".to_owned(),
+            registry_credentials: true,
+        };
+        let (pools, agents) = (Mutex::default(), Agents::default());
+        Ok(RunBrowsers { service: config.service, file, process, purpose, pools, agents })
+    }
+
+    /// Whether a rollout of this task can ask for one.
+    pub fn are_there_for(&self, task: &Task) -> bool {
+        self.file.is_some() || task.browser.is_some()
+    }
+
+    /// What a task's browser is.
+    pub fn spec(&self, task: &Task) -> Result<BrowserSpec, BrowserError> {
+        let silent = BrowserFile::default();
+        BrowserSpec::resolve(self.file.as_ref().unwrap_or(&silent), task.browser.as_ref().unwrap_or(&silent))
+    }
+
+    /// Starts a process and opens a page in it, as rollouts will: what is missing for that is found before the first of them.
+    pub async fn try_out(&self) -> Result<(), espalier_browser::BrowserError> {
+        let network = self.file.as_ref().and_then(|file| file.network.clone()).unwrap_or(Network::None);
+        let context = self.context(&network, ContextOptions::default()).await?;
+        context.new_page().await.map(drop)
+    }
+
+    /// A context in a process whose pages reach this.
+    pub(crate) async fn context(
+        &self,
+        network: &Network,
+        options: ContextOptions,
+    ) -> Result<PooledContext, espalier_browser::BrowserError> {
+        self.pool(network)?.new_context(options).await
+    }
+
+    pub(crate) fn agents(&self) -> &Agents {
+        &self.agents
+    }
+
+    fn pool(&self, network: &Network) -> Result<BrowserPool, espalier_browser::BrowserError> {
+        let mut pools = self.pools.lock();
+        if let Some((_, pool)) = pools.iter().find(|(of, _)| of == network) {
+            return Ok(pool.clone());
+        }
+        let launcher = SandboxLauncher {
+            service: self.service.clone(),
+            process: self.process.clone(),
+            network: network.clone(),
+            purpose: self.purpose.clone(),
+            agents: self.agents.clone(),
+        };
+        let options = PoolOptions {
+            processes_max: PROCESSES_MAX,
+            contexts_per_process: self.process.contexts_max,
+            wait: WAIT_MAX,
+            ..PoolOptions::default()
+        };
+        let pool = BrowserPool::with_launcher(options, launcher)?;
+        pools.push((network.clone(), pool.clone()));
+        Ok(pool)
+    }
+
+    /// Ends all processes.
+    pub async fn close(&self) {
+        let pools = std::mem::take(&mut *self.pools.lock());
+        for (_, pool) in pools {
+            pool.close().await;
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! A browser as experiments and tasks ask for it, and as it is made.
+
+use crate::limits::{DurationText, SizeText};
+use crate::sandbox::{Network, Rule};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Longest URL, bytes.
+const URL_BYTES_MAX: usize = 2 << 20;
+/// Pixels of a side of the viewport: the least and the most.
+const SIDE: (u32, u32) = (64, 8192);
+/// [`BrowserSpec::settle_max`]: the least and the most.
+const SETTLE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
+/// Browsers of rollouts in one process of Chromium: the most.
+const CONTEXTS_MAX: usize = 256;
+
+/// Which colours pages are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ColorScheme {
+    /// Dark text on light ground.
+    #[default]
+    Light,
+    /// The reverse.
+    Dark,
+}
+
+/// How dialogs of pages are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dialogs {
+    /// With OK; prompts with their default text.
+    #[default]
+    Accept,
+    /// With Cancel.
+    Dismiss,
+}
+
+/// Which tools a model is given, besides the usual ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BrowserTools {
+    /// Whether tools take points `[x, y]`, both from 0 to 1000 over the viewport. Default true.
+    pub points: bool,
+    /// Whether tools take references of the last snapshot. Default true.
+    pub references: bool,
+    /// Whether there is `call_user`. Default false.
+    pub call_user: bool,
+    /// Whether there is `terminate`. Default false.
+    pub terminate: bool,
+}
+
+impl Default for BrowserTools {
+    fn default() -> BrowserTools {
+        BrowserTools { points: true, references: true, call_user: false, terminate: false }
+    }
+}
+
+/// The keys of [`BrowserSpec`] as a file writes them, and those of one kind of file alone.
+macro_rules! browser_keys {
+    ($(#[$attribute:meta])* pub struct $name:ident { $($own:tt)* }) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            /// The page that is open at first; default `about:blank`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub start_url: Option<String>,
+            /// Width and height of the viewport in CSS pixels, 64 to 8192 each; default `[1280, 1000]`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub viewport: Option<[u32; 2]>,
+            /// Device pixels per CSS pixel, 0.25 to 4; default 1.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub device_scale: Option<f64>,
+            /// Language and region, such as `de-DE`; default `en-US`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub locale: Option<String>,
+            /// Time zone, such as `Europe/Berlin`; default `UTC`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub timezone: Option<String>,
+            /// `light` (default) or `dark`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub color_scheme: Option<ColorScheme>,
+            /// Whether it has a touch screen; default false.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub touch: Option<bool>,
+            /// How dialogs are answered: `accept` (default) or `dismiss`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub dialogs: Option<Dialogs>,
+            /// What pages may reach: `none` (default), or `allow` with a list such as `["example.org:443"]`. Only what the experiment
+            /// allows as well.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub network: Option<Network>,
+            /// Longest time that a page is waited for after an action, 50ms to 60s; default 5s.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub settle_max: Option<DurationText>,
+            /// Which tools the model is given.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub tools: Option<BrowserTools>,
+            $($own)*
+        }
+    };
+}
+
+browser_keys! {
+    /// A browser; every key is optional.
+    pub struct BrowserFile {}
+}
+
+browser_keys! {
+    /// The browser of each rollout. What it says wins over a task; the network is an upper bound where both speak.
+    pub struct BrowserConfig {
+        /// Browsers of rollouts that share one process of Chromium, 1 to 256; default 8.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub contexts_max: Option<usize>,
+        /// CPU cores of one process of Chromium with all its children; 0.01 to 1024, default 2.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub cpu: Option<f64>,
+        /// Memory of one process of Chromium with all its children; default 2GiB.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub memory: Option<SizeText>,
+        /// The image that Chromium is started from, as in `[sandbox]`; default `host`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub image: Option<String>,
+        /// The program in the image; default: `chromium-headless-shell`, or `chromium`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub executable: Option<String>,
+        /// Start Chromium without its own sandbox, in a process of its own for each rollout. Default false.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub no_sandbox: bool,
+    }
+}
+
+impl BrowserConfig {
+    /// What bounds a task's browser.
+    pub fn file(&self) -> BrowserFile {
+        BrowserFile {
+            start_url: self.start_url.clone(),
+            viewport: self.viewport,
+            device_scale: self.device_scale,
+            locale: self.locale.clone(),
+            timezone: self.timezone.clone(),
+            color_scheme: self.color_scheme,
+            touch: self.touch,
+            dialogs: self.dialogs,
+            network: self.network.clone(),
+            settle_max: self.settle_max,
+            tools: self.tools,
+        }
+    }
+
+    /// What its processes are.
+    pub fn process(&self) -> Result<ProcessSpec, BrowserError> {
+        let default = ProcessSpec::default();
+        let contexts_max = self.contexts_max.unwrap_or(default.contexts_max);
+        if !(1..=CONTEXTS_MAX).contains(&contexts_max) {
+            return Err(BrowserError::new("contexts_max", contexts_max, "1 to 256"));
+        }
+        let memory = self.memory.map_or(default.memory, |size| size.0);
+        let cpu = self.cpu.unwrap_or(default.cpu);
+        if !(0.01..=1024.0).contains(&cpu) {
+            return Err(BrowserError::new("cpu", cpu, "0.01 to 1024 cores"));
+        }
+        if memory < 128 << 20 {
+            return Err(BrowserError::new("memory", SizeText(memory), "128MiB at least"));
+        }
+        Ok(ProcessSpec {
+            contexts_max: if self.no_sandbox { 1 } else { contexts_max },
+            cpu,
+            memory,
+            image: self.image.clone().unwrap_or(default.image),
+            executable: self.executable.clone(),
+            no_sandbox: self.no_sandbox,
+        })
+    }
+}
+
+/// The processes that the browsers of a run live in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessSpec {
+    /// Browsers of rollouts in one.
+    pub contexts_max: usize,
+    /// Cores of one.
+    pub cpu: f64,
+    /// Bytes of one.
+    pub memory: u64,
+    /// The image.
+    pub image: String,
+    /// The program; `None`: the first that is found.
+    pub executable: Option<String>,
+    /// Without Chromium's own sandbox.
+    pub no_sandbox: bool,
+}
+
+impl Default for ProcessSpec {
+    fn default() -> ProcessSpec {
+        ProcessSpec {
+            contexts_max: 8,
+            cpu: 2.0,
+            memory: 2 << 30,
+            image: "host".to_owned(),
+            executable: None,
+            no_sandbox: false,
+        }
+    }
+}
+
+/// A browser, said in full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BrowserSpec {
+    /// See [`BrowserFile::start_url`].
+    pub start_url: String,
+    /// CSS pixels.
+    pub viewport: [u32; 2],
+    /// Device pixels per CSS pixel.
+    pub device_scale: f64,
+    /// Language and region.
+    pub locale: String,
+    /// Time zone.
+    pub timezone: String,
+    /// Colours.
+    pub color_scheme: ColorScheme,
+    /// Whether it has a touch screen.
+    pub touch: bool,
+    /// How dialogs are answered.
+    pub dialogs: Dialogs,
+    /// What pages may reach.
+    pub network: Network,
+    /// Longest wait after an action.
+    pub settle_max: Duration,
+    /// Tools.
+    pub tools: BrowserTools,
+}
+
+impl Default for BrowserSpec {
+    fn default() -> BrowserSpec {
+        BrowserSpec {
+            start_url: "about:blank".to_owned(),
+            viewport: [1280, 1000],
+            device_scale: 1.0,
+            locale: "en-US".to_owned(),
+            timezone: "UTC".to_owned(),
+            color_scheme: ColorScheme::default(),
+            touch: false,
+            dialogs: Dialogs::default(),
+            network: Network::None,
+            settle_max: Duration::from_secs(5),
+            tools: BrowserTools::default(),
+        }
+    }
+}
+
+/// A value that no browser can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid browser.{key} {value:?}: expected {wanted}")]
+pub struct BrowserError {
+    /// Which key.
+    pub key: &'static str,
+    /// What was asked.
+    pub value: String,
+    /// What would do.
+    pub wanted: &'static str,
+}
+
+impl BrowserError {
+    fn new(key: &'static str, value: impl std::fmt::Display, wanted: &'static str) -> BrowserError {
+        BrowserError { key, value: value.to_string().chars().take(200).collect(), wanted }
+    }
+}
+
+impl BrowserSpec {
+    /// What holds: what the experiment says wins; a network is what both allow, and what leaves the machine the experiment has to name.
+    pub fn resolve(experiment: &BrowserFile, task: &BrowserFile) -> Result<BrowserSpec, BrowserError> {
+        let default = BrowserSpec::default();
+        let text = |one: &Option<String>, other: &Option<String>, default: String| {
+            one.clone().or_else(|| other.clone()).unwrap_or(default)
+        };
+        let network = match (&experiment.network, &task.network) {
+            (Some(experiment), Some(task)) => experiment.and(task),
+            (Some(experiment), None) => experiment.clone(),
+            (None, _) => Network::None,
+        };
+        let settle = experiment.settle_max.or(task.settle_max);
+        let spec = BrowserSpec {
+            start_url: text(&experiment.start_url, &task.start_url, default.start_url),
+            viewport: experiment.viewport.or(task.viewport).unwrap_or(default.viewport),
+            device_scale: experiment.device_scale.or(task.device_scale).unwrap_or(default.device_scale),
+            locale: text(&experiment.locale, &task.locale, default.locale),
+            timezone: text(&experiment.timezone, &task.timezone, default.timezone),
+            color_scheme: experiment.color_scheme.or(task.color_scheme).unwrap_or_default(),
+            touch: experiment.touch.or(task.touch).unwrap_or_default(),
+            dialogs: experiment.dialogs.or(task.dialogs).unwrap_or_default(),
+            network,
+            settle_max: settle.map_or(default.settle_max, |DurationText(time)| time),
+            tools: experiment.tools.or(task.tools).unwrap_or_default(),
+        };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Whether every value is one that a browser can have.
+    pub fn check(&self) -> Result<(), BrowserError> {
+        let known = ["http://", "https://"].iter().any(|scheme| self.start_url.starts_with(scheme));
+        if !(known || self.start_url == "about:blank") || self.start_url.len() > URL_BYTES_MAX {
+            return Err(BrowserError::new(
+                "start_url",
+                &self.start_url,
+                "http://..., https://... or about:blank",
+            ));
+        }
+        let [width, height] = self.viewport;
+        if !(SIDE.0..=SIDE.1).contains(&width) || !(SIDE.0..=SIDE.1).contains(&height) {
+            let value = format!("[{width}, {height}]");
+            return Err(BrowserError::new("viewport", value, "a width and a height from 64 to 8192"));
+        }
+        if !(0.25..=4.0).contains(&self.device_scale) {
+            return Err(BrowserError::new("device_scale", self.device_scale, "0.25 to 4"));
+        }
+        if !(SETTLE.0..=SETTLE.1).contains(&self.settle_max) {
+            return Err(BrowserError::new("settle_max", DurationText(self.settle_max), "50ms to 60s"));
+        }
+        let plain = |text: &str| {
+            let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/' | '+');
+            (1..=64).contains(&text.len()) && text.chars().all(fine)
+        };
+        if !plain(&self.locale) {
+            return Err(BrowserError::new("locale", &self.locale, "a language and region, such as `en-US`"));
+        }
+        if !plain(&self.timezone) {
+            return Err(BrowserError::new(
+                "timezone",
+                &self.timezone,
+                "a time zone, such as `Europe/Berlin`",
+            ));
+        }
+        if let Network::Allow(rules) = &self.network {
+            for rule in rules {
+                Rule::parse(rule).map_err(|error| BrowserError::new("network.allow", rule, error.wanted))?;
+            }
+        }
+        if !self.tools.points && !self.tools.references {
+            return Err(BrowserError::new("tools", "neither", "`points` or `references`, or both"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> BrowserFile {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_no_browser_can_have_is_refused_by_name() {
+        let check = |text: &str, expect: &str| {
+            let error = BrowserSpec::resolve(&file(text), &BrowserFile::default()).unwrap_err();
+            assert_eq!(error.to_string(), expect, "{text}");
+        };
+        check(
+            r#"{"start_url":"file:///etc/passwd"}"#,
+            r#"invalid browser.start_url "file:///etc/passwd": expected http://..., https://... or about:blank"#,
+        );
+        check(
+            r#"{"viewport":[1280,10]}"#,
+            r#"invalid browser.viewport "[1280, 10]": expected a width and a height from 64 to 8192"#,
+        );
+        check(r#"{"device_scale":9}"#, r#"invalid browser.device_scale "9": expected 0.25 to 4"#);
+        check(r#"{"settle_max":"2m"}"#, r#"invalid browser.settle_max "2m": expected 50ms to 60s"#);
+        check(
+            r#"{"locale":"en US"}"#,
+            r#"invalid browser.locale "en US": expected a language and region, such as `en-US`"#,
+        );
+        check(
+            r#"{"network":{"allow":["a.org"]}}"#,
+            r#"invalid browser.network.allow "a.org": expected HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT"#,
+        );
+        check(
+            r#"{"tools":{"points":false,"references":false}}"#,
+            r#"invalid browser.tools "neither": expected `points` or `references`, or both"#,
+        );
+    }
+
+    #[test]
+    fn an_experiment_wins_and_its_network_is_a_bound() {
+        let experiment = file(r#"{"viewport":[800,600],"network":{"allow":["a.org:443","b.org:80"]}}"#);
+        let task = file(
+            r#"{"start_url":"https://a.org/","viewport":[100,100],"network":{"allow":["b.org:80","c.org:80"]}}"#,
+        );
+        let spec = BrowserSpec::resolve(&experiment, &task).unwrap();
+        assert_eq!((spec.viewport, spec.start_url.as_str()), ([800, 600], "https://a.org/"));
+        assert_eq!(spec.network, Network::Allow(vec!["b.org:80".to_owned()]));
+        let alone = BrowserSpec::resolve(&BrowserFile::default(), &task).unwrap();
+        assert_eq!(alone.network, Network::None, "the experiment names no network");
+    }
+
+    #[test]
+    fn processes_without_a_sandbox_are_not_shared() {
+        let config = BrowserConfig { no_sandbox: true, contexts_max: Some(8), ..BrowserConfig::default() };
+        assert_eq!(config.process().unwrap().contexts_max, 1);
+        let config = BrowserConfig { contexts_max: Some(0), ..BrowserConfig::default() };
+        let error = config.process().unwrap_err().to_string();
+        assert_eq!(error, r#"invalid browser.contexts_max "0": expected 1 to 256"#);
+    }
+}
