@@ -105,7 +105,7 @@ pub enum ModelKind {
     /// Any server with `/v1/chat/completions`: text and images, not trainable.
     #[serde(rename = "openai-chat")]
     OpenAiChat,
-    /// No server: `answers` in order. Text only, not trainable.
+    /// No server: `answers` in order; images are not looked at. Not trainable.
     Scripted,
 }
 

@@ -20,11 +20,14 @@ from .samples import Group, Segment, Trajectory
 #: Loads an image by its digest: the bytes of a file, or whatever the trainer takes.
 Loader = Callable[[str], Any]
 
-_REFUSE: Loader = lambda digest: digest  # noqa: E731
-
 
 class ImagesIgnored(ValueError):
     """A row holds images, and nobody said what becomes of them."""
+
+
+def _refuse(digest: str) -> Any:
+    """Stands where nobody said."""
+    raise ImagesIgnored(f"nobody said what becomes of image {digest}")
 
 
 #: Trajectory status -> slime's `Sample.Status`.
@@ -39,7 +42,7 @@ def rows(group: Group) -> Iterator[Tuple[Trajectory, Segment]]:
                 yield trajectory, segment
 
 
-def slime(group: Group, images: Optional[Loader] = _REFUSE) -> List[Dict[str, Any]]:
+def slime(group: Group, images: Optional[Loader] = _refuse) -> List[Dict[str, Any]]:
     """Keyword arguments of slime's `Sample`, one a row. A rollout without a reward is marked `remove_sample`.
 
     Images come as `multimodal_inputs`; their digests and places are in `metadata`.
@@ -72,7 +75,7 @@ def slime(group: Group, images: Optional[Loader] = _REFUSE) -> List[Dict[str, An
     return out
 
 
-def verl(group: Group, images: Optional[Loader] = _REFUSE) -> List[Dict[str, Any]]:
+def verl(group: Group, images: Optional[Loader] = _refuse) -> List[Dict[str, Any]]:
     """The fields of verl's `AgentLoopOutput`, one a row, with the first and last version as `extra_fields`.
 
     Images come as `multi_modal_data`; their digests and places are in `extra_fields`.
@@ -103,7 +106,7 @@ def verl(group: Group, images: Optional[Loader] = _REFUSE) -> List[Dict[str, Any
 def tinker(
     segment: Segment,
     advantages: Optional[npt.NDArray[np.float32]] = None,
-    images: Optional[Loader] = _REFUSE,
+    images: Optional[Loader] = _refuse,
 ) -> Dict[str, Any]:
     """The arrays of a Tinker `Datum`: inputs, and targets moved by one. A masked token has advantage 0.
 
@@ -128,7 +131,7 @@ def tinker(
 
 def _loaded(segment: Segment, images: Optional[Loader]) -> List[Any]:
     """The images of a row, in order; none where they are to be ignored."""
-    if images is _REFUSE and segment.images:
+    if images is _refuse and segment.images:
         raise ImagesIgnored(
             f"the row holds {len(segment.images)} images; pass images=espalier.samples.Images(path) to load them, "
             "or images=None to train on its tokens alone"

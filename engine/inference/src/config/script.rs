@@ -113,7 +113,6 @@ impl ModelConfig {
             ("embedded", self.embedded),
             ("api_key_env", self.api_key_env.is_some()),
             ("tokenizer", self.tokenizer.is_some()),
-            ("images", self.images == Some(true)),
         ];
         if let Some((key, _)) = of_servers.into_iter().find(|(_, given)| *given) {
             let hint = "remove it: a scripted model has no server";

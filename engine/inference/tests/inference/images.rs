@@ -311,7 +311,7 @@ async fn forks_answers_side_by_side_and_rewrites_keep_their_images() {
 }
 
 #[tokio::test]
-async fn a_failed_elision_leaves_the_conversation_as_it_was_and_more_than_one_is_one_segment() {
+async fn elisions_before_one_answer_are_one_segment() {
     let setting = Setting::vision(ModelKind::Vllm, History::Append).await;
     let mut conversation = setting.models.open("policy", opening(), vec![]).await.unwrap();
     conversation.complete(CompleteOptions::default()).await.unwrap();
