@@ -10,6 +10,7 @@ use crate::auth::Auth;
 use crate::browser::{Browser, BrowserInner};
 use crate::connection::{Connection, tell_all};
 use crate::deadline::{Deadline, TIMEOUT_DEFAULT};
+use crate::deterministic::Episode;
 use crate::download::{Download, DownloadBegin, DownloadProgress};
 use crate::emulation::{self, Emulated, Geolocation};
 use crate::error::{BrowserError, Result};
@@ -60,6 +61,7 @@ pub(crate) struct ContextInner {
     pub(crate) routes: Routes,
     pub(crate) auth: Auth,
     pub(crate) workers: Workers,
+    pub(crate) episode: Option<Episode>,
     /// Origins of documents that its frames have shown.
     origins: Mutex<BTreeSet<String>>,
     downloads: Mutex<Vec<Download>>,
@@ -102,6 +104,7 @@ impl BrowserContext {
             ..CreateBrowserContextParams::default()
         };
         let created = browser.root().call(command, deadline).await?;
+        let episode = options.deterministic.clone().map(Episode::new).transpose()?;
         let mut exposed = Exposed::default();
         if options.service_workers == ServiceWorkers::Block {
             exposed.add_script(crate::workers::BLOCK.to_owned());
@@ -115,6 +118,7 @@ impl BrowserContext {
             routes: Routes::default(),
             auth: Auth::default(),
             workers: Workers::default(),
+            episode,
             origins: Mutex::default(),
             downloads: Mutex::default(),
             remote_folder: browser.remote_downloads.clone().filter(|_| options.accept_downloads),
@@ -363,8 +367,13 @@ impl ContextInner {
         self.check_open()?;
         let deadline = Deadline::after(Duration::from_millis(self.timeout_ms.load(Ordering::Relaxed)));
         let sessions = self.all_pages().into_iter().flat_map(|page| page.sessions());
-        tell_all(sessions, command, deadline, |error| error.is_gone() || *error == BrowserError::Detached)
-            .await
+        // Workers know fewer commands, and frames go away.
+        let pass = |error: &BrowserError| {
+            let unknown =
+                matches!(error, BrowserError::Detached | BrowserError::Protocol { code: -32601, .. });
+            unknown || error.is_gone()
+        };
+        tell_all(sessions, command, deadline, pass).await
     }
 
     /// Where downloads go; `None`: they fail.

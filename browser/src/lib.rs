@@ -26,6 +26,7 @@
 //! to `page/inner.rs` and `page/dispatch.rs`, which change `page/state.rs` and wake those who wait for it. `injected/` is the
 //! JavaScript that locators run in a world of their own.
 
+mod archive;
 mod auth;
 mod browser;
 mod clock;
@@ -34,6 +35,7 @@ mod console;
 mod contain;
 mod context;
 mod deadline;
+mod deterministic;
 mod dialog;
 mod download;
 mod emulation;
@@ -71,11 +73,13 @@ mod wait;
 mod web_socket;
 mod workers;
 
+pub use archive::{Archive, ArchiveOptions, ArchiveRecorder, ArchiveReplay, Misses};
 pub use auth::Credentials;
 pub use browser::Browser;
 pub use console::{ConsoleMessage, ScriptError};
 pub use context::{BrowserContext, ContextOptions};
 pub use deadline::TIMEOUT_DEFAULT;
+pub use deterministic::DeterministicOptions;
 pub use dialog::{DIALOG_HANDLER_BOUND, Dialog, DialogKind, DialogPolicy};
 pub use download::{Download, DownloadState};
 pub use emulation::{ColorScheme, Geolocation, Media, MediaOptions, Viewport};
@@ -96,7 +100,9 @@ pub use permission::Permission;
 pub use pool::{BrowserPool, IllReason, PoolMember, PoolOptions, PooledContext};
 pub use queue::{EVENTS_MAX, EventStream};
 pub use remote::RemoteOptions;
-pub use route::{AbortReason, ContinueOptions, Fulfill, ROUTE_HANDLER_BOUND, Route, RouteHandler, RouteId};
+pub use route::{
+    AbortReason, ContinueOptions, Fetched, Fulfill, ROUTE_HANDLER_BOUND, Route, RouteHandler, RouteId,
+};
 pub use screenshot::{Area, ImageFormat, PdfOptions, Rect, ScreenshotOptions};
 pub use selector::{RoleOptions, TextMatch};
 pub use storage::{Cookie, OriginStorage, SameSite, StorageItem, StorageState};

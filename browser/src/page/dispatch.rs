@@ -22,6 +22,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// `Runtime.bindingCalled`.
 #[derive(Deserialize)]
@@ -30,6 +31,14 @@ struct BindingCalled {
     name: String,
     payload: String,
     execution_context_id: i64,
+}
+
+/// `Page.frameRequestedNavigation`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FrameRequestedNavigation {
+    frame_id: Arc<str>,
+    disposition: String,
 }
 
 /// `Input.dragIntercepted`.
@@ -58,6 +67,16 @@ impl PageInner {
                 let Some(event) = event::<NavigatedWithinDocument>(method, params) else { return };
                 self.change(|state| state.frames.navigated_within(&event.frame_id, event.url));
                 self.emit_frame(&event.frame_id, PageEvent::NavigatedWithinDocument);
+            }
+            "Page.frameRequestedNavigation" => {
+                let Some(event) = event::<FrameRequestedNavigation>(method, params) else { return };
+                if event.disposition == "currentTab" {
+                    self.change(|state| {
+                        if let Some(frame) = state.frames.get_mut(&event.frame_id) {
+                            frame.requested = Some(Instant::now());
+                        }
+                    });
+                }
             }
             "Page.frameDetached" => {
                 if let Some(event) = event::<FrameDetached>(method, params) {
@@ -110,6 +129,13 @@ impl PageInner {
                 let Some(event) = event::<DragIntercepted>(method, params) else { return };
                 self.input.lock().intercepted = Some(event.data);
                 self.change(|_| ());
+            }
+            "Debugger.paused" => {
+                if let Some(context) = self.context.upgrade()
+                    && let Some(episode) = &context.episode
+                {
+                    episode.begin_worker(session);
+                }
             }
             "Page.fileChooserOpened" => {
                 let Some(opened) = event::<FileChooserOpened>(method, params) else { return };

@@ -19,6 +19,7 @@
 mod chaos;
 mod conformance;
 mod dialogs;
+mod episodes;
 mod exchanges;
 mod frames;
 mod input;
