@@ -8,6 +8,7 @@ pub use options::ContextOptions;
 
 use crate::auth::Auth;
 use crate::browser::{Browser, BrowserInner};
+use crate::clock::ClockState;
 use crate::connection::{Connection, tell_all};
 use crate::deadline::{Deadline, TIMEOUT_DEFAULT};
 use crate::deterministic::Episode;
@@ -62,6 +63,8 @@ pub(crate) struct ContextInner {
     pub(crate) auth: Auth,
     pub(crate) workers: Workers,
     pub(crate) episode: Option<Episode>,
+    /// The clock of its pages; `None`: Chromium's.
+    pub(crate) clock: Mutex<Option<ClockState>>,
     /// Origins of documents that its frames have shown.
     origins: Mutex<BTreeSet<String>>,
     downloads: Mutex<Vec<Download>>,
@@ -119,6 +122,7 @@ impl BrowserContext {
             auth: Auth::default(),
             workers: Workers::default(),
             episode,
+            clock: Mutex::default(),
             origins: Mutex::default(),
             downloads: Mutex::default(),
             remote_folder: browser.remote_downloads.clone().filter(|_| options.accept_downloads),

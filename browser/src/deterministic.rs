@@ -30,7 +30,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) const CLOCK: &str = include_str!("clock/clock.js");
 const REALM: &str = include_str!("deterministic/realm.js");
 /// Where a realm keeps its clock.
-const KEY: &str = "globalThis[Symbol.for('espalier.clock')]";
+pub(crate) const KEY: &str = "globalThis[Symbol.for('espalier.clock')]";
 /// The least that time goes on by at once, in milliseconds: half a frame.
 const SLICE_MS: f64 = 8.0;
 /// Frames that must be drawn between two looks at a page that is to be at rest.
@@ -112,7 +112,7 @@ impl Look {
 }
 
 /// A document or a worker.
-enum Realm {
+pub(crate) enum Realm {
     Document(Place),
     Worker(Arc<Session>),
 }
@@ -255,7 +255,7 @@ impl BrowserContext {
             }
         }
         refused.append(&mut self.rest(FRAMES, deadline).await?.refused);
-        self.tell_time(episode, deadline).await?;
+        replace_script(self, &episode.init_script(), deadline).await?;
         refused.sort();
         refused.dedup();
         match refused.is_empty() {
@@ -348,37 +348,6 @@ impl BrowserContext {
         Ok(all)
     }
 
-    /// New documents begin at the present time.
-    async fn tell_time(&self, episode: &Episode, deadline: Deadline) -> Result<()> {
-        let mut calls = Vec::new();
-        for page in self.inner.all_pages().into_iter().filter(|page| !page.hidden) {
-            let sessions = {
-                let state = page.state.lock();
-                let is_worker =
-                    |session: &Arc<Session>| state.workers.iter().any(|worker| Arc::ptr_eq(worker, session));
-                let documents = state.sessions.iter().filter(|session| !is_worker(session));
-                documents.cloned().collect::<Vec<_>>()
-            };
-            for session in sessions {
-                if let Some(old) = session.clock_script.lock().take() {
-                    session.post(RemoveScriptToEvaluateOnNewDocumentParams::new(old));
-                }
-                // The present document has its clock; the script does nothing there.
-                if let Ok(call) = session.begin(episode.init_script()) {
-                    calls.push((session, call));
-                }
-            }
-        }
-        for (session, call) in calls {
-            match call.within(deadline).await {
-                Ok(added) => *session.clock_script.lock() = Some(added.identifier.into()),
-                Err(error) if error.is_gone() || error == BrowserError::Detached => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     /// Waits for a change of any page, at most 20 ms.
     async fn changed_or_soon(&self) {
         const SOON: Duration = Duration::from_millis(20);
@@ -395,8 +364,43 @@ impl BrowserContext {
     }
 }
 
+/// New documents of a context run this script first, in place of the one before.
+pub(crate) async fn replace_script(
+    context: &BrowserContext,
+    script: &AddScriptToEvaluateOnNewDocumentParams,
+    deadline: Deadline,
+) -> Result<()> {
+    let mut calls = Vec::new();
+    for page in context.inner.all_pages().into_iter().filter(|page| !page.hidden) {
+        let sessions = {
+            let state = page.state.lock();
+            let is_worker =
+                |session: &Arc<Session>| state.workers.iter().any(|worker| Arc::ptr_eq(worker, session));
+            let documents = state.sessions.iter().filter(|session| !is_worker(session));
+            documents.cloned().collect::<Vec<_>>()
+        };
+        for session in sessions {
+            if let Some(old) = session.clock_script.lock().take() {
+                session.post(RemoveScriptToEvaluateOnNewDocumentParams::new(old));
+            }
+            // A document that has its clock keeps it.
+            if let Ok(call) = session.begin(script.clone()) {
+                calls.push((session, call));
+            }
+        }
+    }
+    for (session, call) in calls {
+        match call.within(deadline).await {
+            Ok(added) => *session.clock_script.lock() = Some(added.identifier.into()),
+            Err(error) if error.is_gone() || error == BrowserError::Detached => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// The main worlds of a page's frames, as far as they have documents.
-fn documents(page: &PageInner) -> Vec<Realm> {
+pub(crate) fn documents(page: &PageInner) -> Vec<Realm> {
     let state = page.state.lock();
     let ids = state.frames.in_order();
     let places = ids.iter().filter_map(|id| state.frames.get(id)?.place(World::Main));
@@ -404,7 +408,11 @@ fn documents(page: &PageInner) -> Vec<Realm> {
 }
 
 impl Realm {
-    async fn evaluate<T: serde::de::DeserializeOwned>(&self, script: &str, deadline: Deadline) -> Result<T> {
+    pub(crate) async fn evaluate<T: serde::de::DeserializeOwned>(
+        &self,
+        script: &str,
+        deadline: Deadline,
+    ) -> Result<T> {
         match self {
             Realm::Document(place) => into_rust(&place.evaluate(script, Return::Json, deadline).await?),
             Realm::Worker(session) => {

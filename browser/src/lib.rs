@@ -76,6 +76,7 @@ mod workers;
 pub use archive::{Archive, ArchiveOptions, ArchiveRecorder, ArchiveReplay, Misses};
 pub use auth::Credentials;
 pub use browser::Browser;
+pub use clock::Clock;
 pub use console::{ConsoleMessage, ScriptError};
 pub use context::{BrowserContext, ContextOptions};
 pub use deadline::TIMEOUT_DEFAULT;

@@ -30,7 +30,11 @@
   let running = null;
   const timers = new Map();
 
-  const current = () => Math.floor(fixed ?? now);
+  // Between what timers and what Date see.
+  let offset = 0;
+  // A caller moves the clock: it does not go on by itself meanwhile.
+  let moved = 0;
+  const current = () => Math.floor(fixed ?? now + offset);
   const elapsed = () => now - origin;
   // Native tasks that are due have run once it resolves.
   const turn = () =>
@@ -90,10 +94,16 @@
     }
     now = Math.max(now, to);
   };
-  // Goes on to a time; timers that are due meanwhile are called once.
-  const jump = async (to) => {
-    for (const timer of timers.values()) if (timer.at < to) timer.at = to;
+  const move = async (to) => {
+    moved += 1;
     await run(to);
+    moved -= 1;
+    if (running) running = { real: nativeNow(), virtual: now };
+  };
+  // Goes on to a time; timers that are due meanwhile are called once.
+  const jump = (to) => {
+    for (const timer of timers.values()) if (timer.at < to) timer.at = to;
+    return move(to);
   };
 
   const put = (target, name, value) => {
@@ -187,14 +197,20 @@
   get(scope.Event.prototype, "timeStamp", () => elapsed());
 
   const clock = {
-    run,
+    run: move,
     jump,
     turn,
-    now: () => now,
+    // What Date would say if it were not held.
+    now: () => now + offset,
+    offset: () => offset,
     // When the next timer is due; null where there is none.
     next: () => earliest()?.at ?? null,
-    // Where a new document starts, before its first timer.
-    reset(to) { now = to; },
+    // What Date says from now on; timers do not notice.
+    set(to) {
+      fixed = null;
+      offset = to - now;
+    },
+    // Date says this, until `set` or `fix(null)`.
     fix(to) { fixed = to; },
     frame: () =>
       new Promise((resolve) => {
@@ -209,7 +225,7 @@
       running = { real: nativeNow(), virtual: now };
       const tick = async () => {
         if (!running) return;
-        await run(running.virtual + nativeNow() - running.real);
+        if (!moved) await run(running.virtual + nativeNow() - running.real);
         nativeTimeout(tick, FRAME_MS / 2);
       };
       nativeTimeout(tick, 0);

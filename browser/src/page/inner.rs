@@ -175,11 +175,13 @@ impl PageInner {
         if context_calls || page_calls {
             startup.send(AddBindingParams::new(crate::context::BINDING));
         }
-        if let (Some(episode), false) = (&context.episode, self.hidden) {
+        if let (Some(script), false) = (context.clock_script(), self.hidden) {
             let of = Arc::clone(session);
-            startup.send_then(episode.init_script(), move |bytes| {
+            startup.send_then(script, move |bytes| {
                 *of.clock_script.lock() = crate::deterministic::script_id(&bytes);
             });
+        }
+        if context.episode.is_some() {
             startup.send(Raw::new("Animation.enable", serde_json::json!({})));
             startup.send(crate::deterministic::hold_animations());
         }

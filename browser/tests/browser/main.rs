@@ -17,6 +17,7 @@
 #![allow(missing_docs)]
 
 mod chaos;
+mod clocks;
 mod conformance;
 mod dialogs;
 mod episodes;
