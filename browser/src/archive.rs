@@ -1,19 +1,21 @@
 //! The network of a context, recorded once and replayed without it.
 
 mod format;
+mod still;
 
 pub use format::Archive;
 pub(crate) use format::{Entry, Outcome, RequestKey};
 
-use crate::context::BrowserContext;
+use crate::context::{BrowserContext, ContextInner};
 use crate::error::{BrowserError, Result};
 use crate::protocol::Raw;
-use crate::route::{AbortReason, Route, RouteHandler, RouteId};
+use crate::route::{AbortReason, Fetched, Route, RouteHandler, RouteId};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use still::{Still, still};
 
 /// How long a page may take to read an answer before the next is given.
 const READ_BOUND: Duration = Duration::from_secs(2);
@@ -75,6 +77,7 @@ impl Counters {
 }
 
 struct Recording {
+    context: Weak<ContextInner>,
     options: ArchiveOptions,
     counters: Counters,
     archive: Mutex<Archive>,
@@ -82,6 +85,7 @@ struct Recording {
 }
 
 struct Replay {
+    context: Weak<ContextInner>,
     archive: Archive,
     counters: Counters,
     misses: Misses,
@@ -94,6 +98,7 @@ impl BrowserContext {
     /// the other, in the order of their requests, as in a replay; the browser's cache is not used.
     pub async fn record_archive(&self, options: ArchiveOptions) -> Result<ArchiveRecorder> {
         let recording = Arc::new(Recording {
+            context: Arc::downgrade(&self.inner),
             options,
             counters: Counters::default(),
             archive: Mutex::default(),
@@ -112,6 +117,7 @@ impl BrowserContext {
     /// Answers the requests of its pages and workers from an archive, from now on.
     pub async fn replay_archive(&self, archive: &Archive, misses: Misses) -> Result<ArchiveReplay> {
         let replay = Arc::new(Replay {
+            context: Arc::downgrade(&self.inner),
             archive: archive.clone(),
             counters: Counters::default(),
             misses,
@@ -191,7 +197,7 @@ impl Recording {
             tracing::warn!(url = route.url(), "the archive is full: the request fails");
         }
         let outcome = if fits { outcome } else { Outcome::Failed("the archive is full".to_owned()) };
-        deliver(route, &outcome).await;
+        deliver(route, outcome, &self.context).await;
     }
 }
 
@@ -201,7 +207,7 @@ impl Replay {
         let key = RequestKey::of(route);
         let occurrence = self.counters.next(&key);
         if let Some(outcome) = self.archive.get(&key, occurrence) {
-            deliver(route, outcome).await;
+            deliver(route, outcome.clone(), &self.context).await;
             return;
         }
         drop(turn);
@@ -220,14 +226,30 @@ impl Replay {
 }
 
 /// Gives an answer and waits, within a bound, until the page has read it.
-async fn deliver(route: &Route, outcome: &Outcome) {
+async fn deliver(route: &Route, outcome: Outcome, context: &Weak<ContextInner>) {
+    let outcome = held(outcome, context);
     // Both fail where the page is gone.
     match outcome {
-        Outcome::Response(fetched) => drop(route.fulfill_fetched(fetched)),
+        Outcome::Response(fetched) => drop(route.fulfill_fetched(&fetched)),
         Outcome::Failed(_) => drop(route.abort(AbortReason::Failed)),
     }
     if let Some(request) = route.request() {
         // Redirects end with the request that follows.
         let _ = request.finished(READ_BOUND).await;
+    }
+}
+
+/// What a page of a deterministic episode gets: images that move show their first picture.
+fn held(outcome: Outcome, context: &Weak<ContextInner>) -> Outcome {
+    let context = context.upgrade();
+    let Some(episode) = context.as_ref().and_then(|context| context.episode.as_ref()) else { return outcome };
+    let Outcome::Response(fetched) = outcome else { return outcome };
+    match still(&fetched.body) {
+        Still::Same => Outcome::Response(fetched),
+        Still::First(body) => Outcome::Response(Fetched { body, ..fetched }),
+        Still::Refused(name) => {
+            episode.refuse(name);
+            Outcome::Failed(name.to_owned())
+        }
     }
 }

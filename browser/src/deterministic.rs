@@ -79,6 +79,8 @@ pub(crate) struct Episode {
     options: DeterministicOptions,
     /// Milliseconds since 1970.
     now: Mutex<f64>,
+    /// What was refused outside of pages since the last step.
+    refused: Mutex<Vec<String>>,
     /// Steps follow one another.
     step: tokio::sync::Mutex<()>,
 }
@@ -128,13 +130,21 @@ impl Episode {
             )));
         }
         let now = Mutex::new((start.as_millis() as f64).floor());
-        Ok(Episode { options, now, step: tokio::sync::Mutex::new(()) })
+        Ok(Episode { options, now, refused: Mutex::default(), step: tokio::sync::Mutex::new(()) })
     }
 
     /// What new documents and workers run first.
     pub(crate) fn script(&self) -> String {
         let (now, seed) = (*self.now.lock(), self.options.seed);
         format!("{}({}({now}), {:?})", REALM.trim(), CLOCK.trim(), seed.to_string())
+    }
+
+    /// The step under way fails with this name.
+    pub(crate) fn refuse(&self, name: &str) {
+        let mut refused = self.refused.lock();
+        if !refused.iter().any(|other| other == name) {
+            refused.push(name.to_owned());
+        }
     }
 
     /// A worker stands before its first script.
@@ -256,6 +266,7 @@ impl BrowserContext {
         }
         refused.append(&mut self.rest(FRAMES, deadline).await?.refused);
         replace_script(self, &episode.init_script(), deadline).await?;
+        refused.append(&mut episode.refused.lock());
         refused.sort();
         refused.dedup();
         match refused.is_empty() {

@@ -27,7 +27,7 @@ const STYLE: &str =
     "<style>body { font: 16px sans-serif } .box { width: 60px; height: 60px; background: teal }</style>";
 
 /// Kinds of pages. Each has its path, and actions in two orders.
-const PAGES: [(&str, &str, [&[Act]; 2]); 16] = [
+const PAGES: [(&str, &str, [&[Act]; 2]); 17] = [
     (
         "/still",
         "<h1>Still</h1><p>Nothing moves here.</p><a href='#below'>below</a><p style='margin-top:900px' id=below>end</p>",
@@ -133,6 +133,12 @@ const PAGES: [(&str, &str, [&[Act]; 2]); 16] = [
         [&[Click("button"), Click("button"), Idle], &[Idle, Wheel(200.0), Click("button")]],
     ),
     (
+        "/moving",
+        "<img src=/moving.gif width=100 height=100><button>again</button><script>
+         document.querySelector('button').onclick = () => { const i = new Image(90, 90); i.src = '/moving.gif'; document.body.append(i); };</script>",
+        [&[Idle, Idle, Click("button")], &[Click("button"), Idle, Idle]],
+    ),
+    (
         "/scroll",
         "<style>html { scroll-behavior: smooth }</style><button>down</button><div style='height:3000px;background:linear-gradient(red,blue)'></div>
          <p id=end>end</p><script>document.querySelector('button').onclick = () => document.getElementById('end').scrollIntoView({behavior:'smooth'});
@@ -157,6 +163,11 @@ setInterval(() => { i.textContent = 'tick ' + ++k + ' ' + Date.now() + ' ' + Mat
 onmessage = e => parent.postMessage(e.data + ' back ' + k, '*');</script>";
 const DOT: &str = "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='40'><circle cx='20' cy='20' r='18' fill='purple'/></svg>";
 
+/// One pixel that is red and blue in turn, for 50 ms each.
+const MOVING: &[u8] = b"GIF89a\x01\0\x01\0\x80\0\0\xff\0\0\0\0\xff\x21\xff\x0bNETSCAPE2.0\x03\x01\0\0\0\
+\x21\xf9\x04\0\x05\0\0\0\x2c\0\0\0\0\x01\0\x01\0\0\x02\x02\x44\x01\0\
+\x21\xf9\x04\0\x05\0\0\0\x2c\0\0\0\0\x01\0\x01\0\0\x02\x02\x4c\x01\0\x3b";
+
 async fn server() -> Server {
     let pages = PAGES.iter().map(|(path, html, _)| {
         let answer = Answer::dynamic(move |seen| {
@@ -170,6 +181,7 @@ async fn server() -> Server {
     });
     let more = [
         ("/inner", Answer::html(INNER)),
+        ("/moving.gif", Answer::typed("image/gif", MOVING)),
         ("/worker.js", Answer::typed("text/javascript", WORKER)),
         ("/dot.svg", Answer::typed("image/svg+xml", DOT)),
         (
