@@ -10,7 +10,7 @@ use crate::dialog::{DIALOG_HANDLER_BOUND, Dialog, DialogKind, DialogOpening, Dia
 use crate::error::{BrowserError, seconds};
 use crate::event::PageEvent;
 use crate::file_chooser::{FileChooser, FileChooserOpened};
-use crate::network::{Failed, Finished, Received, WillBeSent};
+use crate::network::{Failed, Finished, Received, ReceivedExtra, WillBeSent, WillBeSentExtra};
 use crate::protocol::{
     ContextCreated, ContextDestroyed, FrameAttached, FrameDetached, FrameNavigated, FrameStoppedLoading,
     LifecycleEvent, NavigatedWithinDocument, event,
@@ -170,6 +170,16 @@ impl PageInner {
             "Network.requestWillBeSent" => {
                 if let Some(event) = event::<WillBeSent>(method, params) {
                     self.will_be_sent(session, event);
+                }
+            }
+            "Network.requestWillBeSentExtraInfo" => {
+                if let Some(event) = event::<WillBeSentExtra>(method, params) {
+                    self.network.will_be_sent_extra(event);
+                }
+            }
+            "Network.responseReceivedExtraInfo" => {
+                if let Some(event) = event::<ReceivedExtra>(method, params) {
+                    self.network.received_extra(event);
                 }
             }
             "Network.responseReceived" => {

@@ -3,7 +3,8 @@
 use crate::server::{Answer, Server};
 use crate::support::{context, page};
 use espalier_browser::{
-    ContextOptions, Credentials, Fulfill, Page, PageEvent, Route, ServiceWorkers, WebSocketEvent,
+    ContextOptions, Credentials, Fulfill, HarOptions, HarRecorder, Page, PageEvent, Route, ServiceWorkers,
+    WebSocketEvent,
 };
 use futures::{SinkExt, StreamExt};
 use std::sync::Arc;
@@ -205,4 +206,41 @@ async fn service_workers_can_be_blocked() {
     let answer = page.evaluate::<String>(REGISTER).await.expect("an answer");
     assert_eq!(answer, "SecurityError: service workers are blocked");
     assert!(server.seen_at("/sw.js").is_empty());
+}
+
+#[tokio::test]
+async fn cookies_are_part_of_recorded_traffic() {
+    let server = Server::start([
+        ("/", Answer::html("x").header("set-cookie", "a=1; Path=/; HttpOnly").header("set-cookie", "b=2")),
+        ("/to", Answer::redirect("/end").header("set-cookie", "c=3")),
+        ("/end", Answer::html("end")),
+    ])
+    .await;
+    let page = page().await;
+    let recorder = HarRecorder::start(page.context(), HarOptions::default());
+    for path in ["/", "/to"] {
+        page.goto(&server.url(path)).await.expect("loaded");
+    }
+    let har = recorder.finish(WITHIN).await.expect("an archive");
+    let entries = har["log"]["entries"].as_array().expect("entries");
+    let of = |path: &str, part: &str| {
+        let url = server.url(path);
+        let entry = entries.iter().find(|entry| entry["request"]["url"] == url.as_str()).expect("an entry");
+        let cookies = entry[part]["cookies"].as_array().expect("cookies").iter();
+        let names = cookies.map(|cookie| format!("{}={}", cookie["name"], cookie["value"]).replace('"', ""));
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names.join(" ")
+    };
+    let table = [
+        ("/", "request", ""),
+        ("/", "response", "a=1 b=2"),
+        ("/to", "request", "a=1 b=2"),
+        ("/to", "response", "c=3"),
+        ("/end", "request", "a=1 b=2 c=3"),
+        ("/end", "response", ""),
+    ];
+    for (path, part, expected) in table {
+        assert_eq!(of(path, part), expected, "{part} of {path}");
+    }
 }
