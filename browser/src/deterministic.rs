@@ -34,7 +34,7 @@ pub(crate) const KEY: &str = "globalThis[Symbol.for('espalier.clock')]";
 /// The least that time goes on by at once, in milliseconds: half a frame.
 const SLICE_MS: f64 = 8.0;
 /// Frames that must be drawn between two looks at a page that is to be at rest.
-const FRAMES: u32 = 2;
+const FRAMES: u32 = 1;
 
 /// What a deterministic episode is made of. Besides it the content must be the same: see
 /// [`replay_archive`](BrowserContext::replay_archive).

@@ -106,7 +106,10 @@ pub use route::{
 };
 pub use screenshot::{Area, ImageFormat, PdfOptions, Rect, ScreenshotOptions};
 pub use selector::{RoleOptions, TextMatch};
-pub use storage::{Cookie, OriginStorage, SameSite, StorageItem, StorageState};
+pub use storage::{
+    Cookie, IndexedDatabase, IndexedIndex, IndexedRecord, IndexedStore, OriginStorage, SameSite,
+    StateOptions, StorageItem, StorageState,
+};
 pub use url_match::UrlMatch;
 pub use value::{JsArg, JsValue};
 pub use web_socket::{FRAME_BYTES_MAX, WebSocket, WebSocketEvent, WebSocketFrame};

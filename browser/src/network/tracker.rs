@@ -199,7 +199,7 @@ impl Network {
         }
     }
 
-    pub(crate) fn received_extra(&self, event: ReceivedExtra) {
+    pub(crate) fn received_extra(&self, event: &ReceivedExtra) {
         let state = self.state.lock();
         let Some(request) = state.under_way.get(&event.request_id) else { return };
         let lines = event.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));

@@ -179,7 +179,7 @@ impl PageInner {
             }
             "Network.responseReceivedExtraInfo" => {
                 if let Some(event) = event::<ReceivedExtra>(method, params) {
-                    self.network.received_extra(event);
+                    self.network.received_extra(&event);
                 }
             }
             "Network.responseReceived" => {
