@@ -1,7 +1,9 @@
 //! Medians of the calls that everything else is made of: `cargo run --release -p espalier-browser --example measure`.
 
 use espalier_browser::agent::{Session, SessionOptions, SnapshotOptions, ToolCall};
-use espalier_browser::{Browser, BrowserError, ContextOptions, LaunchOptions, RemoteOptions, Result};
+use espalier_browser::{
+    Browser, BrowserError, ContextOptions, DeterministicOptions, LaunchOptions, RemoteOptions, Result,
+};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -66,7 +68,41 @@ async fn main() -> Result<()> {
     }
     report("picture, PNG", pictures);
     agents(&browser).await?;
+    steps(&browser).await?;
     browser.close().await;
+    Ok(())
+}
+
+/// Steps of an agent, a click and a picture: as they come, and in a deterministic episode on a page at rest and on one
+/// with a timer and an animation.
+async fn steps(browser: &Browser) -> Result<()> {
+    let still = "<button>Go</button>";
+    let busy = "<button>Go</button><p id=n></p><script>let k = 0; setInterval(() => n.textContent = ++k, 50);
+      const step = () => requestAnimationFrame(step); step();</script>";
+    let plain = browser.new_context(ContextOptions::default()).await?;
+    let deterministic = Some(DeterministicOptions::default());
+    let fixed = browser.new_context(ContextOptions { deterministic, ..ContextOptions::default() }).await?;
+    for (what, html, context) in [
+        ("click and picture", still, &plain),
+        ("deterministic step and picture, page at rest", still, &fixed),
+        ("click and picture, busy page", busy, &plain),
+        ("deterministic step and picture, busy page", busy, &fixed),
+    ] {
+        let page = context.new_page().await?;
+        page.set_content(html).await?;
+        let mut times = Vec::new();
+        for _ in 0..50 {
+            let start = Instant::now();
+            match context.virtual_time() {
+                Ok(_) => page.step(page.locator("button").click()).await?,
+                Err(_) => page.locator("button").click().await?,
+            }
+            page.screenshot().await?;
+            times.push(start.elapsed());
+        }
+        report(what, times);
+        page.close().await?;
+    }
     Ok(())
 }
 

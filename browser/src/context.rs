@@ -8,8 +8,10 @@ pub use options::ContextOptions;
 
 use crate::auth::Auth;
 use crate::browser::{Browser, BrowserInner};
+use crate::clock::ClockState;
 use crate::connection::{Connection, tell_all};
 use crate::deadline::{Deadline, TIMEOUT_DEFAULT};
+use crate::deterministic::Episode;
 use crate::dialog::DialogPolicy;
 use crate::download::{Download, DownloadBegin, DownloadProgress};
 use crate::emulation::{self, Emulated, Geolocation};
@@ -62,6 +64,9 @@ pub(crate) struct ContextInner {
     pub(crate) routes: Routes,
     pub(crate) auth: Auth,
     pub(crate) workers: Workers,
+    pub(crate) episode: Option<Episode>,
+    /// The clock of its pages; `None`: Chromium's.
+    pub(crate) clock: Mutex<Option<ClockState>>,
     /// Origins of documents that its frames have shown.
     origins: Mutex<BTreeSet<String>>,
     downloads: Mutex<Downloads>,
@@ -114,6 +119,7 @@ impl BrowserContext {
             ..CreateBrowserContextParams::default()
         };
         let created = browser.root().call(command, deadline).await?;
+        let episode = options.deterministic.clone().map(Episode::new).transpose()?;
         let mut exposed = Exposed::default();
         if options.service_workers == ServiceWorkers::Block {
             exposed.add_script(crate::workers::BLOCK.to_owned());
@@ -127,6 +133,8 @@ impl BrowserContext {
             routes: Routes::default(),
             auth: Auth::default(),
             workers: Workers::default(),
+            episode,
+            clock: Mutex::default(),
             origins: Mutex::default(),
             downloads: Mutex::default(),
             remote_folder: browser.remote_downloads.clone().filter(|_| options.accept_downloads),
@@ -375,8 +383,13 @@ impl ContextInner {
         self.check_open()?;
         let deadline = Deadline::after(Duration::from_millis(self.timeout_ms.load(Ordering::Relaxed)));
         let sessions = self.all_pages().into_iter().flat_map(|page| page.sessions());
-        tell_all(sessions, command, deadline, |error| error.is_gone() || *error == BrowserError::Detached)
-            .await
+        // Workers know fewer commands, and frames go away.
+        let pass = |error: &BrowserError| {
+            let unknown =
+                matches!(error, BrowserError::Detached | BrowserError::Protocol { code: -32601, .. });
+            unknown || error.is_gone()
+        };
+        tell_all(sessions, command, deadline, pass).await
     }
 
     /// Where downloads go; `None`: they fail.

@@ -125,6 +125,7 @@ pub(crate) struct Emulated {
     pub(crate) javascript_disabled: bool,
     pub(crate) bypass_csp: bool,
     pub(crate) ignore_https_errors: bool,
+    pub(crate) cache_disabled: bool,
 }
 
 impl Emulated {
@@ -169,6 +170,9 @@ impl Emulated {
         }
         if !self.extra_headers.is_empty() {
             startup.send(headers(&self.extra_headers));
+        }
+        if self.cache_disabled {
+            startup.send(crate::archive::without_cache());
         }
         if self.javascript_disabled {
             startup.send(SetScriptExecutionDisabledParams::new(true));

@@ -179,7 +179,8 @@ fn entry(page: &str, request: &Request, body: Option<&[u8]>) -> Value {
         "startedDateTime": date_time(request.wall_time()),
         "time": ms(total),
         "request": {
-            "method": request.method(), "url": request.url(), "httpVersion": version, "cookies": [],
+            "method": request.method(), "url": request.url(), "httpVersion": version,
+            "cookies": sent_cookies(request),
             "headers": headers(request.headers()), "queryString": query(request.url()),
             "headersSize": -1, "bodySize": -1,
         },
@@ -221,7 +222,8 @@ fn response_json(request: &Request, response: Option<&Response>, body: Option<&[
     }
     json!({
         "status": response.status(), "statusText": response.status_text(),
-        "httpVersion": response.protocol().unwrap_or(""), "cookies": [], "headers": headers(response.headers()),
+        "httpVersion": response.protocol().unwrap_or(""), "cookies": received_cookies(response),
+        "headers": headers(response.headers()),
         "content": content, "redirectURL": response.headers().get("location").cloned().unwrap_or_default(),
         "headersSize": -1, "bodySize": encoded,
     })
@@ -231,6 +233,35 @@ fn response_json(request: &Request, response: Option<&Response>, body: Option<&[
 fn headers(headers: &BTreeMap<String, String>) -> Vec<Value> {
     let lines = headers.iter().flat_map(|(name, value)| value.split('\n').map(move |value| (name, value)));
     lines.map(|(name, value)| json!({ "name": name, "value": value })).collect()
+}
+
+fn sent_cookies(request: &Request) -> Vec<Value> {
+    let cookies = request.cookies().iter();
+    cookies.map(|(name, value)| json!({ "name": name, "value": value })).collect()
+}
+
+fn received_cookies(response: &Response) -> Vec<Value> {
+    response.set_cookies().iter().filter_map(|line| set_cookie(line)).collect()
+}
+
+/// A line of `Set-Cookie` as HAR has it.
+fn set_cookie(line: &str) -> Option<Value> {
+    let mut parts = line.split(';').map(str::trim);
+    let (name, value) = parts.next()?.split_once('=')?;
+    let mut cookie = json!({ "name": name, "value": value, "httpOnly": false, "secure": false });
+    for part in parts {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        match key.to_ascii_lowercase().as_str() {
+            "path" => cookie["path"] = json!(value),
+            "domain" => cookie["domain"] = json!(value),
+            "expires" => cookie["expires"] = json!(value),
+            "samesite" => cookie["sameSite"] = json!(value),
+            "httponly" => cookie["httpOnly"] = json!(true),
+            "secure" => cookie["secure"] = json!(true),
+            _ => {}
+        }
+    }
+    Some(cookie)
 }
 
 fn query(url: &str) -> Vec<Value> {
@@ -271,6 +302,15 @@ mod tests {
         assert_eq!(date_time(0.0), "1970-01-01T00:00:00.000Z");
         assert_eq!(date_time(951_827_696.5), "2000-02-29T12:34:56.500Z");
         assert_eq!(date_time(4_102_444_799.999), "2099-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn cookies_are_taken_apart() {
+        let line = "a=b=c; Path=/x; HttpOnly; SameSite=Lax; Expires=Wed, 01 Jan 2031 00:00:00 GMT";
+        let expected = json!({ "name": "a", "value": "b=c", "path": "/x", "httpOnly": true, "secure": false,
+            "sameSite": "Lax", "expires": "Wed, 01 Jan 2031 00:00:00 GMT" });
+        assert_eq!(set_cookie(line), Some(expected));
+        assert_eq!(set_cookie("nothing"), None);
     }
 
     #[test]

@@ -27,6 +27,7 @@
 //! JavaScript that locators run in a world of their own.
 
 pub mod agent;
+mod archive;
 mod auth;
 mod browser;
 mod clock;
@@ -35,6 +36,7 @@ mod console;
 mod contain;
 mod context;
 mod deadline;
+mod deterministic;
 mod dialog;
 mod download;
 mod emulation;
@@ -72,11 +74,14 @@ mod wait;
 mod web_socket;
 mod workers;
 
+pub use archive::{Archive, ArchiveOptions, ArchiveRecorder, ArchiveReplay, Misses};
 pub use auth::Credentials;
 pub use browser::Browser;
+pub use clock::Clock;
 pub use console::{ConsoleMessage, ScriptError};
 pub use context::{BrowserContext, ContextOptions};
 pub use deadline::TIMEOUT_DEFAULT;
+pub use deterministic::DeterministicOptions;
 pub use dialog::{DIALOG_HANDLER_BOUND, Dialog, DialogKind, DialogPolicy};
 pub use download::{Download, DownloadState};
 pub use emulation::{ColorScheme, Geolocation, Media, MediaOptions, Viewport};
@@ -97,10 +102,15 @@ pub use permission::Permission;
 pub use pool::{BrowserPool, IllReason, PoolMember, PoolOptions, PooledContext};
 pub use queue::{EVENTS_MAX, EventStream};
 pub use remote::RemoteOptions;
-pub use route::{AbortReason, ContinueOptions, Fulfill, ROUTE_HANDLER_BOUND, Route, RouteHandler, RouteId};
+pub use route::{
+    AbortReason, ContinueOptions, Fetched, Fulfill, ROUTE_HANDLER_BOUND, Route, RouteHandler, RouteId,
+};
 pub use screenshot::{Area, ImageFormat, PdfOptions, Rect, ScreenshotOptions};
 pub use selector::{RoleOptions, TextMatch};
-pub use storage::{Cookie, OriginStorage, SameSite, StorageItem, StorageState};
+pub use storage::{
+    Cookie, IndexedDatabase, IndexedIndex, IndexedRecord, IndexedStore, OriginStorage, SameSite,
+    StateOptions, StorageItem, StorageState,
+};
 pub use url_match::UrlMatch;
 pub use value::{JsArg, JsValue};
 pub use web_socket::{FRAME_BYTES_MAX, WebSocket, WebSocketEvent, WebSocketFrame};

@@ -2,7 +2,9 @@
 
 mod tracker;
 
-pub(crate) use tracker::{Failed, Finished, Network, Received, ReceivedHeaders, WillBeSent};
+pub(crate) use tracker::{
+    Failed, Finished, Network, Received, ReceivedExtra, ReceivedHeaders, WillBeSent, WillBeSentExtra,
+};
 
 use crate::connection::Session;
 use crate::deadline::{Deadline, TIMEOUT_DEFAULT};
@@ -38,6 +40,10 @@ struct RequestInner {
     started: f64,
     wall_time: f64,
     session: Arc<Session>,
+    /// What was sent in `Cookie`.
+    cookies: OnceLock<Vec<(String, String)>>,
+    /// The values of `Set-Cookie`.
+    set_cookies: OnceLock<Vec<String>>,
     response: OnceLock<ResponseHead>,
     /// How it ended.
     end: watch::Sender<Option<RequestEnd>>,
@@ -93,6 +99,12 @@ impl Request {
     /// Headers that the page set, by name in lower case. Cookies are not among them.
     pub fn headers(&self) -> &BTreeMap<String, String> {
         &self.inner.headers
+    }
+
+    /// Names and values of the cookies that were sent with it, as far as Chromium has told: it does so a moment after the
+    /// request's event.
+    pub fn cookies(&self) -> &[(String, String)] {
+        self.inner.cookies.get().map_or(&[], Vec::as_slice)
     }
 
     /// Such as `document`, `script`, `image`, `fetch`, `xhr`.
@@ -209,6 +221,12 @@ impl Response {
     /// Headers by name in lower case; several of one name are joined with newlines.
     pub fn headers(&self) -> &BTreeMap<String, String> {
         &self.head().headers
+    }
+
+    /// The values of its `Set-Cookie` headers, which are not among [`headers`](Self::headers), as far as Chromium has told
+    /// by now.
+    pub fn set_cookies(&self) -> &[String] {
+        self.request.inner.set_cookies.get().map_or(&[], Vec::as_slice)
     }
 
     /// Its media type.

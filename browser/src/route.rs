@@ -11,19 +11,20 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use chromiumoxide::cdp::browser_protocol::fetch::{
-    ContinueRequestParams, DisableParams, EnableParams, FailRequestParams, FulfillRequestParams, HeaderEntry,
-    RequestPattern,
+    ContinueRequestParams, DisableParams, EnableParams, FailRequestParams, FulfillRequestParams,
+    GetResponseBodyParams, HeaderEntry, RequestPattern,
 };
 use chromiumoxide::cdp::browser_protocol::network::ErrorReason;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// How long a handler may take before its request goes on as it is.
 pub const ROUTE_HANDLER_BOUND: Duration = Duration::from_secs(30);
@@ -43,7 +44,11 @@ pub(crate) struct Routes {
     entries: Mutex<Vec<Entry>>,
     next_id: AtomicU64,
     undecided: Arc<AtomicUsize>,
+    fetching: Arc<Fetching>,
 }
+
+/// Requests whose responses handlers wait for, by the id of the request without its stage.
+type Fetching = Mutex<HashMap<String, oneshot::Sender<Paused>>>;
 
 #[derive(Clone)]
 struct Entry {
@@ -104,8 +109,10 @@ pub(crate) async fn apply(
     }
     for call in calls {
         match call.within(deadline).await {
-            Err(error) if !error.is_gone() && error != BrowserError::Detached => return Err(error),
-            _ => {}
+            // Requests of dedicated workers are paused in their page.
+            Err(BrowserError::Detached | BrowserError::Protocol { code: -32601, .. }) | Ok(_) => {}
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -121,6 +128,25 @@ struct Paused {
     resource_type: String,
     frame_id: Option<Arc<str>>,
     network_id: Option<String>,
+    // Of a request whose response waits for a decision.
+    response_error_reason: Option<String>,
+    response_status_code: Option<u16>,
+    #[serde(default)]
+    response_headers: Vec<NameValue>,
+}
+
+#[derive(Deserialize)]
+struct NameValue {
+    name: String,
+    value: String,
+}
+
+/// The answer to `Fetch.getResponseBody`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ResponseBody {
+    body: String,
+    base64_encoded: bool,
 }
 
 #[derive(Deserialize)]
@@ -131,6 +157,20 @@ struct PausedRequest {
     #[serde(default)]
     headers: BTreeMap<String, String>,
     post_data: Option<String>,
+    #[serde(default)]
+    post_data_entries: Vec<PostDataEntry>,
+}
+
+#[derive(Deserialize)]
+struct PostDataEntry {
+    bytes: Option<String>,
+}
+
+impl Paused {
+    /// The same for a request and its response.
+    fn key(&self) -> &str {
+        self.request_id.rsplit_once('.').map_or(&*self.request_id, |(key, _)| key)
+    }
 }
 
 /// A request waits for a decision. The first routes are asked first, and count those that wait.
@@ -142,6 +182,15 @@ pub(crate) fn paused(
     params: &RawValue,
 ) {
     let Some(paused) = event::<Paused>(method, params) else { return };
+    if paused.response_status_code.is_some() || paused.response_error_reason.is_some() {
+        let waiting = routes.iter().find_map(|routes| routes.fetching.lock().remove(paused.key()));
+        let id = paused.request_id.clone();
+        // The handler may have given up.
+        if waiting.is_none_or(|waiting| waiting.send(paused).is_err()) {
+            session.post(ContinueRequestParams::new(id));
+        }
+        return;
+    }
     let matching = routes.iter().flat_map(|routes| routes.matching(&paused.request.url));
     let handlers: Vec<RouteHandler> = matching.collect();
     let Some(undecided) = routes.first().map(|routes| Arc::clone(&routes.undecided)) else { return };
@@ -156,6 +205,8 @@ pub(crate) fn paused(
             paused,
             network,
             decided: AtomicBool::new(false),
+            fetching: Arc::clone(&routes[0].fetching),
+            response: Mutex::default(),
         }),
     };
     undecided.fetch_add(1, Ordering::Relaxed);
@@ -185,6 +236,20 @@ struct RouteInner {
     paused: Paused,
     network: Option<Request>,
     decided: AtomicBool,
+    fetching: Arc<Fetching>,
+    /// The id under which its response waits.
+    response: Mutex<Option<String>>,
+}
+
+/// A response that a handler has fetched: see [`Route::fetch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// Such as 200.
+    pub status: u16,
+    /// In their order, with repeated names.
+    pub headers: Vec<(String, String)>,
+    /// Decoded.
+    pub body: Bytes,
 }
 
 /// A made-up response.
@@ -264,6 +329,17 @@ impl Route {
         self.inner.paused.request.post_data.as_deref()
     }
 
+    /// The body as bytes, where it came with the request.
+    pub(crate) fn post_bytes(&self) -> Vec<u8> {
+        let request = &self.inner.paused.request;
+        let entries = request.post_data_entries.iter().filter_map(|entry| entry.bytes.as_ref());
+        let bytes: Vec<u8> = entries.filter_map(|bytes| STANDARD.decode(bytes).ok()).flatten().collect();
+        match (bytes.is_empty(), &request.post_data) {
+            (true, Some(text)) => text.clone().into_bytes(),
+            _ => bytes,
+        }
+    }
+
     /// Such as `document`, `script`, `image`, `fetch`, `xhr`.
     pub fn resource_type(&self) -> String {
         self.inner.paused.resource_type.to_ascii_lowercase()
@@ -286,14 +362,74 @@ impl Route {
         if let (false, Some(content_type)) = (has_type, response.content_type) {
             headers.push(HeaderEntry::new("content-type", content_type));
         }
-        headers.push(HeaderEntry::new("content-length", response.body.len().to_string()));
+        self.answer(response.status, headers, &response.body)
+    }
+
+    /// Answers the request with a response that was fetched, now or before.
+    pub fn fulfill_fetched(&self, response: &Fetched) -> Result<()> {
+        // The body is decoded, and may be shorter or longer than it was on the wire.
+        const OF_THE_WIRE: [&str; 3] = ["content-encoding", "content-length", "transfer-encoding"];
+        let kept = |name: &str| !OF_THE_WIRE.iter().any(|other| name.eq_ignore_ascii_case(other));
+        let headers = response.headers.iter().filter(|(name, _)| kept(name));
+        let headers = headers.map(|(name, value)| HeaderEntry::new(name, value)).collect();
+        self.answer(response.status, headers, &response.body)
+    }
+
+    fn answer(&self, status: u16, mut headers: Vec<HeaderEntry>, body: &[u8]) -> Result<()> {
+        headers.push(HeaderEntry::new("content-length", body.len().to_string()));
         self.decide()?;
-        let id = self.inner.paused.request_id.clone();
-        let mut command = FulfillRequestParams::new(id, i64::from(response.status));
+        let mut command = FulfillRequestParams::new(self.stage(), i64::from(status));
         command.response_headers = Some(headers);
-        command.body = Some(STANDARD.encode(&response.body).into());
+        command.body = Some(STANDARD.encode(body).into());
         self.inner.session.post(command);
         Ok(())
+    }
+
+    /// Sends the request as it is and reads the response; the page waits for the decision as before. The error of a
+    /// request that fails is [`BrowserError::Navigation`].
+    pub async fn fetch(&self, timeout: Duration) -> Result<Fetched> {
+        let deadline = Deadline::after(timeout);
+        let inner = &self.inner;
+        if self.is_decided() || inner.response.lock().is_some() {
+            return Err(BrowserError::invalid(format!("route of {}: it is fetched or decided", self.url())));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let key = inner.paused.key().to_owned();
+        inner.fetching.lock().insert(key.clone(), sender);
+        let mut command = ContinueRequestParams::new(inner.paused.request_id.clone());
+        command.intercept_response = Some(true);
+        inner.session.post(command);
+        let waiting_for = || format!("the response of {}", self.url());
+        let response = async { receiver.await.map_err(|_| BrowserError::closed("page")) };
+        let response = deadline.bound(waiting_for, response).await;
+        inner.fetching.lock().remove(&key);
+        let response = response?;
+        *inner.response.lock() = Some(response.request_id.clone());
+        if let Some(reason) = response.response_error_reason {
+            return Err(BrowserError::Navigation { url: self.url().to_owned(), reason });
+        }
+        let status = response.response_status_code.unwrap_or(200);
+        let headers =
+            response.response_headers.into_iter().map(|header| (header.name, header.value)).collect();
+        // Redirects have no body that could be read.
+        if matches!(status, 301 | 302 | 303 | 307 | 308) {
+            return Ok(Fetched { status, headers, body: Bytes::new() });
+        }
+        let command = GetResponseBodyParams::new(response.request_id);
+        let body: ResponseBody = inner.session.call_as(command, deadline).await?;
+        let body = match body.base64_encoded {
+            false => Bytes::from(body.body),
+            true => STANDARD
+                .decode(&body.body)
+                .map(Bytes::from)
+                .map_err(|error| BrowserError::invalid(format!("body of {}: {error}", self.url())))?,
+        };
+        Ok(Fetched { status, headers, body })
+    }
+
+    /// The id under which the request, or its response, waits.
+    fn stage(&self) -> String {
+        self.inner.response.lock().clone().unwrap_or_else(|| self.inner.paused.request_id.clone())
     }
 
     /// Refuses the request.
@@ -310,14 +446,14 @@ impl Route {
             AbortReason::NameNotResolved => ErrorReason::NameNotResolved,
             AbortReason::Offline => ErrorReason::InternetDisconnected,
         };
-        self.inner.session.post(FailRequestParams::new(self.inner.paused.request_id.clone(), reason));
+        self.inner.session.post(FailRequestParams::new(self.stage(), reason));
         Ok(())
     }
 
     /// Lets the request go on, changed or not.
     pub fn continue_with(&self, changes: ContinueOptions) -> Result<()> {
         self.decide()?;
-        let mut command = ContinueRequestParams::new(self.inner.paused.request_id.clone());
+        let mut command = ContinueRequestParams::new(self.stage());
         command.url = changes.url;
         command.method = changes.method;
         command.headers = changes.headers.map(entries);

@@ -193,6 +193,7 @@ impl Page {
     /// A picture of the page.
     pub async fn screenshot_with(&self, options: ScreenshotOptions) -> Result<Bytes> {
         let deadline = self.deadline_of(options.timeout);
+        self.stand_still(deadline).await?;
         let clip = self.clip(options.area, options.scale, deadline).await?;
         let mut command = CaptureScreenshotParams::default();
         let (format, quality) = match options.format {

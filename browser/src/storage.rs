@@ -1,8 +1,13 @@
-//! Cookies and local storage, in and out.
+//! Cookies, local storage and IndexedDB, in and out.
+
+mod indexed;
+
+pub use indexed::{IndexedDatabase, IndexedIndex, IndexedRecord, IndexedStore};
 
 use crate::context::BrowserContext;
 use crate::deadline::Deadline;
 use crate::error::{BrowserError, Result};
+use crate::frame::Frame;
 use crate::page::Page;
 use crate::protocol::{Done, Raw};
 use crate::route::{Fulfill, Route};
@@ -70,19 +75,30 @@ pub struct StorageState {
     /// All cookies.
     #[serde(default)]
     pub cookies: Vec<Cookie>,
-    /// Local storage, by origin.
+    /// Local storage and IndexedDB, by origin.
     #[serde(default)]
     pub origins: Vec<OriginStorage>,
 }
 
-/// The local storage of one origin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What one origin has stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OriginStorage {
     /// Such as `https://example.com`.
     pub origin: String,
     /// Its items.
+    #[serde(default)]
     pub local_storage: Vec<StorageItem>,
+    /// Its databases: see [`StateOptions::indexed_db`].
+    #[serde(default, rename = "indexedDB", skip_serializing_if = "Vec::is_empty")]
+    pub indexed_db: Vec<IndexedDatabase>,
+}
+
+/// What a stored state has besides cookies and local storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateOptions {
+    /// Whether IndexedDB is read: at most 64 MiB of an origin, and no blobs or keys of Web Crypto in it. Default: false.
+    pub indexed_db: bool,
 }
 
 /// An item of local storage.
@@ -166,18 +182,25 @@ impl BrowserContext {
 
     /// Its cookies, and the local storage of every origin that a frame of it has shown.
     pub async fn storage_state(&self) -> Result<StorageState> {
+        self.storage_state_with(StateOptions::default()).await
+    }
+
+    /// Like [`storage_state`](Self::storage_state), with more.
+    pub async fn storage_state_with(&self, options: StateOptions) -> Result<StorageState> {
         let deadline = self.deadline();
         let cookies = self.cookies().await?;
-        let mut origins: BTreeMap<String, Vec<StorageItem>> = BTreeMap::new();
+        let mut origins: BTreeMap<String, Stored> = BTreeMap::new();
         let mut others = self.inner.visited_origins();
         for frame in self.pages().iter().flat_map(Page::frames) {
             let Some(origin) = origin_of(&frame.url()) else { continue };
             // Frames in a sandbox have no storage, and a frame may just be going away.
-            if let (true, Ok(items)) =
-                (others.contains(&origin), frame.isolated_within(READ_ITEMS, &[], deadline).await)
-            {
+            if !others.contains(&origin) {
+                continue;
+            }
+            if let Ok(items) = frame.isolated_within(READ_ITEMS, &[], deadline).await {
+                let databases = read_databases(&frame, options, deadline).await?;
                 others.remove(&origin);
-                origins.insert(origin, items);
+                origins.insert(origin, (items, databases));
             }
         }
         if !others.is_empty() {
@@ -185,30 +208,43 @@ impl BrowserContext {
             for origin in others {
                 page.goto(&origin).await?;
                 let items = page.main_frame().isolated_within(READ_ITEMS, &[], deadline).await?;
-                origins.insert(origin, items);
+                let databases = read_databases(&page.main_frame(), options, deadline).await?;
+                origins.insert(origin, (items, databases));
             }
             page.close().await?;
         }
-        let filled = origins.into_iter().filter(|(_, items)| !items.is_empty());
-        let origins = filled.map(|(origin, local_storage)| OriginStorage { origin, local_storage }).collect();
+        let filled =
+            origins.into_iter().filter(|(_, (items, databases))| !(items.is_empty() && databases.is_empty()));
+        let origins = filled
+            .map(|(origin, (local_storage, indexed_db))| OriginStorage { origin, local_storage, indexed_db })
+            .collect();
         Ok(StorageState { cookies, origins })
     }
 
-    /// Adds cookies and local storage to what it has.
+    /// Adds cookies, local storage and databases to what it has. A database that is there already in this version keeps its
+    /// stores.
     pub async fn set_storage_state(&self, state: &StorageState) -> Result<()> {
         if !state.cookies.is_empty() {
             self.add_cookies(&state.cookies).await?;
         }
-        if state.origins.iter().all(|origin| origin.local_storage.is_empty()) {
+        let is_empty =
+            |origin: &OriginStorage| origin.local_storage.is_empty() && origin.indexed_db.is_empty();
+        if state.origins.iter().all(is_empty) {
             return Ok(());
         }
         let deadline: Deadline = self.deadline();
         let page = self.page_for_storage().await?;
-        for OriginStorage { origin, local_storage } in &state.origins {
+        for OriginStorage { origin, local_storage, indexed_db } in &state.origins {
             page.goto(origin).await?;
             let items = serde_json::to_value(local_storage)
                 .map_err(|error| BrowserError::invalid(format!("storage of {origin}: {error}")))?;
             page.main_frame().isolated_within::<()>(WRITE_ITEMS, &[items.into()], deadline).await?;
+            if !indexed_db.is_empty() {
+                let databases = serde_json::to_value(indexed_db)
+                    .map_err(|error| BrowserError::invalid(format!("databases of {origin}: {error}")))?;
+                let writer = indexed::writer();
+                page.main_frame().isolated_within::<()>(&writer, &[databases.into()], deadline).await?;
+            }
             self.inner.visit(origin);
         }
         page.close().await
@@ -230,6 +266,20 @@ impl BrowserContext {
         .await?;
         Ok(page)
     }
+}
+
+/// Local storage and databases.
+type Stored = (Vec<StorageItem>, Vec<IndexedDatabase>);
+
+async fn read_databases(
+    frame: &Frame,
+    options: StateOptions,
+    deadline: Deadline,
+) -> Result<Vec<IndexedDatabase>> {
+    if !options.indexed_db {
+        return Ok(Vec::new());
+    }
+    frame.isolated_within(&indexed::reader(), &[(indexed::BYTES_MAX as f64).into()], deadline).await
 }
 
 fn to_cdp(cookie: &Cookie) -> Value {
@@ -278,6 +328,7 @@ mod tests {
             origins: vec![OriginStorage {
                 origin: "http://x".into(),
                 local_storage: vec![StorageItem { name: "n".into(), value: "v".into() }],
+                indexed_db: Vec::new(),
             }],
         };
         let json = serde_json::to_value(&state).expect("JSON");

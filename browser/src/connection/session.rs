@@ -20,6 +20,8 @@ pub(crate) struct Session {
     handler: Weak<dyn Handler>,
     gate: Arc<Gate>,
     ended: OnceLock<BrowserError>,
+    /// Chromium's id of the script that gives new documents the time of a deterministic episode.
+    pub(crate) clock_script: Mutex<Option<String>>,
 }
 
 /// What stops the calls of all sessions of one page.
@@ -74,7 +76,7 @@ impl Session {
         handler: Weak<dyn Handler>,
         gate: Arc<Gate>,
     ) -> Session {
-        Session { id, connection, handler, gate, ended: OnceLock::new() }
+        Session { id, connection, handler, gate, ended: OnceLock::new(), clock_script: Mutex::default() }
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate> {

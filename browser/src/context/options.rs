@@ -1,6 +1,7 @@
 //! What a new context is like.
 
 use crate::auth::Credentials;
+use crate::deterministic::DeterministicOptions;
 use crate::emulation::{ColorScheme, Emulated, Geolocation, MediaOptions, Viewport};
 use crate::launch::Proxy;
 use crate::permission::Permission;
@@ -49,6 +50,8 @@ pub struct ContextOptions {
     pub ignore_https_errors: bool,
     /// Given to servers and proxies that ask for a name and a password. Default: they are refused.
     pub http_credentials: Option<Credentials>,
+    /// Makes time and chance of its pages the same whenever the same is done: see [`DeterministicOptions`]. Default: off.
+    pub deterministic: Option<DeterministicOptions>,
     /// Whether pages may have service workers. Default: they may.
     pub service_workers: ServiceWorkers,
 }
@@ -75,6 +78,7 @@ impl Default for ContextOptions {
             bypass_csp: false,
             ignore_https_errors: false,
             http_credentials: None,
+            deterministic: None,
             service_workers: ServiceWorkers::Allow,
         }
     }
@@ -87,8 +91,11 @@ impl ContextOptions {
             device_scale_factor: self.device_scale_factor,
             mobile: self.mobile,
             touch: self.touch,
-            locale: self.locale.clone(),
-            timezone: self.timezone.clone(),
+            locale: self.locale.clone().or_else(|| self.deterministic.as_ref().map(|of| of.locale.clone())),
+            timezone: self
+                .timezone
+                .clone()
+                .or_else(|| self.deterministic.as_ref().map(|of| of.timezone.clone())),
             user_agent: self.user_agent.clone(),
             geolocation: self.geolocation,
             media: MediaOptions { color_scheme: self.color_scheme, ..MediaOptions::default() },
@@ -97,6 +104,7 @@ impl ContextOptions {
             javascript_disabled: !self.javascript_enabled,
             bypass_csp: self.bypass_csp,
             ignore_https_errors: self.ignore_https_errors,
+            cache_disabled: false,
         }
     }
 }

@@ -14,6 +14,8 @@ use tokio::sync::watch;
 const UNDER_WAY_MAX: usize = 10_000;
 /// Responses of documents that are remembered for those who navigated.
 const DOCUMENTS_KEPT: usize = 16;
+/// Requests whose cookies are told before themselves, at most.
+const EARLY_MAX: usize = 1000;
 
 #[derive(Default)]
 pub(crate) struct Network {
@@ -28,6 +30,8 @@ struct State {
     documents: VecDeque<(LoaderId, Request)>,
     /// Where the last responses of documents redirect to, by request.
     redirects: VecDeque<(String, String)>,
+    /// Cookies of requests whose event has not come yet, by the request's id.
+    early: HashMap<String, Vec<(String, String)>>,
 }
 
 /// `Network.requestWillBeSent`.
@@ -65,6 +69,39 @@ pub(crate) struct Received {
     request_id: String,
     timestamp: f64,
     response: ResponseHead,
+}
+
+/// `Network.requestWillBeSentExtraInfo`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WillBeSentExtra {
+    request_id: String,
+    #[serde(default)]
+    associated_cookies: Vec<AssociatedCookie>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AssociatedCookie {
+    cookie: NameValue,
+    /// Why it is not sent.
+    #[serde(default)]
+    blocked_reasons: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct NameValue {
+    name: String,
+    value: String,
+}
+
+/// `Network.responseReceivedExtraInfo`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReceivedExtra {
+    request_id: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
 }
 
 /// `Network.loadingFinished`.
@@ -137,10 +174,15 @@ impl Network {
                 started: event.timestamp,
                 wall_time: event.wall_time,
                 session: Arc::clone(session),
+                cookies: OnceLock::new(),
+                set_cookies: OnceLock::new(),
                 response: OnceLock::new(),
                 end: watch::Sender::new(None),
             }),
         };
+        if let Some(cookies) = state.early.remove(&request.inner.id) {
+            let _ = request.inner.cookies.set(cookies);
+        }
         if is_navigation {
             if state.documents.len() == DOCUMENTS_KEPT {
                 state.documents.pop_front();
@@ -152,6 +194,31 @@ impl Network {
         state.order.push_back(event.request_id);
         state.trim();
         (request, before)
+    }
+
+    /// Which cookies a request carries; told before or after the request itself.
+    pub(crate) fn will_be_sent_extra(&self, event: WillBeSentExtra) {
+        let sent = event.associated_cookies.into_iter().filter(|cookie| cookie.blocked_reasons.is_empty());
+        let cookies: Vec<(String, String)> =
+            sent.map(|cookie| (cookie.cookie.name, cookie.cookie.value)).collect();
+        let mut state = self.state.lock();
+        // One that has its cookies is about to be redirected: these are of the request that follows.
+        let known =
+            state.under_way.get(&event.request_id).filter(|request| request.inner.cookies.get().is_none());
+        if let Some(request) = known {
+            let _ = request.inner.cookies.set(cookies);
+        } else if state.early.len() < EARLY_MAX {
+            state.early.insert(event.request_id, cookies);
+        }
+    }
+
+    pub(crate) fn received_extra(&self, event: &ReceivedExtra) {
+        let state = self.state.lock();
+        let Some(request) = state.under_way.get(&event.request_id) else { return };
+        let lines = event.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+        // Chromium joins several by newlines.
+        let lines = lines.flat_map(|(_, lines)| lines.split('\n').map(str::to_owned)).collect();
+        let _ = request.inner.set_cookies.set(lines);
     }
 
     pub(crate) fn received(&self, event: Received) -> Option<Response> {

@@ -10,7 +10,9 @@ use crate::dialog::{DIALOG_HANDLER_BOUND, Dialog, DialogKind, DialogOpening, Dia
 use crate::error::{BrowserError, seconds};
 use crate::event::PageEvent;
 use crate::file_chooser::{FileChooser, FileChooserOpened};
-use crate::network::{Failed, Finished, Received, ReceivedHeaders, WillBeSent};
+use crate::network::{
+    Failed, Finished, Received, ReceivedExtra, ReceivedHeaders, WillBeSent, WillBeSentExtra,
+};
 use crate::protocol::{
     ContextCreated, ContextDestroyed, FrameAttached, FrameDetached, FrameNavigated, FrameStoppedLoading,
     LifecycleEvent, NavigatedWithinDocument, event,
@@ -22,6 +24,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// `Runtime.bindingCalled`.
 #[derive(Deserialize)]
@@ -36,6 +39,14 @@ struct BindingCalled {
 #[derive(Deserialize)]
 struct WindowOpen {
     url: String,
+}
+
+/// `Page.frameRequestedNavigation`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FrameRequestedNavigation {
+    frame_id: Arc<str>,
+    disposition: String,
 }
 
 /// `Input.dragIntercepted`.
@@ -64,6 +75,16 @@ impl PageInner {
                 let Some(event) = event::<NavigatedWithinDocument>(method, params) else { return };
                 self.change(|state| state.frames.navigated_within(&event.frame_id, event.url));
                 self.emit_frame(&event.frame_id, PageEvent::NavigatedWithinDocument);
+            }
+            "Page.frameRequestedNavigation" => {
+                let Some(event) = event::<FrameRequestedNavigation>(method, params) else { return };
+                if event.disposition == "currentTab" {
+                    self.change(|state| {
+                        if let Some(frame) = state.frames.get_mut(&event.frame_id) {
+                            frame.requested = Some(Instant::now());
+                        }
+                    });
+                }
             }
             "Page.frameDetached" => {
                 if let Some(event) = event::<FrameDetached>(method, params) {
@@ -122,6 +143,13 @@ impl PageInner {
                 self.input.lock().intercepted = Some(event.data);
                 self.change(|_| ());
             }
+            "Debugger.paused" => {
+                if let Some(context) = self.context.upgrade()
+                    && let Some(episode) = &context.episode
+                {
+                    episode.begin_worker(session);
+                }
+            }
             "Page.fileChooserOpened" => {
                 let Some(opened) = event::<FileChooserOpened>(method, params) else { return };
                 self.emit(|page| PageEvent::FileChooser(FileChooser::new(page, Arc::clone(session), opened)));
@@ -155,6 +183,16 @@ impl PageInner {
             "Network.requestWillBeSent" => {
                 if let Some(event) = event::<WillBeSent>(method, params) {
                     self.will_be_sent(session, event);
+                }
+            }
+            "Network.requestWillBeSentExtraInfo" => {
+                if let Some(event) = event::<WillBeSentExtra>(method, params) {
+                    self.network.will_be_sent_extra(event);
+                }
+            }
+            "Network.responseReceivedExtraInfo" => {
+                if let Some(event) = event::<ReceivedExtra>(method, params) {
+                    self.network.received_extra(&event);
                 }
             }
             "Network.responseReceived" => {

@@ -15,7 +15,7 @@ use crate::event::PageEvent;
 use crate::frame::Frame;
 use crate::input::InputState;
 use crate::network::Network;
-use crate::protocol::{Attached, Detached, FrameTreeAnswer, answer, event};
+use crate::protocol::{Attached, Detached, FrameTreeAnswer, Raw, answer, event};
 use crate::queue::{EventSource, Recent};
 use crate::route::Routes;
 use crate::screenshot::SWALLOW_RESIZE;
@@ -67,6 +67,8 @@ pub(crate) struct PageState {
     pub(crate) frames: FrameTree,
     /// All sessions: the page's own first.
     pub(crate) sessions: Vec<Arc<Session>>,
+    /// Those of them that are workers, in order of their start.
+    pub(crate) workers: Vec<Arc<Session>>,
     pub(crate) ready: Option<Result<()>>,
     pub(crate) dialog_policy: DialogPolicy,
     /// Open now.
@@ -98,6 +100,7 @@ impl PageInner {
             let state = PageState {
                 frames: FrameTree::new(Arc::clone(&info.target_id), Arc::clone(&session)),
                 sessions: vec![Arc::clone(&session)],
+                workers: Vec::new(),
                 ready: None,
                 // Its first script may open one.
                 dialog_policy: context.dialog_policy_of(info.opener_id.as_deref()),
@@ -179,6 +182,16 @@ impl PageInner {
         if context_calls || page_calls {
             startup.send(AddBindingParams::new(crate::context::BINDING));
         }
+        if let (Some(script), false) = (context.clock_script(), self.hidden) {
+            let of = Arc::clone(session);
+            startup.send_then(script, move |bytes| {
+                *of.clock_script.lock() = crate::deterministic::script_id(&bytes);
+            });
+        }
+        if context.episode.is_some() {
+            startup.send(Raw::new("Animation.enable", serde_json::json!({})));
+            startup.send(crate::deterministic::hold_animations());
+        }
         for script in context_scripts.into_iter().chain(page_scripts) {
             startup.send(init_script(script));
         }
@@ -210,6 +223,11 @@ impl PageInner {
 
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
         self.state.lock().sessions.clone()
+    }
+
+    /// Tells of every change of the state.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
 
     /// Changes the state and wakes those who wait for it.
@@ -329,8 +347,17 @@ impl PageInner {
             "worker" => {
                 let gate = Arc::clone(parent.gate());
                 let session = connection.open_session(&attached.session_id, handler, gate);
-                self.change(|state| state.sessions.push(Arc::clone(&session)));
+                self.change(|state| {
+                    state.sessions.push(Arc::clone(&session));
+                    state.workers.push(Arc::clone(&session));
+                });
                 session.post(NetworkEnable::default());
+                if let Some(context) = self.context.upgrade()
+                    && context.episode.is_some()
+                {
+                    crate::deterministic::stop_before_first_script(&session);
+                    session.post(auto_attach());
+                }
                 if let Some(context) = self.context.upgrade()
                     && let Some(command) =
                         crate::route::enable(&[&context.routes, &self.routes], context.auth.is_set())
@@ -396,7 +423,10 @@ impl Handler for PageInner {
             }
             return;
         }
-        self.change(|state| state.sessions.retain(|other| !Arc::ptr_eq(other, session)));
+        self.change(|state| {
+            state.sessions.retain(|other| !Arc::ptr_eq(other, session));
+            state.workers.retain(|other| !Arc::ptr_eq(other, session));
+        });
         self.frame_session_ended(session);
     }
 }

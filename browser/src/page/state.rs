@@ -6,6 +6,7 @@ use crate::protocol::{FrameInfo, FrameTreeInfo};
 use crate::script::Place;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub(crate) type FrameId = Arc<str>;
 pub(crate) type LoaderId = Arc<str>;
@@ -14,6 +15,8 @@ pub(crate) type LoaderId = Arc<str>;
 const LOADERS_KEPT: usize = 8;
 /// Failed navigations of a frame that are remembered.
 const FAILURES_KEPT: usize = 8;
+/// How long a navigation that is asked for may take to begin; later it is taken for dropped.
+const REQUEST_BOUND: Duration = Duration::from_millis(500);
 
 /// How far a document is loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,6 +85,8 @@ pub(crate) struct FrameState {
     pub(crate) injected: Option<Arc<str>>,
     /// The navigation under way: its document and address.
     pub(crate) pending: Option<(LoaderId, String)>,
+    /// When a script or a link asked for the navigation that has not begun.
+    pub(crate) requested: Option<Instant>,
 }
 
 /// Counters of a frame at one moment, to see what happened since.
@@ -113,7 +118,15 @@ impl FrameState {
             isolated_world: None,
             injected: None,
             pending: None,
+            requested: None,
         }
+    }
+
+    /// Whether another document is on its way, or this one is not loaded.
+    fn is_loading(&self) -> bool {
+        let loaded = self.loader.is_none() || (self.progress.loader == self.loader && self.progress.loaded);
+        let requested = self.requested.is_some_and(|since| since.elapsed() < REQUEST_BOUND);
+        self.pending.is_some() || requested || !loaded
     }
 
     pub(crate) fn marks(&self) -> Marks {
@@ -296,6 +309,7 @@ impl FrameTree {
         self.set_document(info);
         if let Some(frame) = self.frames.get_mut(&id) {
             frame.commits += 1;
+            frame.requested = None;
         }
         gone
     }
@@ -319,6 +333,7 @@ impl FrameTree {
         if let Some(frame) = self.frames.get_mut(id) {
             frame.url = url;
             frame.same_document += 1;
+            frame.requested = None;
         }
     }
 
@@ -338,9 +353,15 @@ impl FrameTree {
         true
     }
 
+    /// Whether a frame's document is not loaded yet, or is to be replaced.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.frames.values().any(FrameState::is_loading)
+    }
+
     /// Loading ended, maybe by `window.stop()`, after which `load` never comes.
     pub(crate) fn stopped(&mut self, id: &str) {
         let Some(frame) = self.frames.get_mut(id) else { return };
+        frame.requested = None;
         if frame.loader.is_some() && frame.progress.loader == frame.loader {
             frame.progress.parsed = true;
             frame.progress.loaded = true;

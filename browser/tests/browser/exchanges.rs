@@ -3,7 +3,8 @@
 use crate::server::{Answer, Server};
 use crate::support::{context, page};
 use espalier_browser::{
-    ContextOptions, Credentials, Fulfill, Page, PageEvent, Route, ServiceWorkers, WebSocketEvent,
+    ContextOptions, Credentials, Fulfill, HarOptions, HarRecorder, Page, PageEvent, Route, ServiceWorkers,
+    StateOptions, StorageState, WebSocketEvent,
 };
 use futures::{SinkExt, StreamExt};
 use std::sync::Arc;
@@ -205,4 +206,101 @@ async fn service_workers_can_be_blocked() {
     let answer = page.evaluate::<String>(REGISTER).await.expect("an answer");
     assert_eq!(answer, "SecurityError: service workers are blocked");
     assert!(server.seen_at("/sw.js").is_empty());
+}
+
+#[tokio::test]
+async fn cookies_are_part_of_recorded_traffic() {
+    let server = Server::start([
+        ("/", Answer::html("x").header("set-cookie", "a=1; Path=/; HttpOnly").header("set-cookie", "b=2")),
+        ("/to", Answer::redirect("/end").header("set-cookie", "c=3")),
+        ("/end", Answer::html("end")),
+    ])
+    .await;
+    let page = page().await;
+    let recorder = HarRecorder::start(page.context(), HarOptions::default());
+    for path in ["/", "/to"] {
+        page.goto(&server.url(path)).await.expect("loaded");
+    }
+    let har = recorder.finish(WITHIN).await.expect("an archive");
+    let entries = har["log"]["entries"].as_array().expect("entries");
+    let of = |path: &str, part: &str| {
+        let url = server.url(path);
+        let entry = entries.iter().find(|entry| entry["request"]["url"] == url.as_str()).expect("an entry");
+        let cookies = entry[part]["cookies"].as_array().expect("cookies").iter();
+        let names = cookies.map(|cookie| format!("{}={}", cookie["name"], cookie["value"]).replace('"', ""));
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names.join(" ")
+    };
+    let table = [
+        ("/", "request", ""),
+        ("/", "response", "a=1 b=2"),
+        ("/to", "request", "a=1 b=2"),
+        ("/to", "response", "c=3"),
+        ("/end", "request", "a=1 b=2 c=3"),
+        ("/end", "response", ""),
+    ];
+    for (path, part, expected) in table {
+        assert_eq!(of(path, part), expected, "{part} of {path}");
+    }
+}
+
+#[tokio::test]
+async fn databases_move_to_another_context() {
+    let server = Server::start([("/", Answer::html("x"))]).await;
+    let fill = "new Promise((resolve, reject) => {
+      const open = indexedDB.open('library', 3);
+      open.onupgradeneeded = () => {
+        const books = open.result.createObjectStore('books', { keyPath: 'isbn' });
+        books.createIndex('by title', 'title', { unique: true });
+        books.createIndex('by tags', 'tags', { multiEntry: true });
+        open.result.createObjectStore('notes', { autoIncrement: true });
+        open.result.createObjectStore('pairs', { keyPath: ['a', 'b.c'] });
+      };
+      open.onerror = reject;
+      open.onsuccess = () => {
+        const t = open.result.transaction(['books', 'notes', 'pairs'], 'readwrite');
+        t.objectStore('books').put({ isbn: 1, title: 'One', tags: ['x', 'y'], plain: { deep: [null, true] } });
+        t.objectStore('books').put({ isbn: 2, title: 'Two', tags: [], when: new Date(5), bytes: new Uint8Array([1, 2]), big: 7n });
+        const loop = { name: 'loop' }; loop.self = loop;
+        t.objectStore('notes').put(loop);
+        t.objectStore('notes').put('at a date', new Date(9));
+        t.objectStore('pairs').put({ a: 'k', b: { c: 2 }, v: -0 });
+        t.oncomplete = () => { open.result.close(); resolve('filled'); };
+      };
+    })";
+    let look = "new Promise((resolve, reject) => {
+      const open = indexedDB.open('library');
+      open.onerror = reject;
+      open.onsuccess = async () => {
+        const get = request => new Promise(done => request.onsuccess = () => done(request.result));
+        const t = open.result.transaction(['books', 'notes', 'pairs']);
+        const books = t.objectStore('books');
+        const two = await get(books.get(2)), notes = await get(t.objectStore('notes').getAll());
+        const dated = await get(t.objectStore('notes').get(new Date(9)));
+        const tagged = await get(books.index('by tags').getAll('y')), pair = await get(t.objectStore('pairs').get(['k', 2]));
+        open.result.close();
+        resolve([open.result.version, two.when.getTime(), [...two.bytes].join('+'), typeof two.big, tagged[0].title,
+          JSON.stringify(tagged[0].plain), notes.some(note => note.self === note), dated, Object.is(pair.v, -0),
+          books.index('by title').unique].join());
+      };
+    })";
+    let expected = "3,5,1+2,bigint,One,{\"deep\":[null,true]},true,at a date,true,true";
+    let browser = crate::support::browser().await;
+    let first = browser.new_context(ContextOptions::default()).await.expect("a context");
+    let page = first.new_page().await.expect("a page");
+    page.goto(&server.at("here.localhost", "/")).await.expect("loaded");
+    assert_eq!(page.evaluate::<String>(fill).await.as_deref(), Ok("filled"));
+    assert_eq!(page.evaluate::<String>(look).await.as_deref(), Ok(expected));
+    assert!(first.storage_state().await.expect("a state").origins.is_empty(), "only where asked for");
+    let state = first.storage_state_with(StateOptions { indexed_db: true }).await.expect("a state");
+    let text = serde_json::to_string(&state).expect("JSON");
+    assert!(text.contains("\"indexedDB\":[{\"name\":\"library\",\"version\":3"), "{text}");
+    let state: StorageState = serde_json::from_str(&text).expect("a state");
+    let options = ContextOptions { storage_state: Some(state.clone()), ..ContextOptions::default() };
+    let second = browser.new_context(options).await.expect("a context");
+    let page = second.new_page().await.expect("a page");
+    page.goto(&server.at("here.localhost", "/")).await.expect("loaded");
+    assert_eq!(page.evaluate::<String>(look).await.as_deref(), Ok(expected));
+    assert_eq!(second.storage_state_with(StateOptions { indexed_db: true }).await, Ok(state));
 }

@@ -41,6 +41,7 @@ async fn storage_state_moves_to_another_context() {
     let origin = |host: &str, name: &str, value: &str| OriginStorage {
         origin: server.at(host, ""),
         local_storage: vec![StorageItem { name: name.into(), value: value.into() }],
+        indexed_db: Vec::new(),
     };
     assert_eq!(
         state.origins,
