@@ -376,7 +376,7 @@ mod tests {
         );
         check(
             r#"{"network":{"allow":["a.org"]}}"#,
-            r#"invalid browser.network.allow "a.org": expected HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT"#,
+            r#"invalid browser.network.allow "a.org": expected HOST:PORT, *.DOMAIN:PORT, ADDRESS/BITS:PORT or service:NAME"#,
         );
         check(
             r#"{"tools":{"points":false,"references":false}}"#,

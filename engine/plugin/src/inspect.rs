@@ -206,10 +206,7 @@ mod tests {
                 "capability of another world",
                 component(&["espalier:model/conversations@0.1.0"], &[CONFIGURABLE, reward]),
             ),
-            (
-                "capability of no world",
-                component(&["espalier:browser/pages@0.1.0"], &[CONFIGURABLE, harness]),
-            ),
+            ("capability of no world", component(&["espalier:screen/pages@0.1.0"], &[CONFIGURABLE, harness])),
             ("wasi:http", component(&["wasi:http/outgoing-handler@0.2.0"], &[CONFIGURABLE, harness])),
             ("wasi 0.3", component(&["wasi:cli/stdout@0.3.0"], &[CONFIGURABLE, harness])),
             ("someone else's", component(&["acme:rockets/launch@1.0.0"], &[CONFIGURABLE, harness])),

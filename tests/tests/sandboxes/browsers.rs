@@ -1,0 +1,156 @@
+//! Rollouts that act in browsers: Chromium in a sandbox, pages from a server of this test, a scripted policy.
+
+use crate::whole::{Store, run, text};
+use espalier_core::ending::StopReason;
+use espalier_core::trajectory::AttemptRecord;
+use espalier_store::StoreUrl;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// Remembers its visits in a cookie and in the local storage, and says what it remembered at first.
+const FORM: &str = "<!doctype html><title>Orders</title><h1>Orders</h1>
+<label>Name <input id=n></label><button onclick=\"document.title = 'Saved ' + n.value\">Save</button><p id=before></p>
+<script>before.textContent = document.cookie + localStorage.length; document.cookie = 'seen=1'; localStorage.seen = 1</script>";
+
+/// Serves the form, and counts how often; what follows the number of the visit is up to `on_visit`.
+async fn serve(on_visit: impl Fn(usize) + Send + Sync + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (visits, on_visit) = (Arc::new(AtomicUsize::new(0)), Arc::new(on_visit));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (visits, on_visit) = (Arc::clone(&visits), Arc::clone(&on_visit));
+            tokio::spawn(async move {
+                let mut request = vec![0; 16 << 10];
+                let read = stream.read(&mut request).await.unwrap_or(0);
+                if request[..read].starts_with(b"GET / ") || request[..read].starts_with(b"GET http") {
+                    on_visit(visits.fetch_add(1, Ordering::SeqCst));
+                }
+                let head =
+                    "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\nContent-Length:";
+                let _ = stream.write_all(format!("{head} {}\r\n\r\n{FORM}", FORM.len()).as_bytes()).await;
+            });
+        }
+    });
+    port
+}
+
+/// Rollouts that write `Ann` and save, each the page's title its reward, unless the page remembered an earlier one.
+fn experiment(store: &Path, port: u16, more: &str) -> String {
+    let file = store.join("browser.toml");
+    std::fs::write(store.join("tasks.jsonl"), "{\"id\":\"t\",\"instruction\":\"Save the name Ann.\"}\n")
+        .unwrap();
+    let text = format!(
+        r#"name = "browser"
+[tasks]
+source = "tasks.jsonl"
+[groups]
+size = 2
+concurrent_rollouts = 1
+retry_delay = "10ms"
+[browser]
+start_url = "http://127.0.0.1:{port}/"
+network = {{ allow = ["127.0.0.1:{port}"] }}
+[models.policy]
+kind = "scripted"
+answers = [
+  {{ tool_calls = [{{ name = "click", arguments = {{ ref = "e1" }} }}, {{ name = "write", arguments = {{ message = "Ann" }} }}] }},
+  {{ tool_calls = [{{ name = "click", arguments = {{ ref = "e2" }} }}] }},
+  {{ tool_calls = [{{ name = "done", arguments = {{ response = "saved" }} }}] }},
+]
+[harness]
+plugin = "gui-agent"
+settings = {{ description_tokens = 400 }}
+[[rewards]]
+plugin = "page-state"
+settings = {{ checks = [{{ expression = "document.title", equals = "Saved Ann" }}, {{ expression = "before.textContent", equals = "0" }}] }}
+{more}"#
+    );
+    std::fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+async fn attempts(store: &Path) -> Vec<AttemptRecord> {
+    let store = espalier_store::Store::open_existing(&StoreUrl::Folder(store.to_owned())).await.unwrap();
+    let run = store.runs().await.unwrap().remove(0);
+    let mut records = Vec::new();
+    for row in store.attempts(&run.run_id, 0).await.unwrap() {
+        records.extend(store.record(&row).await.unwrap());
+    }
+    store.close().await;
+    records
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rollout_acts_in_a_browser_of_its_own_and_is_scored_by_its_page() {
+    let store = Store::new();
+    let port = serve(|_| ()).await;
+    let played = run(store.path(), &["run", &experiment(store.path(), port, "")]).await;
+    assert!(played.status.success(), "{}", text(&played));
+    let records = attempts(store.path()).await;
+    let ends: Vec<_> =
+        records.iter().map(|record| (record.trajectory.stop_reason, record.trajectory.reward)).collect();
+    // The second finds no cookie and no storage of the first, though they share a process.
+    assert_eq!(ends, [(StopReason::Submitted, Some(1.0)), (StopReason::Submitted, Some(1.0))]);
+    for record in &records {
+        let calls: Vec<&str> = record.host_calls.iter().map(|call| call.name.as_ref()).collect();
+        assert_eq!(calls.iter().filter(|name| **name == "session.act").count(), 3, "{calls:?}");
+        let note = record.host_calls.iter().find(|call| call.name == "session.act").unwrap().note.clone();
+        assert_eq!(note.as_deref(), Some("click textbox \"Name\"; write textbox \"Name\""));
+        assert_eq!(record.report.as_ref().unwrap().answer.as_deref(), Some("saved"));
+    }
+    assert!(store.sandboxes().await.is_empty(), "that of the browser is ended");
+}
+
+/// Kills the browser processes in the sandboxes of a store.
+fn kill_browsers(store: &Path) {
+    let sandboxes = std::fs::read_dir(store.join("sandboxes/sandboxes")).into_iter().flatten().flatten();
+    let names = sandboxes.filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned()));
+    let folders: Vec<String> = names.map(|id| format!("/tmp/espalier-browser/{id}/")).collect();
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        let pid = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+        if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw)
+            && folders.iter().any(|folder| line.contains(folder.as_str()))
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_browser_that_is_killed_is_infrastructure_and_the_attempt_is_made_again() {
+    let store = Store::new();
+    // While the first rollout opens its page.
+    let folder = store.path().to_owned();
+    let port = serve(move |visit| {
+        if visit == 0 {
+            kill_browsers(&folder);
+        }
+    })
+    .await;
+    let played = run(store.path(), &["run", &experiment(store.path(), port, "")]).await;
+    assert!(played.status.success(), "{}", text(&played));
+    let records = attempts(store.path()).await;
+    let ends: Vec<_> =
+        records.iter().map(|record| (record.trajectory.stop_reason, record.trajectory.reward)).collect();
+    let lost = ends.iter().filter(|end| **end == (StopReason::Infrastructure, None)).count();
+    let solved = ends.iter().filter(|end| **end == (StopReason::Submitted, Some(1.0))).count();
+    assert!(lost >= 1 && solved == 2 && lost + solved == ends.len(), "{ends:?}");
+    assert!(store.sandboxes().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_browser_can_be_started_from_is_told_before_the_first_rollout() {
+    let store = Store::new();
+    let port = serve(|_| ()).await;
+    let file = experiment(store.path(), port, "");
+    let played = run(store.path(), &["run", &file, "--set", "browser.executable=\"no-such-browser\""]).await;
+    assert_eq!(played.status.code(), Some(2), "{}", text(&played));
+    let told = text(&played);
+    assert!(told.contains("no browser can be started") && told.contains("none of no-such-browser"), "{told}");
+}
