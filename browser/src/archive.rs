@@ -1,5 +1,6 @@
 //! The network of a context, recorded once and replayed without it.
 
+mod cookies;
 mod format;
 mod still;
 
@@ -7,8 +8,9 @@ pub use format::Archive;
 pub(crate) use format::{Entry, Outcome, RequestKey};
 
 use crate::context::{BrowserContext, ContextInner};
+use crate::deadline::Deadline;
 use crate::error::{BrowserError, Result};
-use crate::protocol::Raw;
+use crate::protocol::{Done, Raw};
 use crate::route::{AbortReason, Fetched, Route, RouteHandler, RouteId};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -228,6 +230,14 @@ impl Replay {
 /// Gives an answer and waits, within a bound, until the page has read it.
 async fn deliver(route: &Route, outcome: Outcome, context: &Weak<ContextInner>) {
     let outcome = held(outcome, context);
+    if let (Outcome::Response(response), Some(context)) = (&outcome, context.upgrade()) {
+        let lines = response.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+        let lines = lines.flat_map(|(_, lines)| lines.split('\n'));
+        if let Some(command) = cookies::store(&context.id, route.url(), lines) {
+            // Where the browser is gone, so is the page.
+            let _ = context.browser.root().call_as::<Done>(command, Deadline::after(READ_BOUND)).await;
+        }
+    }
     // Both fail where the page is gone.
     match outcome {
         Outcome::Response(fetched) => drop(route.fulfill_fetched(&fetched)),

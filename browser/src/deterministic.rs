@@ -34,7 +34,7 @@ pub(crate) const KEY: &str = "globalThis[Symbol.for('espalier.clock')]";
 /// The least that time goes on by at once, in milliseconds: half a frame.
 const SLICE_MS: f64 = 8.0;
 /// Frames that must be drawn between two looks at a page that is to be at rest.
-const FRAMES: u32 = 1;
+const FRAMES: u32 = 2;
 
 /// What a deterministic episode is made of. Besides it the content must be the same: see
 /// [`replay_archive`](BrowserContext::replay_archive).
@@ -231,6 +231,11 @@ impl BrowserContext {
         Box::pin(self.pass(episode)).await
     }
 
+    /// Whether its time goes on in steps: see [`DeterministicOptions`].
+    pub fn is_deterministic(&self) -> bool {
+        self.inner.episode.is_some()
+    }
+
     /// The time that its pages see. Only in contexts with [`DeterministicOptions`].
     pub fn virtual_time(&self) -> Result<SystemTime> {
         let now = *self.episode()?.now.lock();
@@ -259,8 +264,7 @@ impl BrowserContext {
             refused.append(&mut look.refused);
             // Messages to other realms, and what a document began, end before time goes on.
             if look.is_busy() || (look.activity.len() > 1 && look.activity != before) {
-                let frames = if look.loading || look.requests > 0 { FRAMES } else { 0 };
-                look = self.rest(frames, deadline).await?;
+                look = self.rest(FRAMES, deadline).await?;
                 refused.append(&mut look.refused);
             }
         }

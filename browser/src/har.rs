@@ -245,7 +245,7 @@ fn received_cookies(response: &Response) -> Vec<Value> {
 }
 
 /// A line of `Set-Cookie` as HAR has it.
-fn set_cookie(line: &str) -> Option<Value> {
+pub(crate) fn set_cookie(line: &str) -> Option<Value> {
     let mut parts = line.split(';').map(str::trim);
     let (name, value) = parts.next()?.split_once('=')?;
     let mut cookie = json!({ "name": name, "value": value, "httpOnly": false, "secure": false });

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// One request of a page. A redirect makes another request, which knows the one before.
 #[derive(Clone)]
@@ -44,6 +44,8 @@ struct RequestInner {
     cookies: OnceLock<Vec<(String, String)>>,
     /// The values of `Set-Cookie`.
     set_cookies: OnceLock<Vec<String>>,
+    /// Wakes those who wait for `set_cookies`.
+    cookies_told: Notify,
     response: OnceLock<ResponseHead>,
     /// How it ended.
     end: watch::Sender<Option<RequestEnd>>,
@@ -168,6 +170,20 @@ impl Request {
                 end.clone().ok_or_else(|| BrowserError::closed("page"))
             })
             .await
+    }
+
+    /// The values of `Set-Cookie` in its response, once Chromium has told them; none where it does not within `bound`.
+    pub(crate) async fn set_cookies_within(&self, bound: Duration) -> Vec<String> {
+        let told = async {
+            loop {
+                let told = self.inner.cookies_told.notified();
+                if let Some(lines) = self.inner.set_cookies.get() {
+                    return lines.clone();
+                }
+                told.await;
+            }
+        };
+        tokio::time::timeout(bound, told).await.unwrap_or_default()
     }
 
     /// When it was sent: seconds since 1970-01-01, by the browser's clock.

@@ -30,6 +30,8 @@ use tokio::sync::oneshot;
 pub const ROUTE_HANDLER_BOUND: Duration = Duration::from_secs(30);
 /// Requests of one page that handlers decide on at once; more go on as they are.
 const UNDECIDED_MAX: usize = 1000;
+/// How long after a response Chromium may take to tell its cookies.
+const COOKIES_BOUND: Duration = Duration::from_millis(250);
 
 /// Decides on a request: [`Route::fulfill`], [`Route::abort`], [`Route::continue_with`] or [`Route::fallback`].
 pub type RouteHandler = Arc<dyn Fn(Route) -> BoxFuture<'static, ()> + Send + Sync>;
@@ -409,8 +411,13 @@ impl Route {
             return Err(BrowserError::Navigation { url: self.url().to_owned(), reason });
         }
         let status = response.response_status_code.unwrap_or(200);
-        let headers =
-            response.response_headers.into_iter().map(|header| (header.name, header.value)).collect();
+        let headers = response.response_headers.into_iter().map(|header| (header.name, header.value));
+        let mut headers: Vec<(String, String)> = headers.collect();
+        // Chromium tells cookies apart from the other headers.
+        if let Some(request) = &inner.network {
+            let lines = request.set_cookies_within(COOKIES_BOUND).await;
+            headers.extend(lines.into_iter().map(|line| ("set-cookie".to_owned(), line)));
+        }
         // Redirects have no body that could be read.
         if matches!(status, 301 | 302 | 303 | 307 | 308) {
             return Ok(Fetched { status, headers, body: Bytes::new() });

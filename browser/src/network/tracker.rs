@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Requests under way that are tracked; more forget the oldest.
 const UNDER_WAY_MAX: usize = 10_000;
@@ -176,6 +176,7 @@ impl Network {
                 session: Arc::clone(session),
                 cookies: OnceLock::new(),
                 set_cookies: OnceLock::new(),
+                cookies_told: Notify::new(),
                 response: OnceLock::new(),
                 end: watch::Sender::new(None),
             }),
@@ -219,6 +220,7 @@ impl Network {
         // Chromium joins several by newlines.
         let lines = lines.flat_map(|(_, lines)| lines.split('\n').map(str::to_owned)).collect();
         let _ = request.inner.set_cookies.set(lines);
+        request.inner.cookies_told.notify_waiters();
     }
 
     pub(crate) fn received(&self, event: Received) -> Option<Response> {

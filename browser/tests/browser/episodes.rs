@@ -428,3 +428,54 @@ async fn requests_that_an_archive_does_not_have_fail_or_go_to_the_network() {
     }
     assert_eq!(server.seen_at("/known").len(), 1, "the archive answers");
 }
+
+#[tokio::test]
+async fn archives_have_redirects_cookies_and_forms() {
+    let server = Server::start([
+        ("/", Answer::redirect("/page").header("set-cookie", "first=1")),
+        ("/page", Answer::dynamic(|seen| Answer::html(&format!("cookies {:?}", seen.headers.get("cookie"))))),
+        (
+            "/form",
+            Answer::dynamic(|seen| {
+                Answer::typed("text/plain", format!("{} bytes", seen.body.len()))
+                    .header("set-cookie", "second=2")
+            }),
+        ),
+        ("/count", {
+            let count = std::sync::atomic::AtomicU64::new(0);
+            Answer::dynamic(move |_| {
+                let count = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Answer::typed("text/plain", count.to_string())
+            })
+        }),
+        ("/closed", Answer::Close),
+    ])
+    .await;
+    let script = "(async () => {
+      const form = new FormData(); form.append('a', 'b'); form.append('file', new Blob(['content']), 'name.txt');
+      const told = [document.body.textContent];
+      told.push(await (await fetch('/form', { method: 'POST', body: form })).text());
+      told.push(await (await fetch('/form', { method: 'POST', body: new Uint8Array([1, 2, 255]) })).text());
+      for (let k = 0; k < 3; k++) told.push(await (await fetch('/count')).text());
+      told.push(await fetch('/closed').then(() => 'answered', () => 'failed'));
+      return told.concat(document.cookie).join('; ');
+    })()";
+    let browser = browser().await;
+    let told = async |context: &BrowserContext| {
+        let page = context.new_page().await.expect("a page");
+        page.goto(&server.url("/")).await.expect("loaded");
+        assert_eq!(page.url(), server.url("/page"));
+        page.evaluate::<String>(script).await.expect("an answer")
+    };
+    let context = browser.new_context(ContextOptions::default()).await.expect("a context");
+    let recorder = context.record_archive(ArchiveOptions::default()).await.expect("a recorder");
+    let first = Box::pin(told(&context)).await;
+    assert!(first.contains("first=1") && first.ends_with("0; 1; 2; failed; first=1; second=2"), "{first}");
+    let archive = Archive::from_bytes(&recorder.archive().to_bytes()).expect("an archive");
+    let asked = server.seen().len();
+    let context = browser.new_context(ContextOptions::default()).await.expect("a context");
+    let replay = context.replay_archive(&archive, Misses::Fail).await.expect("a replay");
+    assert_eq!(Box::pin(told(&context)).await, first);
+    assert_eq!(replay.check(), Ok(()));
+    assert_eq!(server.seen().len(), asked, "nobody asked the server");
+}
