@@ -2,9 +2,7 @@
 
 mod tracker;
 
-pub(crate) use tracker::{
-    Failed, Finished, Network, Received, ReceivedExtra, ReceivedHeaders, WillBeSent, WillBeSentExtra,
-};
+pub(crate) use tracker::{Failed, Finished, Network, Received, ReceivedExtra, WillBeSent, WillBeSentExtra};
 
 use crate::connection::Session;
 use crate::deadline::{Deadline, TIMEOUT_DEFAULT};

@@ -34,7 +34,7 @@ fn param(url: &str, line: &str) -> Option<Value> {
         _ => {}
     }
     let parts = line.split(';').filter_map(|part| part.trim().split_once('='));
-    let age = parts.filter(|(name, _)| name.eq_ignore_ascii_case("max-age")).last();
+    let age = parts.filter(|(name, _)| name.eq_ignore_ascii_case("max-age")).next_back();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let expires = match age.and_then(|(_, age)| age.trim().parse::<f64>().ok()) {
         Some(age) => Some(now + age),

@@ -102,6 +102,8 @@ pub(crate) struct ReceivedExtra {
     request_id: String,
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    #[serde(default)]
+    status_code: i64,
 }
 
 /// `Network.loadingFinished`.
@@ -123,15 +125,10 @@ pub(crate) struct Failed {
     pub(crate) error_text: String,
 }
 
-/// `Network.responseReceivedExtraInfo`.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ReceivedHeaders {
-    request_id: String,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    #[serde(default)]
-    status_code: i64,
+impl ReceivedExtra {
+    pub(crate) fn is_redirect(&self) -> bool {
+        (300..400).contains(&self.status_code)
+    }
 }
 
 impl WillBeSent {
@@ -229,12 +226,12 @@ impl Network {
         request.response()
     }
 
-    /// Headers as they came, of which those of documents that redirect are kept.
-    pub(crate) fn received_headers(&self, event: ReceivedHeaders) {
+    /// A redirect as its headers say it; those of documents are kept.
+    pub(crate) fn redirected(&self, event: ReceivedExtra) {
         let mut state = self.state.lock();
         // It may come after the end of its request.
         let is_document = state.documents.iter().any(|(loader, _)| **loader == *event.request_id);
-        if !is_document || !(300..400).contains(&event.status_code) {
+        if !is_document {
             return;
         }
         let location = event.headers.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("location"));

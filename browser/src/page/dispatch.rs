@@ -10,9 +10,7 @@ use crate::dialog::{DIALOG_HANDLER_BOUND, Dialog, DialogKind, DialogOpening, Dia
 use crate::error::{BrowserError, seconds};
 use crate::event::PageEvent;
 use crate::file_chooser::{FileChooser, FileChooserOpened};
-use crate::network::{
-    Failed, Finished, Received, ReceivedExtra, ReceivedHeaders, WillBeSent, WillBeSentExtra,
-};
+use crate::network::{Failed, Finished, Received, ReceivedExtra, WillBeSent, WillBeSentExtra};
 use crate::protocol::{
     ContextCreated, ContextDestroyed, FrameAttached, FrameDetached, FrameNavigated, FrameStoppedLoading,
     LifecycleEvent, NavigatedWithinDocument, event,
@@ -191,23 +189,17 @@ impl PageInner {
                 }
             }
             "Network.responseReceivedExtraInfo" => {
-                if let Some(event) = event::<ReceivedExtra>(method, params) {
-                    self.network.received_extra(&event);
+                let Some(event) = event::<ReceivedExtra>(method, params) else { return };
+                self.network.received_extra(&event);
+                if event.is_redirect() {
+                    self.network.redirected(event);
+                    self.change(|_| ());
                 }
             }
             "Network.responseReceived" => {
                 let Some(event) = event::<Received>(method, params) else { return };
                 if let Some(response) = self.network.received(event) {
                     self.emit(|_| PageEvent::Response(response));
-                }
-            }
-            "Network.responseReceivedExtraInfo" => {
-                // Of most responses nothing more is needed than they tell themselves.
-                if params.get().contains("\"statusCode\":30")
-                    && let Some(event) = event::<ReceivedHeaders>(method, params)
-                {
-                    self.network.received_headers(event);
-                    self.change(|_| ());
                 }
             }
             "Network.loadingFinished" => {
