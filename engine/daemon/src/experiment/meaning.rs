@@ -18,6 +18,8 @@ const GROUPS_PACE: [&str; 4] =
 
 /// Keys of `[sandbox]` that say how they are kept, not what they are.
 const SANDBOX_PACE: [&str; 6] = ["warm", "lease", "require", "images_max", "keep_patch", "suspend_after"];
+/// Keys of `[browser]` that say what its processes may take.
+const BROWSER_PACE: [&str; 3] = ["contexts_max", "cpu", "memory"];
 
 impl Experiment {
     /// The meaning as one object. `task_file_hash` is the hash of the task file's bytes; `None`: tasks are read as they come,
@@ -43,6 +45,9 @@ impl Experiment {
         }
         if let Some(sandbox) = file.get_mut("sandbox").and_then(Value::as_object_mut) {
             sandbox.retain(|key, _| !SANDBOX_PACE.contains(&key.as_str()));
+        }
+        if let Some(browser) = file.get_mut("browser").and_then(Value::as_object_mut) {
+            browser.retain(|key, _| !BROWSER_PACE.contains(&key.as_str()));
         }
         for (name, config) in &self.file.models {
             let model = file["models"][name.as_str()].as_object_mut().expect("a model is an object");
