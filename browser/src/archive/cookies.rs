@@ -33,8 +33,8 @@ fn param(url: &str, line: &str) -> Option<Value> {
         "lax" => cookie["sameSite"] = json!("Lax"),
         _ => {}
     }
-    let parts = line.split(';').filter_map(|part| part.trim().split_once('='));
-    let age = parts.filter(|(name, _)| name.eq_ignore_ascii_case("max-age")).last();
+    let mut parts = line.split(';').filter_map(|part| part.trim().split_once('='));
+    let age = parts.rfind(|(name, _)| name.eq_ignore_ascii_case("max-age"));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let expires = match age.and_then(|(_, age)| age.trim().parse::<f64>().ok()) {
         Some(age) => Some(now + age),
