@@ -18,6 +18,8 @@ use tokio::task::JoinSet;
 
 /// How long the body of one response may take.
 const BODY_BOUND: Duration = Duration::from_secs(5);
+/// For the cookies of one response, which may come after its end.
+const COOKIES_BOUND: Duration = Duration::from_secs(1);
 
 /// What is recorded.
 #[derive(Clone, Copy, Debug)]
@@ -161,6 +163,9 @@ impl Recording {
             }
             _ => None,
         };
+        if request.tells_cookies() {
+            request.set_cookies_within(COOKIES_BOUND).await;
+        }
         let entry =
             entry(page, request, body.filter(|body| body.len() <= self.options.body_bytes_max).as_deref());
         self.log.lock().entries.push(entry);

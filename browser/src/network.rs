@@ -80,6 +80,9 @@ pub(crate) struct ResponseHead {
     pub(crate) protocol: Option<String>,
     #[serde(default, rename = "remoteIPAddress")]
     pub(crate) remote_ip: Option<String>,
+    /// Whether its headers are told as they came, cookies with them, in an event of their own; set where it arrives.
+    #[serde(skip)]
+    pub(crate) has_extra_info: bool,
     /// Seconds from the start of the request to this head; set where it arrives.
     #[serde(skip)]
     pub(crate) wait: f64,
@@ -168,6 +171,18 @@ impl Request {
                 end.clone().ok_or_else(|| BrowserError::closed("page"))
             })
             .await
+    }
+
+    /// Whether the cookies of its response are told apart from it.
+    pub(crate) fn tells_cookies(&self) -> bool {
+        self.inner.response.get().is_some_and(|head| head.has_extra_info)
+    }
+
+    /// This one where it has none of what is looked at, or the first of those that were redirected to it: what belongs to them is told in
+    /// their order, under the same id.
+    fn first_without<'a>(&'a self, has: impl Fn(&RequestInner) -> bool) -> Option<&'a Request> {
+        let chain = std::iter::successors(Some(self), |request| request.inner.redirected_from.as_ref());
+        chain.filter(|request| !has(&request.inner)).last()
     }
 
     /// The values of `Set-Cookie` in its response, once Chromium has told them; none where it does not within `bound`.

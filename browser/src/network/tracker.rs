@@ -14,6 +14,8 @@ use tokio::sync::{Notify, watch};
 const UNDER_WAY_MAX: usize = 10_000;
 /// Responses of documents that are remembered for those who navigated.
 const DOCUMENTS_KEPT: usize = 16;
+/// Requests that are remembered when they have ended.
+const ENDED_KEPT: usize = 256;
 /// Requests whose cookies are told before themselves, at most.
 const EARLY_MAX: usize = 1000;
 
@@ -27,6 +29,8 @@ struct State {
     under_way: HashMap<String, Request>,
     /// Ids in order of their start, with those that have ended since.
     order: VecDeque<String>,
+    /// The last that have ended: headers as they came may be told after that.
+    ended: VecDeque<Request>,
     documents: VecDeque<(LoaderId, Request)>,
     /// Where the last responses of documents redirect to, by request.
     redirects: VecDeque<(String, String)>,
@@ -42,6 +46,8 @@ pub(crate) struct WillBeSent {
     pub(crate) loader_id: LoaderId,
     request: RequestInfo,
     redirect_response: Option<ResponseHead>,
+    #[serde(default)]
+    redirect_has_extra_info: bool,
     #[serde(default, rename = "type")]
     kind: String,
     pub(crate) frame_id: Option<Arc<str>>,
@@ -68,6 +74,8 @@ struct RequestInfo {
 pub(crate) struct Received {
     request_id: String,
     timestamp: f64,
+    #[serde(default)]
+    has_extra_info: bool,
     response: ResponseHead,
 }
 
@@ -152,7 +160,8 @@ impl Network {
         let is_navigation = event.is_navigation();
         let mut state = self.state.lock();
         let before = state.under_way.remove(&event.request_id);
-        if let (Some(before), Some(head)) = (&before, event.redirect_response) {
+        if let (Some(before), Some(mut head)) = (&before, event.redirect_response) {
+            head.has_extra_info = event.redirect_has_extra_info;
             receive(before, head, event.timestamp);
             finish(before, None, 0.0, event.timestamp);
         }
@@ -200,10 +209,11 @@ impl Network {
         let cookies: Vec<(String, String)> =
             sent.map(|cookie| (cookie.cookie.name, cookie.cookie.value)).collect();
         let mut state = self.state.lock();
-        // One that has its cookies is about to be redirected: these are of the request that follows.
-        let known =
-            state.under_way.get(&event.request_id).filter(|request| request.inner.cookies.get().is_none());
-        if let Some(request) = known {
+        let last = state.under_way.get(&event.request_id);
+        // Where all have theirs, the last is about to be redirected: these are of the request that follows.
+        if let Some(request) =
+            last.and_then(|last| last.first_without(|request| request.cookies.get().is_some()))
+        {
             let _ = request.inner.cookies.set(cookies);
         } else if state.early.len() < EARLY_MAX {
             state.early.insert(event.request_id, cookies);
@@ -212,7 +222,12 @@ impl Network {
 
     pub(crate) fn received_extra(&self, event: &ReceivedExtra) {
         let state = self.state.lock();
-        let Some(request) = state.under_way.get(&event.request_id) else { return };
+        let ended = || state.ended.iter().rev().find(|request| request.inner.id == event.request_id);
+        let Some(last) = state.under_way.get(&event.request_id).or_else(ended) else { return };
+        let request = match event.is_redirect() {
+            true => last.first_without(|request| request.set_cookies.get().is_some()).unwrap_or(last),
+            false => last,
+        };
         let lines = event.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
         // Chromium joins several by newlines.
         let lines = lines.flat_map(|(_, lines)| lines.split('\n').map(str::to_owned)).collect();
@@ -220,7 +235,8 @@ impl Network {
         request.inner.cookies_told.notify_waiters();
     }
 
-    pub(crate) fn received(&self, event: Received) -> Option<Response> {
+    pub(crate) fn received(&self, mut event: Received) -> Option<Response> {
+        event.response.has_extra_info = event.has_extra_info;
         let request = self.state.lock().under_way.get(&event.request_id).cloned()?;
         receive(&request, event.response, event.timestamp);
         request.response()
@@ -250,13 +266,13 @@ impl Network {
     }
 
     pub(crate) fn finished(&self, event: &Finished) -> Option<Request> {
-        let request = self.state.lock().under_way.remove(&event.request_id)?;
+        let request = self.state.lock().end(&event.request_id)?;
         finish(&request, None, event.encoded_data_length, event.timestamp);
         Some(request)
     }
 
     pub(crate) fn failed(&self, event: &Failed) -> Option<Request> {
-        let request = self.state.lock().under_way.remove(&event.request_id)?;
+        let request = self.state.lock().end(&event.request_id)?;
         finish(&request, Some(event.error_text.clone()), 0.0, event.timestamp);
         Some(request)
     }
@@ -290,6 +306,15 @@ impl Network {
 }
 
 impl State {
+    fn end(&mut self, id: &str) -> Option<Request> {
+        let request = self.under_way.remove(id)?;
+        if self.ended.len() == ENDED_KEPT {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(request.clone());
+        Some(request)
+    }
+
     fn trim(&mut self) {
         while self.under_way.len() > UNDER_WAY_MAX {
             let Some(oldest) = self.order.pop_front() else { return };

@@ -171,7 +171,10 @@ async fn a_component_that_is_built_for_async_says_how_to_build_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_are_checked_against_the_plugins_own_schema() {
     let plugin = support::guest("fault-harness").await;
-    assert_eq!(plugin.check_settings(&serde_json::json!({})).unwrap(), r#"{"fault":"none","times":0}"#);
+    assert_eq!(
+        plugin.check_settings(&serde_json::json!({})).unwrap(),
+        r#"{"fault":"none","times":0,"keep":0}"#
+    );
     let error = plugin.check_settings(&serde_json::json!({ "falt": "x", "times": -1 })).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("`falt`: is not a setting of this plugin; did you mean `fault`?"), "{text}");
