@@ -31,7 +31,7 @@ pub const ROUTE_HANDLER_BOUND: Duration = Duration::from_secs(30);
 /// Requests of one page that handlers decide on at once; more go on as they are.
 const UNDECIDED_MAX: usize = 1000;
 /// How long after a response Chromium may take to tell its cookies.
-const COOKIES_BOUND: Duration = Duration::from_millis(250);
+const COOKIES_BOUND: Duration = Duration::from_secs(2);
 
 /// Decides on a request: [`Route::fulfill`], [`Route::abort`], [`Route::continue_with`] or [`Route::fallback`].
 pub type RouteHandler = Arc<dyn Fn(Route) -> BoxFuture<'static, ()> + Send + Sync>;
