@@ -180,7 +180,7 @@ impl Request {
 
     /// This one where it has none of what is looked at, or the first of those that were redirected to it: what belongs to them is told in
     /// their order, under the same id.
-    fn first_without<'a>(&'a self, has: impl Fn(&RequestInner) -> bool) -> Option<&'a Request> {
+    fn first_without(&self, has: impl Fn(&RequestInner) -> bool) -> Option<&Request> {
         let chain = std::iter::successors(Some(self), |request| request.inner.redirected_from.as_ref());
         chain.filter(|request| !has(&request.inner)).last()
     }
