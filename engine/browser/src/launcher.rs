@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use espalier_agent_client::{Agent, command, wire};
-use espalier_browser::{Browser, BrowserError, LaunchOptions, Launcher, Proxy, RemoteOptions};
+use espalier_browser::{Browser, BrowserError, CommandLine, LaunchOptions, Launcher, Proxy, RemoteOptions};
 use espalier_core::browser::ProcessSpec;
 use espalier_core::sandbox::{Network, SandboxSpec};
 use espalier_sandbox::PROXY_PORT;
@@ -10,6 +10,7 @@ use espalier_sandbox::service::{Purpose, Sandboxes, describe};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +27,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 const PROCESSES_MAX: u32 = 4_096;
 /// What it may write: profile, cache, downloads.
 const DISK: u64 = 2 << 30;
-/// Starts the first program that is there, with the DevTools pipe where Chromium expects it: at 3 and 4.
-const START: &str = "exec 3<&0 4>&1 </dev/null >/dev/null
-mkdir -p \"$HOME/downloads\" || exit 126
+/// Starts the first program that is there.
+const START: &str = "mkdir -p \"$HOME/downloads\" || exit 126
 programs=$1; shift
 for program in $programs; do
   if command -v \"$program\" >/dev/null; then exec \"$program\" \"$@\"; fi
@@ -63,7 +63,7 @@ impl SandboxLauncher {
     }
 
     /// Program and arguments of the command in the sandbox.
-    fn command(&self, home: &str) -> Result<Vec<String>, BrowserError> {
+    fn command(&self, home: &str) -> Result<Vec<OsString>, BrowserError> {
         let programs = self.process.executable.clone().unwrap_or_else(|| PROGRAMS.join(" "));
         let options = LaunchOptions {
             // Not looked for on this machine; new ones with a window know `--headless` as well.
@@ -78,8 +78,9 @@ impl SandboxLauncher {
             ..LaunchOptions::default()
         };
         let line = options.command_line(&Path::new(home).join("profile"))?;
-        let words = ["/bin/sh", "-c", START, "sh"].map(str::to_owned);
-        Ok(words.into_iter().chain([programs]).chain(line.args).collect())
+        let start = ["-c", START, "sh"].map(str::to_owned).into_iter().chain([programs]);
+        let line = CommandLine { program: PathBuf::from("/bin/sh"), args: start.chain(line.args).collect() };
+        Ok(line.over_standard_streams())
     }
 
     async fn start(&self) -> Result<Browser, BrowserError> {
@@ -98,7 +99,7 @@ impl SandboxLauncher {
             folder: bytes_of("/tmp"),
             environment: variables.into_iter().map(|(name, value)| variable(name, value)).collect(),
             label: "browser".to_owned(),
-            ..command::arguments(self.command(&home)?)
+            ..command::arguments(self.command(&home)?.iter().map(|word| word.as_encoded_bytes()))
         };
         let pipe = agent.pipe(&agent.allot(), spec).await;
         let pipe = pipe.map_err(|error| launch(format!("its sandbox {id}: {error}")))?;

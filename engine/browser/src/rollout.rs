@@ -14,6 +14,7 @@ use espalier_core::host::Blobs;
 use espalier_core::host::browser::{BrowserSession, Browsers};
 use espalier_core::task::Task;
 use parking_lot::Mutex;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,8 +23,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Losses(Arc<Mutex<Option<String>>>);
 
 impl Losses {
-    pub(crate) fn note(&self, text: &str) {
-        self.0.lock().get_or_insert_with(|| text.to_owned());
+    /// Notes a loss, and says what the plugin is told of it.
+    pub(crate) fn lost(&self, why: impl Display) -> Failure {
+        let text = format!("browser: {why}");
+        self.0.lock().get_or_insert_with(|| text.clone());
+        Failure::Unavailable(text)
     }
 }
 
@@ -72,11 +76,7 @@ impl RolloutBrowsers {
 
     async fn start(&self) -> Result<PageSession, Failure> {
         let spec = self.run.spec(&self.task).map_err(|error| Failure::Invalid(error.to_string()))?;
-        let lost = |error: espalier_browser::BrowserError| {
-            let text = format!("browser: {error}");
-            self.losses.note(&text);
-            Failure::Unavailable(text)
-        };
+        let lost = |error: espalier_browser::BrowserError| self.losses.lost(error);
         let context = self.run.context(&spec.network, convert::context_options(&spec)).await.map_err(lost)?;
         let session =
             Session::open((*context).clone(), convert::session_options(&spec)).await.map_err(lost)?;
@@ -90,11 +90,7 @@ impl RolloutBrowsers {
         if spec.start_url == BrowserSpec::default().start_url {
             return Ok(());
         }
-        let lost = |text: String| {
-            let text = format!("browser: the start page {}: {text}", spec.start_url);
-            self.losses.note(&text);
-            Failure::Unavailable(text)
-        };
+        let lost = |why: String| self.losses.lost(format_args!("the start page {}: {why}", spec.start_url));
         let step = session.goto(&spec.start_url).await.map_err(|error| lost(error.to_string()))?;
         match step.outcome {
             StepOutcome::Failed { text, .. } => Err(lost(text)),

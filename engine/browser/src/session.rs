@@ -50,11 +50,7 @@ impl PageSession {
             BrowserError::Navigated | BrowserError::Detached | BrowserError::Stale => {
                 other("navigated", error)
             }
-            _ => {
-                let text = format!("browser: {error}");
-                self.losses.note(&text);
-                Failure::Unavailable(text)
-            }
+            _ => self.losses.lost(error),
         }
     }
 
@@ -73,11 +69,7 @@ impl PageSession {
 
     /// A file of the browser's sandbox as a blob of the rollout.
     async fn keep(&self, path: &Path) -> Result<String, Failure> {
-        let lost = |text: String| {
-            let text = format!("browser: the download {}: {text}", path.display());
-            self.losses.note(&text);
-            Failure::Unavailable(text)
-        };
+        let lost = |why: String| self.losses.lost(format_args!("the download {}: {why}", path.display()));
         let agent = sandbox_of(path).and_then(|id| self.agents.lock().get(id).cloned());
         let agent = agent.ok_or_else(|| lost("its sandbox has ended".to_owned()))?;
         let name = path.as_os_str().as_encoded_bytes().to_vec();

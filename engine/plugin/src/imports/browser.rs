@@ -1,5 +1,6 @@
 //! The imports of `espalier:browser`.
 
+use super::sandbox::short;
 use super::{Answer, handle, hold, opened};
 use crate::bindings::harness::espalier::browser::browsers as wit;
 use crate::convert::browser::{
@@ -20,8 +21,6 @@ use wasmtime::component::Resource;
 
 /// Longest expression that is evaluated, bytes.
 const EXPRESSION_BYTES_MAX: usize = 1 << 20;
-/// As much of an expression as a note repeats, characters.
-const NOTED_CHARACTERS_MAX: usize = 80;
 
 impl Guest {
     fn session(&self, this: &Resource<OpenBrowser>) -> wasmtime::Result<Arc<dyn BrowserSession>> {
@@ -227,12 +226,8 @@ fn told(steps: &[BrowserStep]) -> String {
 }
 
 fn noted(expression: &str, world: ScriptWorld) -> String {
-    let mut shown: String = expression.chars().take(NOTED_CHARACTERS_MAX).collect();
-    if shown.len() < expression.len() {
-        shown.push_str("...");
-    }
     match world {
-        ScriptWorld::Page => shown,
-        ScriptWorld::Isolated => format!("isolated: {shown}"),
+        ScriptWorld::Page => short(expression),
+        ScriptWorld::Isolated => format!("isolated: {}", short(expression)),
     }
 }

@@ -37,7 +37,7 @@ const OWN_SANDBOXES_MAX: usize = 8;
 const NOTE_BYTES_MAX: usize = 160;
 
 /// One line of it, not longer than a note may be.
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.len() {
         0..=NOTE_BYTES_MAX => line,

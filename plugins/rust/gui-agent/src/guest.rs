@@ -26,7 +26,7 @@ fn run(task: TaskView, settings: Settings) -> Result<Report, Failure> {
     }
     let seen = look(&browser, &dialogue.settings, true)?;
     let opening = dialogue.opening(&task.instruction, &seen.text);
-    show(&mut chat, Role::User, opening, seen.picture);
+    chat.user_with_images(opening, seen.picture);
     let end = loop {
         let answer = chat.complete()?;
         if let Some(end) = turn(&mut dialogue, &mut chat, &browser, &answer)? {
@@ -135,11 +135,6 @@ fn told_or(seen: Result<String, Failure>) -> Result<Option<String>, Failure> {
         Err(Failure::Other(_)) => Ok(None),
         Err(failure) => Err(failure),
     }
-}
-
-fn show(chat: &mut Conversation, role: Role, text: String, picture: Option<String>) {
-    let parts = [Part::Text(text)].into_iter().chain(picture.map(Part::Image)).collect();
-    chat.message(Message { role, parts, extra: None });
 }
 
 fn told(step: Step) -> Told {
