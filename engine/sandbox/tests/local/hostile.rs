@@ -256,7 +256,7 @@ async fn whoever_fills_the_disk_below_is_ended_and_the_others_go_on() {
     let bomb = command::script("head -c 4000000000 /dev/zero > /root/big; sleep 100000".to_owned());
     greedy.agent.start(&greedy.agent.allot(), bomb).await.unwrap();
     let told = async |ended: &mut tokio::sync::broadcast::Receiver<Ended>| {
-        tokio::time::timeout(Duration::from_secs(60), ended.recv()).await.unwrap().unwrap()
+        tokio::time::timeout(Duration::from_secs(300), ended.recv()).await.unwrap().unwrap()
     };
     let first = told(&mut ended).await;
     assert_eq!(first.sandbox, "greedy");
@@ -309,7 +309,7 @@ async fn others_are_not_ended_for_what_a_checkpoint_holds() {
     assert_eq!(kept.bytes.map(|bytes| bytes >> 20), Some(500));
     let mut ended = local.ended();
     fill(&small, 2250 << 20).await;
-    let told = tokio::time::timeout(Duration::from_secs(60), ended.recv()).await.unwrap().unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(300), ended.recv()).await.unwrap().unwrap();
     assert_eq!(told.sandbox, "greedy");
     let log = || std::fs::read_to_string(folder.join("keeper.log")).unwrap();
     wait_until("it is said", || log().contains("checkpoints or other files fill it")).await;
