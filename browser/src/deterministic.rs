@@ -201,7 +201,7 @@ impl Page {
         {
             return result;
         }
-        let passed = Box::pin(context.pass(episode)).await;
+        let passed = Box::pin(context.pass(episode, episode.options.step_budget)).await;
         let value = result?;
         passed?;
         Ok(value)
@@ -226,9 +226,14 @@ impl Page {
 impl BrowserContext {
     /// Lets time go on by one step's budget without an action. Only in contexts with [`DeterministicOptions`].
     pub async fn idle_step(&self) -> Result<()> {
+        self.pass_time(None).await
+    }
+
+    /// As [`idle_step`](Self::idle_step), by this time in place of the budget.
+    pub(crate) async fn pass_time(&self, time: Option<Duration>) -> Result<()> {
         let episode = self.episode()?;
         let _turn = episode.step.lock().await;
-        Box::pin(self.pass(episode)).await
+        Box::pin(self.pass(episode, time.unwrap_or(episode.options.step_budget))).await
     }
 
     /// Whether its time goes on in steps: see [`DeterministicOptions`].
@@ -248,13 +253,13 @@ impl BrowserContext {
         })
     }
 
-    /// One step's time.
-    async fn pass(&self, episode: &Episode) -> Result<()> {
+    /// Time goes on by `budget`.
+    async fn pass(&self, episode: &Episode, budget: Duration) -> Result<()> {
         let deadline = Deadline::after(episode.options.rest_bound);
         let mut look = self.rest(FRAMES, deadline).await?;
         let mut refused = std::mem::take(&mut look.refused);
         let mut now = *episode.now.lock();
-        let end = now + episode.options.step_budget.as_secs_f64() * 1000.0;
+        let end = now + budget.as_secs_f64() * 1000.0;
         while now < end {
             let next = look.next.unwrap_or(end).max(now + SLICE_MS).min(end);
             let before = look.activity;

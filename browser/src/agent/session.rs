@@ -4,7 +4,7 @@ use super::action::Action;
 use super::effects::{Comparison, DocumentChanges, Moment, Refusals, document_changes, watch};
 use super::options::{DialogAnswer, SessionOptions};
 use super::perform::Report;
-use super::settle::{Before, GivenUp, settle};
+use super::settle::{Before, GivenUp, pass_time, settle};
 use super::spot::{Fault, Refs};
 use super::step::{Effect, ElementNote, Failure, FailureCode, SettleCause, Settled, Step, StepOutcome};
 use super::tabs::{self, Tab};
@@ -342,14 +342,20 @@ impl Session {
         let downloads = before.downloads;
         // The tab that a tool leaves is not waited for.
         let leaves = matches!(action, Action::NewTab | Action::SwitchTab { .. } | Action::CloseTab);
-        let mut settled = match leaves {
-            true => Settled { cause: SettleCause::Quiet, after_ms: 0, pending: Vec::new() },
-            false => settle(&page, settled_before, downloads, options, &mut state.given_up).await?,
+        let (mut result, is_paced) = (result, self.context.is_deterministic());
+        let mut settled = match (is_paced, leaves) {
+            (true, _) => {
+                let (settled, passed) = pass_time(&self.context, &page, action, settled_before).await?;
+                result = result.and(passed);
+                settled
+            }
+            (false, true) => Settled { cause: SettleCause::Quiet, after_ms: 0, pending: Vec::new() },
+            (false, false) => settle(&page, settled_before, downloads, options, &mut state.given_up).await?,
         };
         let refusals = self.leave_blocked(state, before).await?;
         self.take_over_opened(state, before, report).await?;
         self.find_active(state).await?;
-        if state.active != page {
+        if state.active != page && !is_paced {
             let active = state.active.clone();
             let later = settle(&active, Before::of(&active), downloads, options, &mut state.given_up).await?;
             settled.after_ms += later.after_ms;

@@ -1,9 +1,11 @@
 //! Waiting until a page has reacted: no document, script, style sheet or fetch is pending, and some animation frames in a
 //! row were without a change. Bounded; what settled it is told.
 
+use super::action::Action;
 use super::options::SettleOptions;
-use super::step::{SettleCause, Settled};
+use super::step::{Failure, FailureCode, SettleCause, Settled};
 use super::urls;
+use crate::context::BrowserContext;
 use crate::deadline::Deadline;
 use crate::error::{BrowserError, Result};
 use crate::frame::Frame;
@@ -129,6 +131,40 @@ pub(super) async fn settle(
             }
         }
     }
+}
+
+/// In place of [`settle`] in a deterministic episode: once all pages are at rest, their time goes on by the budget of a step, or as long as
+/// the action says. A page that cannot be kept repeatable fails the action by name.
+pub(super) async fn pass_time(
+    context: &BrowserContext,
+    page: &Page,
+    action: &Action,
+    before: Before,
+) -> Result<(Settled, Result<(), Failure>)> {
+    let start = Instant::now();
+    let time = match action {
+        Action::Wait { time } => Some(*time),
+        _ => None,
+    };
+    let (passed, pending) = match context.pass_time(time).await {
+        Ok(()) => (Ok(()), Vec::new()),
+        Err(BrowserError::Unsupported { what }) => {
+            (Err(Failure::new(FailureCode::Unsupported, what)), Vec::new())
+        }
+        Err(error) if error.is_timeout() => {
+            (Err(Failure::new(FailureCode::TimedOut, error.to_string())), vec![error.to_string()])
+        }
+        Err(error) => return Err(error),
+    };
+    let now = Before::of(page);
+    let cause = match (pending.is_empty(), now.dialogs > before.dialogs, now.commits > before.commits) {
+        (false, ..) => SettleCause::Bound,
+        (_, true, _) => SettleCause::Dialog,
+        (_, _, true) => SettleCause::Navigation,
+        _ => SettleCause::Quiet,
+    };
+    let after_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok((Settled { cause, after_ms, pending }, passed))
 }
 
 fn busy(page: &Page, downloads_before: u64, given_up: &GivenUp) -> Option<Busy> {

@@ -87,6 +87,8 @@ pub enum FailureCode {
     Dialog,
     /// The download is too large, one too many, or downloads are off.
     DownloadRefused,
+    /// The page used what a deterministic episode does not have; the action was carried out.
+    Unsupported,
 }
 
 impl fmt::Display for FailureCode {
@@ -103,6 +105,7 @@ impl fmt::Display for FailureCode {
             FailureCode::TimedOut => "timed-out",
             FailureCode::Dialog => "dialog",
             FailureCode::DownloadRefused => "download-refused",
+            FailureCode::Unsupported => "unsupported",
         })
     }
 }

@@ -26,6 +26,7 @@ pub(crate) fn context_options(spec: &BrowserSpec) -> ContextOptions {
             ColorScheme::Dark => PageColors::Dark,
         },
         touch: spec.touch,
+        deterministic: spec.deterministic.as_ref().map(crate::episode::options),
         ..ContextOptions::default()
     }
 }

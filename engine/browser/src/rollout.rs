@@ -2,12 +2,14 @@
 
 use crate::MAIN;
 use crate::convert;
+use crate::episode::EpisodeNetwork;
 use crate::run::RunBrowsers;
 use crate::session::PageSession;
 use async_trait::async_trait;
+use espalier_browser::BrowserContext;
 use espalier_browser::agent::{Session, StepOutcome};
 use espalier_core::attempt::{AttemptCapability, Draft};
-use espalier_core::browser::BrowserSpec;
+use espalier_core::browser::{BrowserSpec, Deterministic};
 use espalier_core::ending::Lost;
 use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
@@ -78,11 +80,28 @@ impl RolloutBrowsers {
         let spec = self.run.spec(&self.task).map_err(|error| Failure::Invalid(error.to_string()))?;
         let lost = |error: espalier_browser::BrowserError| self.losses.lost(error);
         let context = self.run.context(&spec.network, convert::context_options(&spec)).await.map_err(lost)?;
+        let network = match &spec.deterministic {
+            Some(deterministic) => Some(self.network(&context, deterministic).await?),
+            None => None,
+        };
         let session =
             Session::open((*context).clone(), convert::session_options(&spec)).await.map_err(lost)?;
         self.begin_at(&session, &spec).await?;
         let (agents, blobs) = (self.run.agents().clone(), Arc::clone(&self.blobs));
-        Ok(PageSession::new(session, context, agents, blobs, self.losses.clone()))
+        Ok(PageSession::new(session, (context, network), agents, blobs, self.losses.clone()))
+    }
+
+    async fn network(
+        &self,
+        context: &BrowserContext,
+        deterministic: &Deterministic,
+    ) -> Result<EpisodeNetwork, Failure> {
+        let file = match &deterministic.archive {
+            Some(path) => Some(self.run.archives().read(path).await.map_err(|why| self.losses.lost(why))?),
+            None => None,
+        };
+        let network = EpisodeNetwork::begin(context, file, deterministic.misses).await;
+        network.map_err(|error| self.losses.lost(error))
     }
 
     /// Opens the start page. One that cannot be opened is the task's, or the network's: no episode can begin, and nothing is scored.
@@ -124,6 +143,16 @@ impl Browsers for RolloutBrowsers {
 
 #[async_trait]
 impl AttemptCapability for RolloutBrowsers {
+    async fn close(&self, draft: &mut Draft) {
+        let session = match &*self.session.lock().await {
+            State::Open(session) => Arc::clone(session),
+            State::Unopened | State::Ended => return,
+        };
+        if let Some(network) = session.network() {
+            network.keep(&*self.blobs, draft).await;
+        }
+    }
+
     fn lost(&self) -> Option<Lost> {
         self.losses.0.lock().clone().map(Lost::Infrastructure)
     }

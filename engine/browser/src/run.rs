@@ -1,5 +1,6 @@
 //! The browsers that the rollouts of a run share.
 
+use crate::episode::Archives;
 use crate::launcher::{Agents, SandboxLauncher};
 use espalier_browser::{BrowserPool, ContextOptions, PoolOptions, PooledContext};
 use espalier_core::browser::{BrowserConfig, BrowserError, BrowserFile, BrowserSpec, ProcessSpec};
@@ -8,6 +9,7 @@ use espalier_core::task::Task;
 use espalier_sandbox::service::{Purpose, Sandboxes};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Label of the sandboxes of browsers: what they are.
@@ -29,6 +31,8 @@ pub struct RunBrowsersConfig {
     pub require: Vec<String>,
     /// Silence of the engine that ends one.
     pub lease: Duration,
+    /// Of the experiment file: archives are beside it.
+    pub folder: PathBuf,
 }
 
 /// The browsers that the rollouts of a run share: a pool of processes for each network that they may reach.
@@ -39,6 +43,7 @@ pub struct RunBrowsers {
     purpose: Purpose,
     pools: Mutex<Vec<(Network, BrowserPool)>>,
     agents: Agents,
+    archives: Archives,
 }
 
 impl RunBrowsers {
@@ -59,7 +64,8 @@ impl RunBrowsers {
             registry_credentials: true,
         };
         let (pools, agents) = (Mutex::default(), Agents::default());
-        Ok(RunBrowsers { service: config.service, file, process, purpose, pools, agents })
+        let archives = Archives::new(config.folder);
+        Ok(RunBrowsers { service: config.service, file, process, purpose, pools, agents, archives })
     }
 
     /// Whether a rollout of this task can ask for one.
@@ -71,6 +77,15 @@ impl RunBrowsers {
     pub fn spec(&self, task: &Task) -> Result<BrowserSpec, BrowserError> {
         let silent = BrowserFile::default();
         BrowserSpec::resolve(self.file.as_ref().unwrap_or(&silent), task.browser.as_ref().unwrap_or(&silent))
+    }
+
+    /// Reads the archive that the experiment itself names. Errors name the file.
+    pub async fn read_archive(&self) -> Result<(), String> {
+        let deterministic = self.file.as_ref().and_then(|file| file.deterministic.as_ref());
+        match deterministic.and_then(|deterministic| deterministic.archive.as_ref()) {
+            Some(archive) => self.archives.read(archive).await.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Starts a process and opens a page in it, as rollouts will: what is missing for that is found before the first of them.
@@ -87,6 +102,10 @@ impl RunBrowsers {
         options: ContextOptions,
     ) -> Result<PooledContext, espalier_browser::BrowserError> {
         self.pool(network)?.new_context(options).await
+    }
+
+    pub(crate) fn archives(&self) -> &Archives {
+        &self.archives
     }
 
     pub(crate) fn agents(&self) -> &Agents {

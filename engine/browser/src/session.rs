@@ -1,6 +1,7 @@
 //! One browser of a rollout.
 
 use crate::convert;
+use crate::episode::EpisodeNetwork;
 use crate::launcher::{Agents, sandbox_of};
 use crate::rollout::Losses;
 use async_trait::async_trait;
@@ -24,6 +25,7 @@ pub(crate) struct PageSession {
     session: Session,
     /// Closed when this is dropped.
     _context: PooledContext,
+    network: Option<EpisodeNetwork>,
     agents: Agents,
     blobs: Arc<dyn Blobs>,
     losses: Losses,
@@ -32,12 +34,17 @@ pub(crate) struct PageSession {
 impl PageSession {
     pub(crate) fn new(
         session: Session,
-        context: PooledContext,
+        (context, network): (PooledContext, Option<EpisodeNetwork>),
         agents: Agents,
         blobs: Arc<dyn Blobs>,
         losses: Losses,
     ) -> PageSession {
-        PageSession { session, _context: context, agents, blobs, losses }
+        PageSession { session, _context: context, network, agents, blobs, losses }
+    }
+
+    /// Of a deterministic episode.
+    pub(crate) fn network(&self) -> Option<&EpisodeNetwork> {
+        self.network.as_ref()
     }
 
     /// What the plugin is told of an error. What it did wrong and what its page does wrong are its own; all else is a loss.

@@ -12,6 +12,10 @@ const URL_BYTES_MAX: usize = 2 << 20;
 const SIDE: (u32, u32) = (64, 8192);
 /// [`BrowserSpec::settle_max`]: the least and the most.
 const SETTLE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
+/// [`Deterministic::step`]: the most.
+const STEP_MAX: Duration = Duration::from_secs(3600);
+/// [`Deterministic::start_ms`]: the end of the year 9999.
+const START_MS_MAX: u64 = 253_402_300_799_999;
 /// Browsers of rollouts in one process of Chromium: the most.
 const CONTEXTS_MAX: usize = 256;
 
@@ -57,6 +61,47 @@ impl Default for BrowserTools {
     }
 }
 
+/// What becomes of requests that an archive does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Misses {
+    /// They fail.
+    #[default]
+    Fail,
+    /// They go to the network.
+    Live,
+}
+
+/// An episode in which the same actions on the same content give the same page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Deterministic {
+    /// What random numbers of pages are made from. Default 0.
+    pub seed: u64,
+    /// The time at which it begins, in milliseconds since 1970; default 1767225600000, the beginning of 2026.
+    pub start_ms: u64,
+    /// How far the time of pages goes on with each action, 0ms to 1h; default 500ms. Between actions it stands still.
+    pub step: DurationText,
+    /// File with a recorded archive, beside the experiment file, that answers all requests. Without it they go to the network, and are
+    /// recorded: `espalier show ROLLOUT --blob browser-archive` prints what was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<String>,
+    /// What becomes of requests that the archive does not have: `fail` (default) or `live`.
+    pub misses: Misses,
+}
+
+impl Default for Deterministic {
+    fn default() -> Deterministic {
+        Deterministic {
+            seed: 0,
+            start_ms: 1_767_225_600_000,
+            step: DurationText(Duration::from_millis(500)),
+            archive: None,
+            misses: Misses::default(),
+        }
+    }
+}
+
 /// The keys of [`BrowserSpec`] as a file writes them, and those of one kind of file alone.
 macro_rules! browser_keys {
     ($(#[$attribute:meta])* pub struct $name:ident { $($own:tt)* }) => {
@@ -98,6 +143,9 @@ macro_rules! browser_keys {
             /// Which tools the model is given.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub tools: Option<BrowserTools>,
+            /// Makes episodes repeatable; `{}` for all defaults.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub deterministic: Option<Deterministic>,
             $($own)*
         }
     };
@@ -147,6 +195,7 @@ impl BrowserConfig {
             network: self.network.clone(),
             settle_max: self.settle_max,
             tools: self.tools,
+            deterministic: self.deterministic.clone(),
         }
     }
 
@@ -231,6 +280,9 @@ pub struct BrowserSpec {
     pub settle_max: Duration,
     /// Tools.
     pub tools: BrowserTools,
+    /// Whether, and how, its episodes are repeatable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deterministic: Option<Deterministic>,
 }
 
 impl Default for BrowserSpec {
@@ -247,6 +299,7 @@ impl Default for BrowserSpec {
             network: Network::None,
             settle_max: Duration::from_secs(5),
             tools: BrowserTools::default(),
+            deterministic: None,
         }
     }
 }
@@ -266,6 +319,29 @@ pub struct BrowserError {
 impl BrowserError {
     fn new(key: &'static str, value: impl std::fmt::Display, wanted: &'static str) -> BrowserError {
         BrowserError { key, value: value.to_string().chars().take(200).collect(), wanted }
+    }
+}
+
+impl Deterministic {
+    fn check(&self) -> Result<(), BrowserError> {
+        if self.step.0 > STEP_MAX {
+            return Err(BrowserError::new("deterministic.step", self.step, "0ms to 1h"));
+        }
+        if self.start_ms > START_MS_MAX {
+            let wanted = "milliseconds since 1970, before the year 10000";
+            return Err(BrowserError::new("deterministic.start_ms", self.start_ms, wanted));
+        }
+        if let Some(archive) = self.archive.as_ref().filter(|path| path.is_empty() || path.contains('\0')) {
+            return Err(BrowserError::new("deterministic.archive", archive, "the path of a file"));
+        }
+        if self.archive.is_none() && self.misses == Misses::Live {
+            return Err(BrowserError::new(
+                "deterministic.misses",
+                "live",
+                "an `archive` that may miss a request",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -294,6 +370,7 @@ impl BrowserSpec {
             network,
             settle_max: settle.map_or(default.settle_max, |DurationText(time)| time),
             tools: experiment.tools.or(task.tools).unwrap_or_default(),
+            deterministic: experiment.deterministic.clone().or_else(|| task.deterministic.clone()),
         };
         spec.check()?;
         Ok(spec)
@@ -339,6 +416,9 @@ impl BrowserSpec {
                 Rule::parse(rule).map_err(|error| BrowserError::new("network.allow", rule, error.wanted))?;
             }
         }
+        if let Some(deterministic) = &self.deterministic {
+            deterministic.check()?;
+        }
         if !self.tools.points && !self.tools.references {
             return Err(BrowserError::new("tools", "neither", "`points` or `references`, or both"));
         }
@@ -377,6 +457,14 @@ mod tests {
         check(
             r#"{"network":{"allow":["a.org"]}}"#,
             r#"invalid browser.network.allow "a.org": expected HOST:PORT, *.DOMAIN:PORT, ADDRESS/BITS:PORT or service:NAME"#,
+        );
+        check(
+            r#"{"deterministic":{"step":"2h"}}"#,
+            r#"invalid browser.deterministic.step "2h": expected 0ms to 1h"#,
+        );
+        check(
+            r#"{"deterministic":{"misses":"live"}}"#,
+            r#"invalid browser.deterministic.misses "live": expected an `archive` that may miss a request"#,
         );
         check(
             r#"{"tools":{"points":false,"references":false}}"#,

@@ -135,6 +135,7 @@ To continue a run that was stopped, use `espalier run FILE`.")]
   espalier show textcraft-9f2c textcraft-1a07  compare two runs, task by task
   espalier show textcraft-9f2c.g4.r1           group 4, rollout 1
   espalier show textcraft-9f2c.g4.r1 --tokens  its tokens, coloured by origin
+  espalier show orders-51d0.g0.r0 --blob browser-archive > orders.archive
   espalier show textcraft-9f2c.g4.r1 --calls   the host calls of its harness")]
     Show(ShowArgs),
     /// Export the groups of a run in a format for trainers.
@@ -248,6 +249,9 @@ pub struct ShowArgs {
     /// For a rollout: show the complete logs of its plugins. For a run: those of its task generator.
     #[arg(long)]
     pub logs: bool,
+    /// For a rollout: print one of its blobs as it is, by name or hash; a name that it does not have is answered with those that it has.
+    #[arg(long, value_name = "NAME|HASH", conflicts_with_all = ["tokens", "calls", "logs"])]
+    pub blob: Option<String>,
     /// For a run: show all groups. For several runs: show all tasks.
     #[arg(long)]
     pub all: bool,

@@ -15,8 +15,19 @@ const FORM: &str = "<!doctype html><title>Orders</title><h1>Orders</h1>
 <label>Name <input id=n></label><button onclick=\"document.title = 'Saved ' + n.value\">Save</button><p id=before></p>
 <script>before.textContent = document.cookie + localStorage.length; document.cookie = 'seen=1'; localStorage.seen = 1</script>";
 
+/// Shows numbers, times and answers that differ from one moment to the next.
+const CHANGING: &str = "<!doctype html><title>Changing</title><button>again</button><p id=o></p><canvas id=c></canvas>
+<script>const more = async () => { o.textContent += ' ' + Math.random() + ' ' + new Date().toISOString() + ' ' +
+  (await (await fetch('/data?' + Math.random())).text()).length; c.getContext('2d').fillRect(Math.random() * 99, 0, 9, 9); };
+more(); setInterval(() => o.append(' tick ' + Math.round(performance.now())), 130);
+document.querySelector('button').onclick = more</script>";
+
 /// Serves the form, and counts how often; what follows the number of the visit is up to `on_visit`.
 async fn serve(on_visit: impl Fn(usize) + Send + Sync + 'static) -> u16 {
+    serve_page(FORM, on_visit).await
+}
+
+async fn serve_page(page: &'static str, on_visit: impl Fn(usize) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (visits, on_visit) = (Arc::new(AtomicUsize::new(0)), Arc::new(on_visit));
@@ -31,7 +42,7 @@ async fn serve(on_visit: impl Fn(usize) + Send + Sync + 'static) -> u16 {
                 }
                 let head =
                     "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\nContent-Length:";
-                let _ = stream.write_all(format!("{head} {}\r\n\r\n{FORM}", FORM.len()).as_bytes()).await;
+                let _ = stream.write_all(format!("{head} {}\r\n\r\n{page}", page.len()).as_bytes()).await;
             });
         }
     });
@@ -153,4 +164,53 @@ async fn what_no_browser_can_be_started_from_is_told_before_the_first_rollout() 
     assert_eq!(played.status.code(), Some(2), "{}", text(&played));
     let told = text(&played);
     assert!(told.contains("no browser can be started") && told.contains("none of no-such-browser"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deterministic_rollout_is_repeated_to_the_byte_from_the_archive_that_it_left() {
+    let store = Store::new();
+    let visits = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&visits);
+    let port = serve_page(CHANGING, move |_| drop(counted.fetch_add(1, Ordering::SeqCst))).await;
+    let file = experiment(store.path(), port, "");
+    let settings = "harness.settings={ screenshots = 2, description_tokens = 400 }";
+    let answers = "models.policy.answers=[
+        { tool_calls = [{ name = 'click', arguments = { ref = 'e1' } }, { name = 'click', arguments = { ref = 'e1' } }] },
+        { tool_calls = [{ name = 'wait', arguments = { seconds = 2 } }] },
+        { tool_calls = [{ name = 'done', arguments = { response = 'seen' } }] } ]";
+    let common = ["run", &file, "--set", settings, "--set", answers, "--set"];
+    let recorded = run(store.path(), &[&common[..], &["browser.deterministic={}"]].concat()).await;
+    assert!(recorded.status.success(), "{}", text(&recorded));
+    let first = attempts(store.path()).await;
+    let asked = visits.load(Ordering::SeqCst);
+    assert!(asked > 0);
+
+    let archive =
+        run(store.path(), &["show", &first[0].trajectory.traj_id, "--blob", "browser-archive"]).await;
+    assert!(archive.status.success() && archive.stdout.starts_with(b"espalier-network-archive 1"));
+    std::fs::write(store.path().join("orders.archive"), archive.stdout).unwrap();
+    let other = Store::new();
+    let replayed =
+        run(other.path(), &[&common[..], &["browser.deterministic={ archive = 'orders.archive' }"]].concat())
+            .await;
+    assert!(replayed.status.success(), "{}", text(&replayed));
+    assert_eq!(visits.load(Ordering::SeqCst), asked, "the server is not asked again");
+    let second = attempts(other.path()).await;
+    // Pictures by their digests, descriptions, results of tools.
+    let shown = |record: &AttemptRecord| {
+        let opening = record.transcript.conversations.iter().map(|log| &log.opening);
+        let results = record.transcript.turns.iter().map(|turn| &turn.results);
+        format!("{:?}", opening.chain(results).collect::<Vec<_>>())
+    };
+    let seen: Vec<String> = first.iter().chain(&second).map(shown).collect();
+    assert_eq!(seen.len(), 4);
+    assert!(seen[0].contains("tick 2"), "{}", seen[0]);
+    assert!(seen.iter().all(|one| *one == seen[0]), "{seen:#?}");
+    assert!(second.iter().all(|record| record.logs.is_empty()), "{:?}", second[0].logs);
+
+    let missing =
+        run(other.path(), &[&common[..], &["browser.deterministic={ archive = 'none.archive' }"]].concat())
+            .await;
+    assert_eq!(missing.status.code(), Some(2), "{}", text(&missing));
+    assert!(text(&missing).contains("none.archive: No such file"), "{}", text(&missing));
 }

@@ -128,8 +128,15 @@ pub(super) async fn play(context: &mut Context, project: &Project, args: &PlayAr
     };
     let summary = carry_out(context, experiment, side_run).await?;
     let store = open_existing(&store).await?;
-    let shows =
-        ShowArgs { ids: Vec::new(), tokens: false, calls: false, full: false, logs: false, all: false };
+    let shows = ShowArgs {
+        ids: Vec::new(),
+        tokens: false,
+        calls: false,
+        full: false,
+        logs: false,
+        blob: None,
+        all: false,
+    };
     let traj_id = store.resolve_attempt(&format!("{}.g0.r0", summary.run_id)).await?;
     show_rollout(context, &store, &traj_id, &shows).await?;
     let failed = summary.counts.groups_closed.get(&GroupStatus::Failed).copied().unwrap_or_default();

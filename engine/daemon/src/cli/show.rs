@@ -11,8 +11,10 @@ use crate::output::run_view::{GroupLine, RunView};
 use crate::output::text::{counted, one_line};
 use crate::output::versions::Versions;
 use crate::runner::now_ms;
+use espalier_core::trajectory::AttemptRecord;
 use espalier_store::{AttemptRow, Holder, Store, StoreError};
 use serde_json::{Value, json};
+use std::io::IsTerminal;
 
 pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, Problem> {
     let store = open_existing(&context.common.store).await?;
@@ -21,8 +23,8 @@ pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, 
     };
     match store.resolve_run(id).await {
         Ok(run_id) => {
-            if args.tokens || args.calls {
-                let text = format!("`{id}` is a run; --tokens and --calls need a rollout");
+            if args.tokens || args.calls || args.blob.is_some() {
+                let text = format!("`{id}` is a run; --tokens, --calls and --blob need a rollout");
                 let hint = format!("name a rollout, like `espalier show {run_id}.g0.r0 --tokens`");
                 return Err(Problem::new(Exit::Input, text).hint(hint));
             }
@@ -140,6 +142,9 @@ pub(super) async fn show_rollout(
         )
         .hint("`espalier show RUN` lists the attempts that have ended"));
     };
+    if let Some(name) = &args.blob {
+        return show_blob(context, store, &record, name).await;
+    }
     let siblings: Vec<AttemptRow> = store
         .attempts(&attempt.run_id, attempt.group_index)
         .await?
@@ -168,6 +173,38 @@ pub(super) async fn show_rollout(
     for line in view.lines(&context.out.look, parts, &texts) {
         context.out.line(&line)?;
     }
+    Ok(Exit::Done)
+}
+
+/// The bytes of a blob, as they are.
+async fn show_blob(
+    context: &mut Context,
+    store: &Store,
+    record: &AttemptRecord,
+    name: &str,
+) -> Result<Exit, Problem> {
+    let is_hash = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let named = record.blobs.iter().find(|(own, _)| own == name);
+    let hash = match named {
+        Some((_, hash)) => hash,
+        // Those of messages, such as pictures, have no name.
+        None if is_hash => name,
+        None => {
+            let names: Vec<&str> = record.blobs.iter().map(|(name, _)| &**name).collect();
+            let hint = match names.is_empty() {
+                true => "it has no named blobs".to_owned(),
+                false => format!("it has {}", names.join(", ")),
+            };
+            let text = format!("{} has no blob {name:?}", record.trajectory.traj_id);
+            return Err(Problem::new(Exit::Input, text).hint(hint));
+        }
+    };
+    let bytes = store.blobs().read_whole(hash).await?;
+    if std::io::stdout().is_terminal() && std::str::from_utf8(&bytes).is_err() {
+        let text = format!("blob {name:?} is {} bytes that are no text", bytes.len());
+        return Err(Problem::new(Exit::Input, text).hint("write it to a file: `... > FILE`"));
+    }
+    context.out.writer().write_all(&bytes)?;
     Ok(Exit::Done)
 }
 

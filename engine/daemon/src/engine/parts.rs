@@ -129,10 +129,15 @@ impl Session {
             label: (RUN.to_owned(), sandboxes.run_id.clone()),
             require: sandboxes.require.clone(),
             lease: sandboxes.lease,
+            folder: self.experiment.folder.clone(),
         };
         let browsers = RunBrowsers::new(config).map_err(|error| {
             let key = format!("browser.{}", error.key.split('.').next().unwrap_or_default());
             self.experiment.refuse(&key, error.to_string(), "see docs/browsers.md")
+        })?;
+        browsers.read_archive().await.map_err(|why| {
+            let hint = "`espalier show ROLLOUT --blob browser-archive > FILE` writes the one that a rollout recorded";
+            self.experiment.refuse("browser.deterministic", why, hint)
         })?;
         browsers.try_out().await.map_err(|error| {
             let hint = "`apt-get install chromium-headless-shell`, or name another `browser.image`; `espalier doctor` looks for both";
