@@ -226,6 +226,7 @@ impl Scripts {
             blobs: Some(self.blobs.clone()),
             sandboxes: Some(self.sandboxes.clone()),
             browsers: None,
+            services: None,
         }
     }
 
@@ -244,7 +245,8 @@ fn played(recording: &Recording, notes: &Notes) -> Capabilities {
         environments: Some(tape.clone()),
         blobs: Some(tape.clone()),
         sandboxes: Some(tape.clone()),
-        browsers: Some(tape),
+        browsers: Some(tape.clone()),
+        services: Some(tape),
     }
 }
 
