@@ -21,7 +21,7 @@ pub enum Part {
     Authoring,
     /// The small model and its server.
     Model,
-    /// Recipes and chat templates that tasks and tests are made of.
+    /// Recipes, chat templates and web pages that tasks and tests are made of.
     Data,
     /// What sandboxes' disks are made with.
     Sandboxes,
@@ -51,7 +51,10 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
                     &[&["--no-deps"], &pins[..]].concat(),
                 )?;
             }
-            Part::Data => data()?,
+            Part::Data => {
+                data()?;
+                miniwob()?;
+            }
             Part::Tests => {
                 crate::graders::referee()?;
                 crate::dist::tools()?;
@@ -222,6 +225,11 @@ fn data() -> Result<(), String> {
         quietly(Command::new(data_python()).args(["-c", EXTRACT]).arg(&download).arg(&templates)).map(drop)
     })?;
     Ok(())
+}
+
+/// The pages of MiniWoB++, where the engine finds them by itself.
+fn miniwob() -> Result<(), String> {
+    venv("miniwob-env", "MiniWoB++ (6 MB)", &["--no-deps", "miniwob==1.1.0"]).map(drop)
 }
 
 /// mini-swe-agent with what its text-based loop over an OpenAI-compatible endpoint imports: all that it asks for is 700 MB.

@@ -130,9 +130,9 @@ impl RunServices {
         Ok(())
     }
 
-    /// Whether there are any.
-    pub fn is_empty(&self) -> bool {
-        self.served.is_empty()
+    /// Whether there is one of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.served.contains_key(name)
     }
 
     pub(crate) fn served(&self, name: &str) -> Option<&Served> {

@@ -23,7 +23,7 @@ const OWNERS: [(&str, &[&str]); 15] = [
 ];
 
 /// A crate: its folder, its name, and the crates of the workspace that it may name.
-const CRATES: [(&str, &str, &[&str]); 18] = [
+const CRATES: [(&str, &str, &[&str]); 19] = [
     ("browser", "espalier-browser", &[]),
     ("engine/core", "espalier-core", &[]),
     ("engine/plugin", "espalier-plugin", &["espalier-core"]),
@@ -35,6 +35,7 @@ const CRATES: [(&str, &str, &[&str]); 18] = [
     ("engine/egress", "espalier-egress", &["espalier-core"]),
     ("engine/images", "espalier-images", &["espalier-core", "espalier-egress"]),
     ("engine/keeper", "espalier-keeper", &[]),
+    ("engine/services", "espalier-services", &["espalier-core"]),
     (
         "engine/sandbox",
         "espalier-sandbox",
@@ -64,6 +65,7 @@ const CRATES: [(&str, &str, &[&str]); 18] = [
             "espalier-inference",
             "espalier-plugin",
             "espalier-sandbox",
+            "espalier-services",
             "espalier-store",
             "espalier-tasks",
         ],
