@@ -38,11 +38,6 @@ impl wit::Host for Guest {
             request.check()?;
             services.request(request).await
         });
-        let told = |response: &ServiceResponse| Reply::Response {
-            status: response.status,
-            content_type: Cow::Owned(response.content_type.clone()),
-            body: Bytes(Cow::Owned(response.body.clone())),
-        };
         let noted = |response: Option<&ServiceResponse>| {
             let status = response.map_or_else(String::new, |response| format!(": {}", response.status));
             Some(format!("{note}{status}").into())
@@ -55,5 +50,13 @@ impl wit::Host for Guest {
             extra: None,
         };
         Ok(answer.map(out).map_err(failure_out))
+    }
+}
+
+fn told(response: &ServiceResponse) -> Reply<'_> {
+    Reply::Response {
+        status: response.status,
+        content_type: Cow::Borrowed(&response.content_type),
+        body: Bytes::from(&response.body),
     }
 }
