@@ -6,6 +6,7 @@
 use crate::pointer::{self, Place};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Longest text of an argument whose definition has no `max`.
@@ -101,6 +102,8 @@ enum Condition {
     Differ(Term, Term),
     /// The first is less than the second: numbers, or texts by their characters.
     Less(Term, Term),
+    /// The same, or less.
+    AtMost(Term, Term),
 }
 
 /// One change.
@@ -226,7 +229,10 @@ impl Operation {
         for requirement in &self.requires {
             match &requirement.what {
                 Condition::Exists(path) | Condition::Absent(path) | Condition::NotEmpty(path) => path.check(self),
-                Condition::Equal(one, other) | Condition::Differ(one, other) | Condition::Less(one, other) => {
+                Condition::Equal(one, other)
+                | Condition::Differ(one, other)
+                | Condition::Less(one, other)
+                | Condition::AtMost(one, other) => {
                     one.check(self, false).and_then(|()| other.check(self, false))
                 }
             }?;
@@ -444,11 +450,19 @@ fn holds(condition: &Condition, scope: &Scope<'_>) -> Result<bool, Refused> {
         },
         Condition::Equal(one, other) => scope.value(one)? == scope.value(other)?,
         Condition::Differ(one, other) => scope.value(one)? != scope.value(other)?,
-        Condition::Less(one, other) => match (scope.value(one)?, scope.value(other)?) {
-            (Value::String(one), Value::String(other)) => one < other,
-            (one, other) => matches!((one.as_f64(), other.as_f64()), (Some(one), Some(other)) if one < other),
-        },
+        Condition::Less(one, other) => order(&scope.value(one)?, &scope.value(other)?) == Some(Ordering::Less),
+        Condition::AtMost(one, other) => {
+            order(&scope.value(one)?, &scope.value(other)?).is_some_and(Ordering::is_le)
+        }
     })
+}
+
+/// Of two numbers, or two texts.
+fn order(one: &Value, other: &Value) -> Option<Ordering> {
+    match (one, other) {
+        (Value::String(one), Value::String(other)) => Some(one.cmp(other)),
+        (one, other) => one.as_f64()?.partial_cmp(&other.as_f64()?),
+    }
 }
 
 fn carry_out(effect: &Effect, done: &mut Done, arguments: &BTreeMap<&str, &Value>) -> Result<(), Refused> {
