@@ -54,6 +54,9 @@ pub struct CaseFile {
     /// Sandboxes by name.
     #[serde(default)]
     pub sandboxes: BTreeMap<String, Machine>,
+    /// What services answer, by name and by request: `GET /go`.
+    #[serde(default)]
+    pub services: BTreeMap<String, BTreeMap<String, ServiceReply>>,
     /// The finished rollout that is scored.
     #[serde(default)]
     pub rollout: Option<Rollout>,
@@ -75,6 +78,21 @@ pub struct CaseFile {
     /// What must come of it.
     #[serde(default)]
     pub expect: Expect,
+}
+
+/// What a service answers to one request.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceReply {
+    /// Of HTTP.
+    #[serde(default = "ok")]
+    pub status: u16,
+    /// The body.
+    pub json: Value,
+}
+
+fn ok() -> u16 {
+    200
 }
 
 /// One answer of a model.
