@@ -470,10 +470,11 @@ impl CaseFile {
     pub fn check(&self, world: World) -> Result<(), CaseError> {
         use World::{Environment, GroupReward, Harness, Judge, Reward, TaskGenerator};
         let expect = &self.expect;
-        let given: [(&str, bool, &[World]); 16] = [
+        let given: [(&str, bool, &[World]); 17] = [
             ("models", !self.models.is_empty(), &[Harness, GroupReward, Judge, TaskGenerator]),
             ("environment", self.environment.is_some(), &[Harness]),
             ("sandboxes", !self.sandboxes.is_empty(), &[Harness, Reward, GroupReward, Judge, TaskGenerator]),
+            ("services", !self.services.is_empty(), &[Reward, Judge]),
             ("recorded", self.recorded.is_some(), &[Harness]),
             ("rollout", self.rollout.is_some(), &[Reward, Judge]),
             ("rollouts", !self.rollouts.is_empty(), &[GroupReward]),
