@@ -60,7 +60,7 @@ function message(state) {
     make("p", { class: "body" }, one.text),
     make("div", { class: "row" },
       make("button", { class: "main", onclick: () => { view.form = { kind: "reply", id, subject: one.subject }; redraw(); } }, "Reply"),
-      move("archive", "Archive"),
+      move("archive", "Move to Archive"),
       move("inbox", "Move to Inbox"),
       move("trash", "Move to Trash"),
       ...others.map(([folder, { name }]) => move(folder, `Move to ${name}`)),

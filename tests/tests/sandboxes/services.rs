@@ -65,8 +65,8 @@ fn click_button() -> Value {
 async fn a_miniwob_task_is_opened_from_the_installed_package_and_scored_by_its_end() {
     let done = answer("done", &json!({"response": "done"}));
     for (answers, reward) in [
-        (answer("click", &json!({"ref": "e2"})) + &done, 1.0),
-        (answer("click", &json!({"ref": "e1"})) + &done, 0.0),
+        (answer("click", &json!({"ref": "e1"})) + &done, 1.0),
+        (answer("click", &json!({"ref": "e3"})) + &done, 0.0),
         (done.clone(), 0.0),
     ] {
         let store = Store::new();
@@ -152,10 +152,10 @@ fn forgeries() -> Vec<(&'static str, Vec<String>, &'static str)> {
             "reset from the page",
             vec![
                 "click button \"Printer on floor 3 is back, it@example.org\"".to_owned(),
-                "click button \"Archive\"".to_owned(),
+                "click button \"Move to Archive\"".to_owned(),
                 post("/post", "{action: 'reset'}"),
                 "click button \"Daily Planet: your morning briefing, news@dailyplanet.example\"".to_owned(),
-                "click button \"Archive\"".to_owned(),
+                "click button \"Move to Archive\"".to_owned(),
             ],
             "needs-key",
         ),
@@ -174,7 +174,7 @@ fn forgeries() -> Vec<(&'static str, Vec<String>, &'static str)> {
                 "evaluate (window.state = {messages: {m3: {folder: 'archive'}}}, window.fetch = () => Promise.resolve(new Response('{}')), document.title = 'solved')"
                     .to_owned(),
                 "click button \"Daily Planet: your morning briefing, news@dailyplanet.example\"".to_owned(),
-                "click button \"Archive\"".to_owned(),
+                "click button \"Move to Archive\"".to_owned(),
             ],
             "solved",
         ),
