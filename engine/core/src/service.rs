@@ -125,7 +125,9 @@ pub fn check_task(services: &BTreeMap<String, TaskService>) -> Result<(), String
             check_state(state).map_err(|problem| format!("{key}.state: {problem}"))?;
         }
         if service.task.is_some() && service.state.is_some() {
-            return Err(format!("{key}: `task` is of MiniWoB, `state` of an application: leave one of them out"));
+            return Err(format!(
+                "{key}: `task` is of MiniWoB, `state` of an application: leave one of them out"
+            ));
         }
     }
     Ok(())
@@ -196,7 +198,8 @@ mod tests {
             "services.a: `task` is of MiniWoB, `state` of an application: leave one of them out",
         );
         let fine: BTreeMap<String, TaskService> =
-            serde_json::from_str(r#"{"miniwob":{"task":"click-button","seed":3},"mail":{"state":{}}}"#).unwrap();
+            serde_json::from_str(r#"{"miniwob":{"task":"click-button","seed":3},"mail":{"state":{}}}"#)
+                .unwrap();
         assert_eq!(check_task(&fine), Ok(()));
     }
 
@@ -204,7 +207,10 @@ mod tests {
     fn the_id_takes_its_place_in_urls_and_the_token_is_never_shown() {
         let (sid, token) = ("0f".to_owned(), "secret".to_owned());
         let session = ServiceSession { sid, token, names: vec!["mail".to_owned()] };
-        assert_eq!(session.fill("http://mail.espalier.internal/?sid={sid}"), "http://mail.espalier.internal/?sid=0f");
+        assert_eq!(
+            session.fill("http://mail.espalier.internal/?sid={sid}"),
+            "http://mail.espalier.internal/?sid=0f"
+        );
         assert_eq!(session.hosts().collect::<Vec<_>>(), ["mail.espalier.internal"]);
         assert!(!format!("{session:?}").contains("secret"));
     }

@@ -178,8 +178,15 @@ pub async fn run(
         commands.on(ControlEvent::Command(Command::Pause));
     }
     let inbox = inbox::open(claim.run.clone(), commands.commander());
-    let session =
-        Session { experiment: Arc::new(experiment), options, services, tasks, run: claim.run, progress, began };
+    let session = Session {
+        experiment: Arc::new(experiment),
+        options,
+        services,
+        tasks,
+        run: claim.run,
+        progress,
+        began,
+    };
     let result = Box::pin(session.play(&lease, commands)).await;
     // Whoever lost the lock writes nothing more; all others give it back, so the next command need not wait.
     let state = match &result {

@@ -371,7 +371,11 @@ impl Experiment {
 
     /// Reads what its services serve. Errors name the key of the service. Blocks.
     pub fn services(&self) -> Result<RunServices, ExperimentError> {
-        let read = RunServices::read(&self.file.services, |path| self.resolve(path), crate::services::installed_miniwob);
+        let read = RunServices::read(
+            &self.file.services,
+            |path| self.resolve(path),
+            crate::services::installed_miniwob,
+        );
         read.map_err(|ServiceError { name, key, problem, hint }| {
             let place = format!("services.{name}");
             let place = if key.is_empty() { place } else { format!("{place}.{key}") };

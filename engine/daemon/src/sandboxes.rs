@@ -29,11 +29,8 @@ pub fn open_with(
 ) -> Result<Sandboxes, SandboxError> {
     let folder = folder(store)?;
     let (keeper, agent) = programs()?;
-    let local = Local::open(
-        Config { folder, keeper: vec![keeper.into_os_string()], agent },
-        images,
-        services,
-    )?;
+    let local =
+        Local::open(Config { folder, keeper: vec![keeper.into_os_string()], agent }, images, services)?;
     Ok(Sandboxes::new(Arc::new(local)))
 }
 

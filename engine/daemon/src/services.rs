@@ -38,7 +38,8 @@ pub(crate) fn installed_miniwob() -> Option<PathBuf> {
     let home = || named("HOME").unwrap_or_else(|| PathBuf::from("/")).join(".cache");
     let made = named("XDG_CACHE_HOME").unwrap_or_else(home).join("espalier/miniwob-env/bin/python");
     [PathBuf::from("python3"), made].into_iter().find_map(|python| {
-        let found = Command::new(python).args(["-c", FIND]).current_dir("/").stdin(Stdio::null()).output().ok()?;
+        let found =
+            Command::new(python).args(["-c", FIND]).current_dir("/").stdin(Stdio::null()).output().ok()?;
         let folder = PathBuf::from(String::from_utf8(found.stdout).ok()?.trim());
         (found.status.success() && folder.is_dir()).then_some(folder)
     })

@@ -58,7 +58,9 @@ impl RunServices {
         let (head, body) = request.into_parts();
         let own = token(&head.headers).and_then(|token| self.rollouts.lock().get(token).map(Arc::clone));
         let answered = match self.served(name) {
-            None => Err(Refused(StatusCode::NOT_FOUND, "no-service", format!("there is no service `{name}`"))),
+            None => {
+                Err(Refused(StatusCode::NOT_FOUND, "no-service", format!("there is no service `{name}`")))
+            }
             Some(served) => same_origin(name, &head.headers).and_then(|()| {
                 let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
                 let asked = Asked::new(&head.method, target, body)?;
@@ -108,7 +110,8 @@ impl<'a> Asked<'a> {
     fn new(method: &'a Method, target: &str, body: Bytes) -> Result<Asked<'a>, Refused> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let decode = |text: &str| {
-            let decoded = percent_decode_str(text).decode_utf8().map_err(|_| bad("the URL is not UTF-8".to_owned()))?;
+            let decoded =
+                percent_decode_str(text).decode_utf8().map_err(|_| bad("the URL is not UTF-8".to_owned()))?;
             Ok(decoded.into_owned())
         };
         let pair = |pair: &str| {
@@ -158,7 +161,9 @@ impl<'a> Asker<'a> {
         };
         match (self, sid) {
             (Asker::Page(_), None) => Err(bad("`sid` is missing in the URL".to_owned())),
-            (Asker::Page(Some(own)), Some(sid)) | (Asker::Engine(own), Some(sid)) if own.sid != sid => Err(not_own()),
+            (Asker::Page(Some(own)), Some(sid)) | (Asker::Engine(own), Some(sid)) if own.sid != sid => {
+                Err(not_own())
+            }
             (Asker::Page(None), Some(_)) => Err(not_own()),
             (Asker::Page(Some(own)), Some(_)) | (Asker::Engine(own), _) => Ok(own),
         }
@@ -168,7 +173,11 @@ impl<'a> Asker<'a> {
         if self.has_key() {
             return Ok(());
         }
-        Err(Refused(StatusCode::FORBIDDEN, "needs-key", format!("{what} needs the engine's key, which no page has")))
+        Err(Refused(
+            StatusCode::FORBIDDEN,
+            "needs-key",
+            format!("{what} needs the engine's key, which no page has"),
+        ))
     }
 }
 
@@ -247,7 +256,8 @@ impl App {
             }
             "upload" => {
                 asked.is(Method::POST)?;
-                let name = asked.query("name").ok_or_else(|| bad("`name` is missing in the URL".to_owned()))?;
+                let name =
+                    asked.query("name").ok_or_else(|| bad("`name` is missing in the URL".to_owned()))?;
                 if asked.body.len() > UPLOAD_BYTES_MAX {
                     let message = format!("{} bytes, expected {UPLOAD_BYTES_MAX} at most", asked.body.len());
                     return Err(Refused(StatusCode::PAYLOAD_TOO_LARGE, "too-large", message));
@@ -311,7 +321,9 @@ impl Miniwob {
         let with = |work: &dyn Fn(&mut MiniwobSession) -> Result<Value, Refused>| {
             asker.check(asked.query("sid"))?;
             match session.map(Mutex::lock).as_deref_mut() {
-                Some(Session::Miniwob(session)) => work(session).map(|value| Response::json(StatusCode::OK, &value)),
+                Some(Session::Miniwob(session)) => {
+                    work(session).map(|value| Response::json(StatusCode::OK, &value))
+                }
                 _ => Err(no_session()),
             }
         };

@@ -67,7 +67,9 @@ impl App {
     pub(crate) fn check(&self, service: &TaskService) -> Result<(), String> {
         if service.task.is_some() || service.seed.is_some() {
             let key = if service.task.is_some() { "task" } else { "seed" };
-            return Err(format!(".{key} is for MiniWoB, and the service is an application: expected `state`"));
+            return Err(format!(
+                ".{key} is for MiniWoB, and the service is an application: expected `state`"
+            ));
         }
         check_state(&self.initial(service)).map_err(|problem| format!(".state, merged: {problem}"))
     }

@@ -36,7 +36,8 @@ impl Folder {
             }
             let path = entry.path().strip_prefix(folder).unwrap_or(entry.path());
             let parts: Option<Vec<&str>> = path.iter().map(|part| part.to_str()).collect();
-            let name = parts.ok_or_else(|| format!("{}: a name that is not UTF-8", path.display()))?.join("/");
+            let name =
+                parts.ok_or_else(|| format!("{}: a name that is not UTF-8", path.display()))?.join("/");
             let length = entry.metadata().map_err(|error| error.to_string())?.len();
             bytes += length;
             if bytes > BYTES_MAX || files.len() >= FILES_MAX {

@@ -99,7 +99,11 @@ impl RunServices {
             services.digests.insert(name.clone(), read.digest().to_owned());
             let served = match config.kind {
                 ServiceKind::App => App::new(read).map(Served::App).map_err(|problem| {
-                    refuse("folder", format!("{shown}: {problem}"), "docs/services.md has the form of `app.json`")
+                    refuse(
+                        "folder",
+                        format!("{shown}: {problem}"),
+                        "docs/services.md has the form of `app.json`",
+                    )
                 }),
                 ServiceKind::Miniwob => Miniwob::new(read).map(Served::Miniwob).map_err(|problem| {
                     let hint = "the folder is `html` of the Python package `miniwob`";
@@ -121,7 +125,11 @@ impl RunServices {
         for (name, service) in &task.services {
             let key = format!("services.{name}");
             let fits = match self.served.get(name) {
-                None => return Err(format!("needs the service `{name}`, but the experiment has no `[services.{name}]`")),
+                None => {
+                    return Err(format!(
+                        "needs the service `{name}`, but the experiment has no `[services.{name}]`"
+                    ));
+                }
                 Some(Served::App(app)) => app.check(service),
                 Some(Served::Miniwob(miniwob)) => miniwob.check(service),
             };

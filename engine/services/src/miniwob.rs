@@ -61,7 +61,9 @@ impl Miniwob {
         if service.state.is_some() {
             return Err(".state is for applications, and the service is MiniWoB: expected `task`".to_owned());
         }
-        let Some(task) = &service.task else { return Err(": `task` is missing, such as \"click-button\"".to_owned()) };
+        let Some(task) = &service.task else {
+            return Err(": `task` is missing, such as \"click-button\"".to_owned());
+        };
         match self.page(task) {
             Some(_) => Ok(()),
             None => {
@@ -192,13 +194,18 @@ mod tests {
             Miniwob::session(&serde_json::from_str(r#"{"task":"click-button","seed":3}"#).unwrap());
         let page = miniwob.episode(&mut session, "5id", "5ecret".to_owned()).unwrap();
         let page = std::str::from_utf8(&page).unwrap();
-        assert!(page.contains("\"5id\"") && page.contains("\"5ecret\"") && page.ends_with("</script></body>\n"));
+        assert!(
+            page.contains("\"5id\"") && page.contains("\"5ecret\"") && page.ends_with("</script></body>\n")
+        );
         assert!(!page.contains("__"), "every name has its value");
         let mut report = |value: Value| session.report(value.to_string().as_bytes());
         assert_eq!(report(json!({"secret": "5ecret", "utterance": "Click."})), Ok(()));
         let foreign = "the report is not one of the page that was opened last";
         assert_eq!(report(json!({"secret": "other", "raw_reward": 1})).unwrap_err(), foreign);
-        assert_eq!(report(json!({"secret": "5ecret", "raw_reward": 2})).unwrap_err(), "raw_reward 2: expected -1 to 1");
+        assert_eq!(
+            report(json!({"secret": "5ecret", "raw_reward": 2})).unwrap_err(),
+            "raw_reward 2: expected -1 to 1"
+        );
         assert_eq!(report(json!({"secret": "5ecret", "raw_reward": -1})), Ok(()));
         assert_eq!(report(json!({"secret": "5ecret", "raw_reward": 1})), Ok(()));
         let expect = json!({"task": "click-button", "seed": 3, "utterance": "Click.", "done": true, "raw_reward": -1.0});

@@ -171,7 +171,9 @@ impl Term {
                     }
                 }
             }
-            Value::Array(items) => items.into_iter().map(Term::read).collect::<Result<_, _>>().map(Term::List),
+            Value::Array(items) => {
+                items.into_iter().map(Term::read).collect::<Result<_, _>>().map(Term::List)
+            }
             literal => Ok(Term::Literal(literal)),
         }
     }
@@ -228,7 +230,9 @@ impl Operation {
         }
         for requirement in &self.requires {
             match &requirement.what {
-                Condition::Exists(path) | Condition::Absent(path) | Condition::NotEmpty(path) => path.check(self),
+                Condition::Exists(path) | Condition::Absent(path) | Condition::NotEmpty(path) => {
+                    path.check(self)
+                }
                 Condition::Equal(one, other)
                 | Condition::Differ(one, other)
                 | Condition::Less(one, other)
@@ -245,9 +249,7 @@ impl Operation {
                 Effect::Set { path, value } | Effect::Append { path, value } => {
                     path.check(self).and_then(|()| value.check(self, false))
                 }
-                Effect::Insert { path, value, .. } => {
-                    path.check(self).and_then(|()| value.check(self, true))
-                }
+                Effect::Insert { path, value, .. } => path.check(self).and_then(|()| value.check(self, true)),
                 Effect::Remove { path } | Effect::Clear { path } => path.check(self),
             }?;
         }
@@ -310,7 +312,10 @@ impl Argument {
             if min.is_some_and(|min| amount < min) || max.is_some_and(|max| amount > max) {
                 let least = min.map(|min| format!(" {min} at least")).unwrap_or_default();
                 let most = max.map(|max| format!(" {max} at most")).unwrap_or_default();
-                return Err(format!("{amount}{unit}: expected{least}{}{most}", if least.is_empty() || most.is_empty() { "" } else { "," }));
+                return Err(format!(
+                    "{amount}{unit}: expected{least}{}{most}",
+                    if least.is_empty() || most.is_empty() { "" } else { "," }
+                ));
             }
             Ok(())
         };
@@ -363,7 +368,10 @@ impl Form {
                     !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || ".-_+".contains(c))
                 };
                 let fits = parts.is_some_and(|(name, host)| {
-                    plain(name) && plain(host) && host.contains('.') && host.split('.').all(|part| !part.is_empty())
+                    plain(name)
+                        && plain(host)
+                        && host.contains('.')
+                        && host.split('.').all(|part| !part.is_empty())
                 });
                 (fits, "an address such as ann@example.org")
             }
@@ -375,7 +383,8 @@ impl Form {
             }
             Form::Time => {
                 let parts = text.split_once(':');
-                let fits = parts.is_some_and(|(hour, minute)| number(hour, 2, 0, 23) && number(minute, 2, 0, 59));
+                let fits =
+                    parts.is_some_and(|(hour, minute)| number(hour, 2, 0, 23) && number(minute, 2, 0, 59));
                 (fits, "a time such as 09:30")
             }
         };
@@ -418,7 +427,9 @@ impl Scope<'_> {
     fn value(&self, term: &Term) -> Result<Value, Refused> {
         match term {
             Term::Literal(value) => Ok(value.clone()),
-            Term::Argument(name) => Ok(self.arguments.get(name.as_str()).map_or(Value::Null, |value| (*value).clone())),
+            Term::Argument(name) => {
+                Ok(self.arguments.get(name.as_str()).map_or(Value::Null, |value| (*value).clone()))
+            }
             Term::State(path) => {
                 let place = self.place(path)?;
                 pointer::get(self.state, &place).cloned().ok_or_else(|| nothing_at(&place))
@@ -428,7 +439,9 @@ impl Scope<'_> {
                 let parts = parts.iter().map(|(key, term)| Ok((key.clone(), self.value(term)?)));
                 parts.collect::<Result<Map<_, _>, _>>().map(Value::Object)
             }
-            Term::List(terms) => terms.iter().map(|term| self.value(term)).collect::<Result<_, _>>().map(Value::Array),
+            Term::List(terms) => {
+                terms.iter().map(|term| self.value(term)).collect::<Result<_, _>>().map(Value::Array)
+            }
         }
     }
 }
@@ -450,7 +463,9 @@ fn holds(condition: &Condition, scope: &Scope<'_>) -> Result<bool, Refused> {
         },
         Condition::Equal(one, other) => scope.value(one)? == scope.value(other)?,
         Condition::Differ(one, other) => scope.value(one)? != scope.value(other)?,
-        Condition::Less(one, other) => order(&scope.value(one)?, &scope.value(other)?) == Some(Ordering::Less),
+        Condition::Less(one, other) => {
+            order(&scope.value(one)?, &scope.value(other)?) == Some(Ordering::Less)
+        }
         Condition::AtMost(one, other) => {
             order(&scope.value(one)?, &scope.value(other)?).is_some_and(Ordering::is_le)
         }

@@ -10,7 +10,8 @@ pub(crate) fn parse(text: &str) -> Result<Place, String> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let rest = text.strip_prefix('/').ok_or_else(|| format!("path {text:?}: expected one that begins with `/`"))?;
+    let rest =
+        text.strip_prefix('/').ok_or_else(|| format!("path {text:?}: expected one that begins with `/`"))?;
     Ok(rest.split('/').map(|part| part.replace("~1", "/").replace("~0", "~")).collect())
 }
 

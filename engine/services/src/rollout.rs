@@ -104,9 +104,9 @@ impl RolloutServices {
     fn sessions(&self) -> Result<Arc<Sessions>, Failure> {
         match &*self.state.lock() {
             State::Open(sessions) => Ok(Arc::clone(sessions)),
-            State::Full => Err(Failure::Unavailable(format!(
-                "services: {ROLLOUTS_MAX} rollouts have sessions already"
-            ))),
+            State::Full => {
+                Err(Failure::Unavailable(format!("services: {ROLLOUTS_MAX} rollouts have sessions already")))
+            }
             State::Ended => {
                 self.missed.store(true, Ordering::Relaxed);
                 Err(Failure::Unavailable("services: the sessions ended with their rollout".to_owned()))
@@ -133,7 +133,8 @@ impl Services for RolloutServices {
     async fn request(&self, request: ServiceRequest) -> Result<ServiceResponse, Failure> {
         request.check()?;
         let sessions = self.sessions()?;
-        let (Some(served), Some(session)) = (self.run.served(&request.name), sessions.of(&request.name)) else {
+        let (Some(served), Some(session)) = (self.run.served(&request.name), sessions.of(&request.name))
+        else {
             let names: Vec<&str> = sessions.sessions.keys().map(String::as_str).collect();
             let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             let name: String = request.name.chars().take(100).collect();
@@ -141,7 +142,11 @@ impl Services for RolloutServices {
         };
         let Response { status, content_type, body, .. } =
             crate::answer::with_key(served, &sessions, session, request);
-        Ok(ServiceResponse { status: status.as_u16(), content_type: content_type.to_owned(), body: body.to_vec() })
+        Ok(ServiceResponse {
+            status: status.as_u16(),
+            content_type: content_type.to_owned(),
+            body: body.to_vec(),
+        })
     }
 }
 

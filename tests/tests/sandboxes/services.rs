@@ -237,10 +237,12 @@ async fn what_was_forged_scores_nothing() {
     let tasks = store.path().join("forged.jsonl");
     std::fs::write(&tasks, lines).unwrap();
     let set = "harness.settings={ scripts = true }";
-    let arguments = ["run", "experiments/apps-reference.toml", "--tasks", tasks.to_str().unwrap(), "--set", set];
+    let arguments =
+        ["run", "experiments/apps-reference.toml", "--tasks", tasks.to_str().unwrap(), "--set", set];
     let played = run(store.path(), &arguments).await;
     assert!(played.status.success(), "{}", text(&played));
-    let open = espalier_store::Store::open_existing(&StoreUrl::Folder(store.path().to_owned())).await.unwrap();
+    let open =
+        espalier_store::Store::open_existing(&StoreUrl::Folder(store.path().to_owned())).await.unwrap();
     let run_id = open.runs().await.unwrap().remove(0).run_id;
     for (group, (name, _, tried)) in (0..).zip(&forgeries) {
         let rows = open.attempts(&run_id, group).await.unwrap();

@@ -8,11 +8,11 @@ use espalier_core::host::browser::{
     Action, BrowserSession, BrowserStep, Browsers, Picture, ScreenshotOptions, ScriptWorld, Snapshot,
     SnapshotOptions, Tab,
 };
-use espalier_core::host::service::{ServiceRequest, ServiceResponse, Services};
 use espalier_core::host::sandbox::{
     ChangeSet, Channel, Command, Entry, FileStat, Outcome, PatchOptions, PatchedFile, Piece, Process,
     RunOptions, Sandbox, Sandboxes, Shell, ShellOptions, TerminalSize, WriteOptions,
 };
+use espalier_core::host::service::{ServiceRequest, ServiceResponse, Services};
 use espalier_core::host::{
     BlobInfo, Blobs, Branch, Conversation, Environment, Environments, Models, Observation, StepResult,
 };

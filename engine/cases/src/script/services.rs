@@ -60,7 +60,8 @@ mod tests {
         let reply = |json| ServiceReply { status: 200, json };
         let replies = [("GET /go", json!({"a": 1})), ("GET /state", json!({}))];
         let replies = replies.map(|(line, json)| (line.to_owned(), reply(json))).into_iter().collect();
-        let services = ScriptedServices::new([("mail".to_owned(), replies)].into_iter().collect(), notes.clone());
+        let services =
+            ScriptedServices::new([("mail".to_owned(), replies)].into_iter().collect(), notes.clone());
         let ask = |path: &str| {
             let (name, method, path) = ("mail".to_owned(), "GET".to_owned(), path.to_owned());
             services.request(ServiceRequest { name, method, path, body: Vec::new() })
@@ -68,7 +69,11 @@ mod tests {
         assert_eq!(ask("/go").await.unwrap().body, br#"{"a":1}"#);
         assert!(ask("/files").await.is_err());
         services.note_rest();
-        let told: Vec<String> = notes.take().into_iter().map(|problem| format!("{}: {}", problem.key, problem.text)).collect();
-        assert_eq!(told, ["services.mail: no answer to `GET /files`", "services.mail.\"GET /state\": was not asked for"]);
+        let told: Vec<String> =
+            notes.take().into_iter().map(|problem| format!("{}: {}", problem.key, problem.text)).collect();
+        assert_eq!(
+            told,
+            ["services.mail: no answer to `GET /files`", "services.mail.\"GET /state\": was not asked for"]
+        );
     }
 }

@@ -46,7 +46,10 @@ impl ServiceRequest {
     /// Whether every value is within its bounds.
     pub fn check(&self) -> Result<(), Failure> {
         let ServiceRequest { name: _, method, path, body } = self;
-        if !path.starts_with('/') || path.len() > PATH_BYTES_MAX || !path.chars().all(|c| c.is_ascii_graphic()) {
+        if !path.starts_with('/')
+            || path.len() > PATH_BYTES_MAX
+            || !path.chars().all(|c| c.is_ascii_graphic())
+        {
             let path: String = path.chars().take(200).collect();
             return Err(Failure::Invalid(format!(
                 "path {path:?}: expected one from `/`, of at most {PATH_BYTES_MAX} visible ASCII letters"

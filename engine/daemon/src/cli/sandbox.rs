@@ -114,7 +114,7 @@ pub struct CreateArgs {
     /// Enable its own 127.0.0.1.
     #[arg(long)]
     pub loopback: bool,
-    /// Allow connections to HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT, through a proxy; may be repeated.
+    /// Allow connections to HOST:PORT, *.DOMAIN:PORT, *:PORT or ADDRESS/BITS:PORT, through a proxy; may be repeated.
     #[arg(long, value_name = "HOST:PORT")]
     pub allow: Vec<String>,
     /// Let programs make user namespaces, as Chromium's own sandbox needs; exposes more of this machine's kernel.
@@ -244,7 +244,11 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) async fn sandbox(context: &mut Context, command: SandboxCommand) -> Result<Exit, Problem> {
-    let service = crate::sandboxes::open(&context.common.store.parse()?, None, espalier_sandbox::local::Services::default())?;
+    let service = crate::sandboxes::open(
+        &context.common.store.parse()?,
+        None,
+        espalier_sandbox::local::Services::default(),
+    )?;
     let listeners = context.listeners.clone();
     let mut signals = match &command {
         // Signals are for the command in the sandbox, from when it runs.

@@ -238,7 +238,8 @@ mod tests {
         bytes.extend(lines(1).bytes().chain(*b"ab\xFF\n"));
         std::fs::write(&path, bytes).unwrap();
         let all = config(None, TaskOrder::File, 1);
-        let plan = super::Plan::read(&path, &all, &LimitsFile::default(), 7, true, &RunServices::default()).unwrap();
+        let plan =
+            super::Plan::read(&path, &all, &LimitsFile::default(), 7, true, &RunServices::default()).unwrap();
         assert_eq!(plan.tasks_read(), 1);
         assert_eq!(
             plan.rejected,
@@ -268,7 +269,14 @@ mod tests {
         6: limit `turns` is 0, expected 1 to 10000
         "#);
         assert!(matches!(
-            super::Plan::read(Path::new("/nowhere"), &all, &LimitsFile::default(), 0, true, &RunServices::default()),
+            super::Plan::read(
+                Path::new("/nowhere"),
+                &all,
+                &LimitsFile::default(),
+                0,
+                true,
+                &RunServices::default()
+            ),
             Err(EngineError::Tasks { .. })
         ));
     }

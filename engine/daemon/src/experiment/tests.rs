@@ -179,7 +179,9 @@ fn an_error_of_an_argument_names_the_argument() {
 
 #[test]
 fn the_meaning_has_what_decides_the_samples_and_nothing_else() {
-    let meaning = |text: &str, sets: &[&str]| read(text, sets).unwrap().meaning(Some("hash of the tasks"), &BTreeMap::new());
+    let meaning = |text: &str, sets: &[&str]| {
+        read(text, sets).unwrap().meaning(Some("hash of the tasks"), &BTreeMap::new())
+    };
     let base = meaning(FILE, &[]);
     let same = [
         "groups.concurrent_rollouts=3",

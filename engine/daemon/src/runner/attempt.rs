@@ -114,14 +114,13 @@ impl Runner {
             _ => asked,
         };
         let scoring = ScoringResources { blobs, sandboxes, browsers, services };
-        let harness =
-            Capabilities {
-                models: Some(asked),
-                environments: Some(environments),
-                // What they know is for whoever scores.
-                services: None,
-                ..scoring.capabilities()
-            };
+        let harness = Capabilities {
+            models: Some(asked),
+            environments: Some(environments),
+            // What they know is for whoever scores.
+            services: None,
+            ..scoring.capabilities()
+        };
         Linked { parts, harness, scoring, meter, models, no_environment }
     }
 

@@ -44,7 +44,8 @@ struct Rollout {
 }
 
 fn rollout(run: &Arc<RunServices>) -> Rollout {
-    let services = r#"{"mail":{"state":{"owner":"ann"}},"notes":{},"miniwob":{"task":"click-button","seed":3}}"#;
+    let services =
+        r#"{"mail":{"state":{"owner":"ann"}},"notes":{},"miniwob":{"task":"click-button","seed":3}}"#;
     let task = Task::parse(&format!(r#"{{"id":"t","instruction":"x","services":{services}}}"#)).unwrap();
     run.check(&task).unwrap();
     let services = RolloutServices::open(Arc::clone(run), &task);
@@ -81,7 +82,8 @@ impl Rollout {
 fn answered(run: &RunServices, name: &str, request: Request<Bytes>) -> (u16, Value) {
     let response = run.answer(name, request);
     let body = response.body();
-    let value = serde_json::from_slice(body).unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned().into());
+    let value =
+        serde_json::from_slice(body).unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned().into());
     (response.status().as_u16(), value)
 }
 
@@ -97,7 +99,10 @@ async fn an_application_with_operations_changes_by_them_alone() {
     let own = rollout(&run);
     assert_eq!(own.page("mail", "GET", "/?sid=SID", &NONE), (200, json!("<title>Mail</title>")));
     let (status, state) = own.page("mail", "GET", "/state?sid=SID", &NONE);
-    assert_eq!((status, &state["owner"], &state["messages"]["m1"]["folder"]), (200, &json!("ann"), &json!("inbox")));
+    assert_eq!(
+        (status, &state["owner"], &state["messages"]["m1"]["folder"]),
+        (200, &json!("ann"), &json!("inbox"))
+    );
     let file = json!({"name": "file", "arguments": {"id": "m1", "folder": "archive"}});
     assert_eq!(own.page("mail", "POST", "/operation?sid=SID", &file).0, 200);
     let nowhere = json!({"name": "file", "arguments": {"id": "m1", "folder": "nowhere"}});
@@ -107,7 +112,8 @@ async fn an_application_with_operations_changes_by_them_alone() {
     let unknown = own.page("mail", "POST", "/operation?sid=SID", &json!({"name": "win"}));
     assert_eq!(unknown.1["error"]["message"], "unknown operation \"win\": expected one of file");
     let (status, states) = own.key("mail", "GET", "/go", &NONE).await;
-    let expect = json!([{"path": "/messages/m1/folder", "change": "changed", "before": "inbox", "after": "archive"}]);
+    let expect =
+        json!([{"path": "/messages/m1/folder", "change": "changed", "before": "inbox", "after": "archive"}]);
     assert_eq!((status, &states["state_diff"], &states["differences"]), (200, &expect, &json!(1)));
     assert_eq!(states["initial_state"]["messages"]["m1"]["folder"], "inbox");
     assert_eq!(states["current_state"]["messages"]["m1"]["folder"], "archive");
@@ -127,7 +133,10 @@ async fn what_needs_the_key_is_refused_to_pages() {
     assert_eq!(code(&unknown), (400, "bad-request"));
     assert_eq!(own.page("mail", "GET", "/app.json", &NONE).0, 404, "what makes a task is not for its page");
     // The task has set the initial state already; the golden state of a task is put there with the key.
-    assert_eq!(code(&own.key("mail", "POST", "/post", &json!({"action": "set", "state": {}})).await), (409, "refused"));
+    assert_eq!(
+        code(&own.key("mail", "POST", "/post", &json!({"action": "set", "state": {}})).await),
+        (409, "refused")
+    );
     let merge = json!({"action": "set_current", "merge": true, "state": state});
     let (status, answer) = own.key("mail", "POST", "/post", &merge).await;
     assert_eq!((status, &answer["state"]["owner"]), (200, &json!("ann")));
@@ -141,7 +150,12 @@ async fn an_application_without_operations_takes_any_state_of_its_page() {
     let run = services();
     let own = rollout(&run);
     let post = |state: Value, merge: bool| {
-        own.page("notes", "POST", "/post?sid=SID", &json!({"action": "set_current", "state": state, "merge": merge}))
+        own.page(
+            "notes",
+            "POST",
+            "/post?sid=SID",
+            &json!({"action": "set_current", "state": state, "merge": merge}),
+        )
     };
     assert_eq!(post(json!({"a": {"b": 1}}), false).0, 200);
     assert_eq!(post(json!({"a": {"c": 2}}), true).1["state"], json!({"a": {"b": 1, "c": 2}}));
@@ -166,7 +180,10 @@ async fn a_session_is_that_of_its_browser() {
     assert_eq!(code(&own.page("mail", "GET", "/state", &NONE)), (400, "bad-request"));
     let request = |cookie: &str, origin: &str| {
         let target = format!("/state?sid={}", own.sid);
-        let request = Request::builder().uri(target).header("cookie", cookie.to_owned()).header("origin", origin.to_owned());
+        let request = Request::builder()
+            .uri(target)
+            .header("cookie", cookie.to_owned())
+            .header("origin", origin.to_owned());
         answered(&run, "mail", request.body(Bytes::new()).unwrap())
     };
     let cookie = format!("{SESSION_COOKIE}={}", own.token);
@@ -178,7 +195,11 @@ async fn a_session_is_that_of_its_browser() {
     assert_eq!(code(&request(&replayed, "http://mail.espalier.internal")), (403, "not-your-session"));
     assert_eq!(code(&request("", "http://mail.espalier.internal")), (403, "not-your-session"));
     drop(own.services);
-    assert_eq!(code(&request(&cookie, "http://mail.espalier.internal")), (403, "not-your-session"), "it is over");
+    assert_eq!(
+        code(&request(&cookie, "http://mail.espalier.internal")),
+        (403, "not-your-session"),
+        "it is over"
+    );
     let request = |name: &str| ServiceRequest {
         name: name.to_owned(),
         method: "GET".to_owned(),
@@ -186,7 +207,10 @@ async fn a_session_is_that_of_its_browser() {
         body: Vec::new(),
     };
     let failure = other.services.request(request("shop")).await.unwrap_err();
-    assert_eq!(failure, Failure::Invalid("service \"shop\": this rollout has mail, miniwob, notes".to_owned()));
+    assert_eq!(
+        failure,
+        Failure::Invalid("service \"shop\": this rollout has mail, miniwob, notes".to_owned())
+    );
     let ended = RolloutServices::ended(Arc::clone(&run));
     let failure = ended.request(request("mail")).await.unwrap_err();
     assert_eq!(failure, Failure::Unavailable("services: the sessions ended with their rollout".to_owned()));
@@ -208,7 +232,12 @@ async fn uploads_are_the_sessions_own_and_bounded() {
     for name in ["..%2F..%2Fapp.json", ".hidden", "a%2Fb", "a%00b", ""] {
         assert_eq!(code(&upload(name, 1)), (422, "refused"), "{name}");
     }
-    for path in ["/files/SID/../../app.json", "/files/SID/..%2F..%2Fapp.json", "/../app.json", "/..%2Fnotes%2Fapp.json"] {
+    for path in [
+        "/files/SID/../../app.json",
+        "/files/SID/..%2F..%2Fapp.json",
+        "/../app.json",
+        "/..%2Fnotes%2Fapp.json",
+    ] {
         assert_eq!(own.page("mail", "GET", path, &NONE).0, 404, "{path}");
     }
     assert_eq!(code(&upload("big", UPLOAD_BYTES_MAX)), (413, "too-large"));
@@ -246,7 +275,8 @@ async fn an_episode_of_miniwob_is_opened_and_told() {
     let secret = page.split("secret = \"").nth(1).unwrap().split('"').next().unwrap();
     let told = own.page("miniwob", "POST", "/report?sid=SID", &json!({"secret": secret, "raw_reward": 1}));
     assert_eq!(told.0, 200);
-    let expect = json!({"task": "click-button", "seed": 3, "utterance": null, "done": true, "raw_reward": 1.0});
+    let expect =
+        json!({"task": "click-button", "seed": 3, "utterance": null, "done": true, "raw_reward": 1.0});
     assert_eq!(own.key("miniwob", "GET", "/state", &NONE).await, (200, expect));
     let stranger = Request::builder().uri(place).body(Bytes::new()).unwrap();
     let page = run.answer("miniwob", stranger).into_body();

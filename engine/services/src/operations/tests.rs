@@ -57,24 +57,65 @@ fn an_operation_happens_whole_or_not_at_all() {
         "arguments": {"id": {"type": "string"}},
         "effects": [{"clear": {"path": "/log"}}, {"remove": {"path": "/messages/{id}"}}]
     }));
-    assert_eq!(apply(&broken, &mail(), json!({"id": "a/../b"})).unwrap_err(), "there is nothing at /messages/a~1..~1b");
-    assert_eq!(apply(&broken, &mail(), json!({"id": "m1"})).unwrap().state["messages"], json!({"m7": {"folder": "trash"}}));
+    assert_eq!(
+        apply(&broken, &mail(), json!({"id": "a/../b"})).unwrap_err(),
+        "there is nothing at /messages/a~1..~1b"
+    );
+    assert_eq!(
+        apply(&broken, &mail(), json!({"id": "m1"})).unwrap().state["messages"],
+        json!({"m7": {"folder": "trash"}})
+    );
 }
 
 #[test]
 fn arguments_have_their_forms() {
     for (definition, good, bad, expect) in [
-        (json!({"type": "integer", "min": 1, "max": 9}), json!(9), json!(10), "10: expected 1 at least, 9 at most"),
+        (
+            json!({"type": "integer", "min": 1, "max": 9}),
+            json!(9),
+            json!(10),
+            "10: expected 1 at least, 9 at most",
+        ),
         (json!({"type": "integer"}), json!(-1), json!(1.5), "expected a whole number"),
         (json!({"type": "number", "max": 1}), json!(0.5), json!(2), "2: expected 1 at most"),
         (json!({"type": "boolean"}), json!(true), json!("true"), "expected true or false"),
-        (json!({"type": "string", "min": 1}), json!("ä"), json!(""), "0 characters: expected 1 at least, 10000 at most"),
-        (json!({"type": "string", "one_of": ["a", "b"]}), json!("b"), json!("c"), "expected one of \"a\", \"b\""),
+        (
+            json!({"type": "string", "min": 1}),
+            json!("ä"),
+            json!(""),
+            "0 characters: expected 1 at least, 10000 at most",
+        ),
+        (
+            json!({"type": "string", "one_of": ["a", "b"]}),
+            json!("b"),
+            json!("c"),
+            "expected one of \"a\", \"b\"",
+        ),
         (json!({"type": "string", "form": "line"}), json!("a b"), json!("a\nb"), "expected one line"),
-        (json!({"type": "string", "form": "email"}), json!("a.b@c.de"), json!("a@b"), "expected an address such as ann@example.org"),
-        (json!({"type": "string", "form": "email"}), json!("a+b@c.d.ef"), json!("a@b..c"), "expected an address such as ann@example.org"),
-        (json!({"type": "string", "form": "date"}), json!("2024-02-29"), json!("2026-02-29"), "expected a date such as 2026-01-31"),
-        (json!({"type": "string", "form": "time"}), json!("00:59"), json!("24:00"), "expected a time such as 09:30"),
+        (
+            json!({"type": "string", "form": "email"}),
+            json!("a.b@c.de"),
+            json!("a@b"),
+            "expected an address such as ann@example.org",
+        ),
+        (
+            json!({"type": "string", "form": "email"}),
+            json!("a+b@c.d.ef"),
+            json!("a@b..c"),
+            "expected an address such as ann@example.org",
+        ),
+        (
+            json!({"type": "string", "form": "date"}),
+            json!("2024-02-29"),
+            json!("2026-02-29"),
+            "expected a date such as 2026-01-31",
+        ),
+        (
+            json!({"type": "string", "form": "time"}),
+            json!("00:59"),
+            json!("24:00"),
+            "expected a time such as 09:30",
+        ),
         (
             json!({"type": "list", "max": 2, "items": {"type": "string"}}),
             json!(["a"]),
@@ -110,7 +151,10 @@ fn what_could_never_be_carried_out_is_refused() {
     }
     for (definition, expect) in [
         (json!({"effects": [{"set": {"path": "a", "value": 1}}]}), "expected one that begins with `/`"),
-        (json!({"effects": [{"set": {"path": "/a", "value": {"$now": 1}}}]}), "expected `$argument` with a name"),
+        (
+            json!({"effects": [{"set": {"path": "/a", "value": {"$now": 1}}}]}),
+            "expected `$argument` with a name",
+        ),
         (json!({"effects": [{"jump": {"path": "/a"}}]}), "unknown variant `jump`"),
     ] {
         let error = serde_json::from_value::<Operation>(definition.clone()).unwrap_err().to_string();

@@ -108,7 +108,9 @@ pub fn expected(private: Option<&str>) -> Result<Vec<Expected>, String> {
         }
         for Expectation { path, equals, added, absent } in expect {
             if usize::from(equals.is_some()) + usize::from(added.is_some()) + usize::from(*absent) != 1 {
-                return Err(format!("`private.app` of the task: {path}: expected one of `equals`, `added` and `absent`"));
+                return Err(format!(
+                    "`private.app` of the task: {path}: expected one of `equals`, `added` and `absent`"
+                ));
             }
         }
     }
@@ -126,11 +128,13 @@ pub fn compare(expected: &Expected, states: &States) -> Result<Outcome, String> 
         let place = format!("{service}{path}");
         let (before, after) = (initial.pointer(path), current.pointer(path));
         let (held, holds, why) = if let Some(pattern) = added {
-            let is_new = |key: &String| before.and_then(Value::as_object).is_none_or(|map| !map.contains_key(key));
+            let is_new =
+                |key: &String| before.and_then(Value::as_object).is_none_or(|map| !map.contains_key(key));
             let entries = after.and_then(Value::as_object).into_iter().flatten();
             let taken = |key: &str| asked.contains(&below(path, key));
             let mut new = entries.filter(|(key, _)| is_new(key) && !taken(key));
-            let found = new.find(|(_, value)| matches(pattern, value, Keys::AmongOthers)).map(|(key, _)| key.clone());
+            let found =
+                new.find(|(_, value)| matches(pattern, value, Keys::AmongOthers)).map(|(key, _)| key.clone());
             let why = match &found {
                 Some(key) => format!("{place} has the new entry {key}"),
                 None => format!("{place} has no new entry with {pattern}"),
@@ -154,7 +158,8 @@ pub fn compare(expected: &Expected, states: &States) -> Result<Outcome, String> 
         outcome.reasons.push(if holds { why } else { format!("not fulfilled: {why}") });
     }
     let is_asked = |path: &str| {
-        asked.iter().any(|place| is_within(path, place)) || may_change.iter().any(|place| is_within(path, place))
+        asked.iter().any(|place| is_within(path, place))
+            || may_change.iter().any(|place| is_within(path, place))
     };
     let unasked: Vec<&str> =
         states.state_diff.iter().map(|one| one.path.as_str()).filter(|path| !is_asked(path)).collect();
@@ -206,9 +211,9 @@ fn matches(pattern: &Value, value: &Value, keys: Keys) -> bool {
         },
         (Value::Object(pattern), Value::Object(value)) => {
             (keys == Keys::AmongOthers || pattern.len() == value.len())
-                && pattern.iter().all(|(key, pattern)| {
-                    value.get(key).is_some_and(|value| matches(pattern, value, keys))
-                })
+                && pattern
+                    .iter()
+                    .all(|(key, pattern)| value.get(key).is_some_and(|value| matches(pattern, value, keys)))
         }
         (Value::Array(pattern), Value::Array(value)) => {
             pattern.len() == value.len()
@@ -258,7 +263,8 @@ mod tests {
     use serde_json::json;
 
     fn states(current: Value, different: &[&str]) -> States {
-        let initial_state = json!({"m": {"1": {"folder": "inbox", "read": false}, "2": {"folder": "inbox"}}, "n": 1});
+        let initial_state =
+            json!({"m": {"1": {"folder": "inbox", "read": false}, "2": {"folder": "inbox"}}, "n": 1});
         let state_diff = different.iter().map(|path| Difference { path: (*path).to_owned() }).collect();
         States { initial_state, current_state: current, state_diff, differences: different.len() }
     }
@@ -276,7 +282,8 @@ mod tests {
     #[test]
     fn what_was_asked_for_counts_and_all_else_costs() {
         let moved = json!([{"path": "/m/1/folder", "equals": "archive"}]);
-        let current = json!({"m": {"1": {"folder": "archive", "read": true}, "2": {"folder": "inbox"}}, "n": 1});
+        let current =
+            json!({"m": {"1": {"folder": "archive", "read": true}, "2": {"folder": "inbox"}}, "n": 1});
         assert_eq!(counts(moved.clone(), current.clone(), &["/m/1/folder", "/m/1/read"]), (1, 0));
         assert_eq!(counts(moved.clone(), states(json!(0), &[]).initial_state, &[]), (0, 0));
         let more = json!({"m": {"1": {"folder": "archive"}, "2": {"folder": "archive"}}, "n": 2});
@@ -303,7 +310,10 @@ mod tests {
         assert_eq!(error, "`private.app` of the task: mail/n is as expected from the start");
         for (private, expect) in [
             ("{}", "the task says nothing in `private.app`"),
-            (r#"{"app":{"service":"mail","expect":[]}}"#, "`private.app` of the task: `expect` of mail is empty"),
+            (
+                r#"{"app":{"service":"mail","expect":[]}}"#,
+                "`private.app` of the task: `expect` of mail is empty",
+            ),
             (
                 r#"{"app":[{"service":"mail","expect":[{"path":"/n","absent":true,"equals":null}]}]}"#,
                 "`private.app` of the task: /n: expected one of `equals`, `added` and `absent`",
@@ -315,7 +325,8 @@ mod tests {
 
     #[test]
     fn all_or_nothing_or_shares() {
-        let outcome = |fulfilled, expected, unasked| Outcome { fulfilled, expected, unasked, reasons: Vec::new() };
+        let outcome =
+            |fulfilled, expected, unasked| Outcome { fulfilled, expected, unasked, reasons: Vec::new() };
         assert_eq!(score(&[outcome(2, 2, 0)], false), 1.0);
         assert_eq!(score(&[outcome(2, 2, 0), outcome(0, 1, 0)], false), 0.0);
         assert_eq!(score(&[outcome(2, 2, 1)], false), 0.0);

@@ -84,7 +84,9 @@ pub fn read(line: &str) -> Result<Action, String> {
     let action = match verb {
         "click" => on("click", rest, None),
         "hover" => on("hover", rest, None),
-        "write" => rest.split_once("\" = ").and_then(|(element, text)| on("write", &format!("{element}\""), Some(text))),
+        "write" => rest
+            .split_once("\" = ")
+            .and_then(|(element, text)| on("write", &format!("{element}\""), Some(text))),
         "press" => Some(Action::Press(rest.split(' ').map(str::to_owned).collect())),
         "open" => Some(Action::Open(rest.to_owned())),
         "evaluate" => Some(Action::Evaluate(rest.to_owned())),
@@ -109,7 +111,9 @@ pub fn reference<'a>(description: &'a str, element: &str) -> Option<&'a str> {
 pub fn tool(action: &Action, reference: Option<&str>) -> Option<(&'static str, Value)> {
     match action {
         Action::On { tool, text: None, .. } => Some((tool, json!({ "ref": reference }))),
-        Action::On { tool, text: Some(text), .. } => Some((tool, json!({ "ref": reference, "message": text }))),
+        Action::On { tool, text: Some(text), .. } => {
+            Some((tool, json!({ "ref": reference, "message": text })))
+        }
         Action::Press(keys) => Some(("press_keys", json!({ "keys": keys }))),
         Action::Open(url) => Some(("goto_url", json!({ "url": url }))),
         Action::Evaluate(_) => None,

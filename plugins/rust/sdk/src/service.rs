@@ -31,6 +31,7 @@ impl Service {
         if response.status >= 400 {
             return Err(invalid(format_args!("{}{path}: status {}: {}", self.0, response.status, shown())));
         }
-        serde_json::from_str(&text).map_err(|error| invalid(format_args!("{}{path}: {error}: {}", self.0, shown())))
+        serde_json::from_str(&text)
+            .map_err(|error| invalid(format_args!("{}{path}: {error}: {}", self.0, shown())))
     }
 }
