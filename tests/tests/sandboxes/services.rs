@@ -190,7 +190,7 @@ fn forgeries() -> Vec<(&'static str, Vec<String>, &'static str)> {
                 "evaluate (document.cookie = 'espalier-session={0}', document.cookie = 'espalier-session={0};path=/post', document.cookie)",
                 "0f".repeat(16)
             ), post("/post", &format!("{{action: 'set_current', state: {golden}}}"))],
-            "needs-key",
+            "not-your-session",
         ),
         (
             "upload out of its folder",
