@@ -55,7 +55,7 @@ async fn read(store: &Store, hashes: &[&str]) -> Result<BTreeMap<String, PagePic
     let mut pictures = BTreeMap::new();
     let mut room = PICTURES_BYTES_MAX;
     for hash in hashes {
-        let content = match store.blobs().read_whole(hash).await {
+        let content = match store.blobs().read(hash, 0, PICTURE_BYTES_MAX as u64 + 1).await {
             Ok(content) => content,
             Err(StoreError::NotFound { .. }) => continue,
             Err(error) => return Err(error.into()),
@@ -65,7 +65,7 @@ async fn read(store: &Store, hashes: &[&str]) -> Result<BTreeMap<String, PagePic
             None => PagePicture::LeftOut("it is no PNG, JPEG or WebP".to_owned()),
             Some(_) if size > PICTURE_BYTES_MAX => {
                 let most = bytes(PICTURE_BYTES_MAX as u64);
-                PagePicture::LeftOut(format!("it has {}, more than {most}", bytes(size as u64)))
+                PagePicture::LeftOut(format!("it is larger than {most}"))
             }
             Some(_) if size > room => {
                 let most = bytes(PICTURES_BYTES_MAX as u64);
