@@ -12,7 +12,6 @@ use espalier_core::chat::{Message, Part};
 use espalier_core::host::browser::BrowserStep;
 use espalier_core::image::ImageKind;
 use espalier_core::trajectory::{AttemptRecord, LogLine, Turn};
-use espalier_store::{AttemptRow, GroupRow};
 use html::Html;
 use scene::{Did, Mark, Scene, Shot};
 use std::collections::BTreeMap;
@@ -38,8 +37,9 @@ pub enum PagePicture {
 #[derive(Debug)]
 pub struct RolloutPage<'a> {
     record: &'a AttemptRecord,
-    attempt: &'a AttemptRow,
-    group: &'a GroupRow,
+    task_id: &'a str,
+    /// Whether another rollout took its place.
+    is_replaced: bool,
     scenes: Vec<Scene<'a>>,
 }
 
@@ -47,11 +47,11 @@ impl<'a> RolloutPage<'a> {
     /// What is shown of a record. `device_scale`: device pixels per CSS pixel of its browsers.
     pub fn new(
         record: &'a AttemptRecord,
-        attempt: &'a AttemptRow,
-        group: &'a GroupRow,
+        task_id: &'a str,
+        is_replaced: bool,
         device_scale: f64,
     ) -> RolloutPage<'a> {
-        RolloutPage { record, attempt, group, scenes: scene::of(record, device_scale) }
+        RolloutPage { record, task_id, is_replaced, scenes: scene::of(record, device_scale) }
     }
 
     /// Hashes of the blobs whose pictures are shown, in order, each once.
@@ -82,19 +82,19 @@ impl<'a> RolloutPage<'a> {
         }
         self.end(&mut body);
         self.logs(&mut body);
-        html::page(&format!("{} {}", self.group.opened.task_id, self.attempt.traj_id), body)
+        html::page(&format!("{} {}", self.task_id, self.record.trajectory.traj_id), body)
     }
 
     fn head(&self, out: &mut Html) {
         let trajectory = &self.record.trajectory;
         out.open("header").open("div class=title");
-        out.element("h1", &one_line(&self.group.opened.task_id));
+        out.element("h1", &one_line(self.task_id));
         out.element("span class=id", &trajectory.traj_id);
         out.close("div").open("dl");
         let mut fact = |name: &'static str, value: &str, class: &'static str| {
             out.open("div").element("dt", name).open(class).text(value).close("dd").close("div");
         };
-        let replaced = if self.attempt.replaced { ", replaced" } else { "" };
+        let replaced = if self.is_replaced { ", replaced" } else { "" };
         let ending = format!("{}{replaced}", trajectory.stop_reason.as_str());
         match trajectory.reward {
             Some(reward) if reward > 0.0 => fact("reward", &score(Some(reward)), "dd class=good"),

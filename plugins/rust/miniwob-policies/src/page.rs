@@ -48,18 +48,18 @@ pub struct Item {
     pub options: Vec<String>,
 }
 
-/// What the pages of MiniWoB++ say of themselves below the task.
-const FOOTER: [&str; 4] = ["Last reward:", "Last 10 average:", "Time left:", "Episodes done:"];
+/// How the lines begin that pages of MiniWoB++ have beside the task: what they say of themselves, and addresses of pictures.
+const ASIDE: [&str; 6] = ["Last reward:", "Last 10 average:", "Time left:", "Episodes done:", "http://", "https://"];
 
 impl Page {
     /// Reads a description. Lines that say something about the description itself, in parentheses, are left out.
     pub fn read(text: &str) -> Page {
         let lines = text.lines().filter(|line| !line.trim_start().starts_with('(')).map(Line::read);
-        let is_footer = |line: &Line| match line.pieces.first() {
-            Some(Piece::Text(text)) => FOOTER.iter().any(|start| text.starts_with(start)),
+        let is_aside = |line: &Line| match line.pieces.first() {
+            Some(Piece::Text(text)) => ASIDE.iter().any(|start| text.starts_with(start)),
             _ => false,
         };
-        Page { lines: lines.filter(|line| !line.pieces.is_empty() && !is_footer(line)).collect() }
+        Page { lines: lines.filter(|line| !line.pieces.is_empty() && !is_aside(line)).collect() }
     }
 
     /// Every element, in order.
@@ -86,6 +86,26 @@ impl Page {
             Piece::Text(text) => Some(text.as_str()),
             Piece::Item(_) | Piece::Cell => None,
         })
+    }
+
+    /// Elements that can be acted on with what names them: their own name, or the text in them.
+    pub fn named_items(&self) -> Vec<(&Item, &str)> {
+        let mut found = Vec::new();
+        for (place, line) in self.lines.iter().enumerate() {
+            for piece in &line.pieces {
+                let Piece::Item(item) = piece else { continue };
+                let inner = self.lines.get(place + 1).filter(|inner| inner.depth > line.depth);
+                let text = inner.and_then(|inner| inner.pieces.first());
+                let name = match text {
+                    Some(Piece::Text(text)) if item.name.is_empty() => text.as_str(),
+                    _ => item.name.as_str(),
+                };
+                if !item.reference.is_empty() {
+                    found.push((item, name));
+                }
+            }
+        }
+        found
     }
 
     /// What the task asks: the first line.
@@ -262,6 +282,14 @@ mod tests {
         assert_eq!(page.lines[4].pieces, cells);
         assert_eq!(page.lines[5].pieces, [Piece::Item(item("img", "vegan", "")), Piece::Item(item("img", "fine", ""))]);
         assert_eq!(page.below().lines.len(), 5);
+    }
+
+    #[test]
+    fn an_element_without_a_name_is_named_by_the_text_in_it() {
+        let page = Page::read("list e1\n listitem e2\n  \"Samoa\"\n listitem \"Own\" e3\nbutton e4\n\"beside\"");
+        let names: Vec<(&str, &str)> =
+            page.named_items().iter().map(|(item, name)| (item.reference.as_str(), *name)).collect();
+        assert_eq!(names, [("e1", ""), ("e2", "Samoa"), ("e3", "Own"), ("e4", "")]);
     }
 
     #[test]

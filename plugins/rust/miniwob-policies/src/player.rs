@@ -180,15 +180,18 @@ impl<'a> Player<'a> {
         let page = self.page()?.below();
         let is_field = |item: &Item| matches!(item.role.as_str(), "textbox" | "spinbutton" | "searchbox" | "combobox");
         let is_label = |text: &str| text.trim().trim_end_matches(':').eq_ignore_ascii_case(label);
-        if let Some(own) = page.items().find(|item| is_field(item) && is_label(&item.name)) {
-            return Ok(own.clone());
+        let mut before = "";
+        for piece in page.pieces() {
+            match piece {
+                Piece::Text(text) => before = text,
+                Piece::Item(item) if is_field(item) && (is_label(&item.name) || is_label(before)) => {
+                    return Ok(item.clone());
+                }
+                Piece::Item(_) => before = "",
+                Piece::Cell => {}
+            }
         }
-        let after = page.pieces().skip_while(|piece| !matches!(piece, Piece::Text(text) if is_label(text)));
-        let mut items = after.filter_map(|piece| match piece {
-            Piece::Item(item) if is_field(item) => Some(item.clone()),
-            _ => None,
-        });
-        items.next().map_or_else(|| stuck(format!("no field {label:?}")), Ok)
+        stuck(format!("no field {label:?}"))
     }
 
     /// Looks again, with a moment between, until something is there.

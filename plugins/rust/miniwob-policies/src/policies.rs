@@ -71,7 +71,6 @@ const POLICIES: &[(&str, Policy)] = &[
     ("login-user-popup", forms::login),
     ("multi-layouts", forms::movies),
     ("multi-orderings", forms::movies),
-    ("navigate-tree", clicks::tree),
     ("odd-or-even", choices::odd_or_even),
     ("phone-book", people::contact),
     ("read-table", forms::read_table),

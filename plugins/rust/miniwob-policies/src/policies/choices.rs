@@ -130,7 +130,8 @@ pub(super) fn combination(player: &mut Player<'_>) -> Play {
 /// A slider, then the n-th box.
 pub(super) fn slider_and_box(player: &mut Player<'_>) -> Play {
     let utterance = player.utterance();
-    let (Some(wanted), [place]) = (numbers(&utterance).first().copied(), ordinals(&utterance)[..]) else {
+    let (Some(wanted), Some(place)) = (numbers(&utterance).first().copied(), ordinals(&utterance).first().copied())
+    else {
         return stuck("the task names no number and box");
     };
     slide(player, 0, wanted)?;

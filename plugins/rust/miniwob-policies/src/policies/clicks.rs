@@ -1,6 +1,6 @@
 //! Tasks that ask for clicks: buttons, links, tabs, sections, dialogs, menus.
 
-use crate::page::Item;
+use crate::page::{Item, Piece};
 use crate::player::{Player, Target};
 use crate::tools::{Play, stuck};
 use crate::words::{between, numbers, quoted};
@@ -135,30 +135,6 @@ pub(super) fn menu(player: &mut Player<'_>) -> Play {
     player.click(&item).map(drop)
 }
 
-/// Opens folder after folder until the name can be seen. A file that is not meant is not clicked on.
-pub(super) fn tree(player: &mut Player<'_>) -> Play {
-    let name = first_quoted(player)?;
-    let mut opened: BTreeSet<String> = BTreeSet::new();
-    loop {
-        let page = player.page()?.below();
-        let is_told = |item: &&Item| !item.reference.is_empty();
-        if let Some(found) = page.items().filter(is_told).find(|item| item.name == name) {
-            return player.click(found).map(drop);
-        }
-        let folder = page.items().filter(is_told).find(|item| {
-            item.role != "button" && !opened.contains(&item.reference) && is_folder(&page, item)
-        });
-        let Some(folder) = folder else { return stuck(format!("no {name:?} in the tree")) };
-        opened.insert(folder.reference.clone());
-        player.click(folder)?;
-    }
-}
-
-/// Whether a tree's item is a folder: what it is made of says so.
-fn is_folder(_: &crate::page::Page, item: &Item) -> bool {
-    item.hint.contains("folder") || item.is("collapsed") || item.role == "clickable"
-}
-
 /// The ticket, by price or by duration.
 pub(super) fn ticket(player: &mut Player<'_>) -> Play {
     let utterance = player.utterance();
@@ -167,17 +143,17 @@ pub(super) fn ticket(player: &mut Player<'_>) -> Play {
     let mut tickets: Vec<(i64, i64, Target)> = Vec::new();
     for piece in page.pieces() {
         match piece {
-            crate::page::Piece::Text(text) => {
+            Piece::Text(text) => {
                 if let [hours, rest] = numbers(text).as_slice() {
                     minutes = hours * 60 + rest;
                 }
             }
-            crate::page::Piece::Item(item) => {
+            Piece::Item(item) => {
                 if let [price] = numbers(&item.name).as_slice() {
                     tickets.push((*price, minutes, Target::from(item)));
                 }
             }
-            crate::page::Piece::Cell => {}
+            Piece::Cell => {}
         }
     }
     let chosen = match utterance.as_str() {

@@ -1,6 +1,6 @@
 //! Tasks that ask for texts and numbers in fields.
 
-use crate::page::{Line, Page, Piece};
+use crate::page::{Item, Line, Page, Piece};
 use crate::player::Player;
 use crate::tools::{Play, stuck};
 use crate::words::{between, numbers, ordinals, quoted, time};
@@ -78,7 +78,7 @@ pub(super) fn enter_time(player: &mut Player<'_>) -> Play {
 pub(super) fn copy(player: &mut Player<'_>) -> Play {
     let fields: Vec<_> = player.page()?.below().of_role("textbox").cloned().collect();
     let number = ordinals(&player.utterance()).first().copied().unwrap_or(1);
-    let is_full = |field: &&crate::page::Item| !field.value.is_empty();
+    let is_full = |field: &&Item| !field.value.is_empty();
     let source = fields.iter().filter(is_full).nth(number.saturating_sub(1));
     let target = fields.iter().find(|field| field.value.is_empty());
     let (Some(source), Some(target)) = (source, target) else { return stuck("no text to copy, or no field for it") };
@@ -237,7 +237,7 @@ pub(super) fn search(player: &mut Player<'_>) -> Play {
         player.click(&link)?;
     }
     let found = player.page()?.below();
-    let is_result = |item: &&crate::page::Item| item.name.chars().any(char::is_alphabetic) && !is_paging(&item.name);
+    let is_result = |item: &&Item| item.name.chars().any(char::is_alphabetic) && !is_paging(&item.name);
     let result = found.of_role("link").filter(is_result).nth(place);
     let Some(result) = result else { return stuck(format!("no result {number}")) };
     player.click(result).map(drop)
@@ -296,10 +296,11 @@ pub(super) fn complete(player: &mut Player<'_>) -> Play {
     let field = player.nth("textbox", 1)?;
     player.write(&field, &start)?;
     let offered = player.wait_for("a list of items", |page| {
-        let fits = |item: &&crate::page::Item| {
-            item.role != "textbox" && item.name.starts_with(&start) && item.name.ends_with(&end)
+        let page = page.below();
+        let fits = |(item, name): &(&Item, &str)| {
+            item.role != "textbox" && name.starts_with(&start) && name.ends_with(&end)
         };
-        page.below().items().filter(|item| !item.reference.is_empty()).find(fits).cloned()
+        page.named_items().into_iter().find(fits).map(|(item, _)| item.clone())
     })?;
     player.click(&offered)?;
     player.submit().map(drop)

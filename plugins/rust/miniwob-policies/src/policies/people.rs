@@ -46,17 +46,23 @@ pub(super) fn mail(player: &mut Player<'_>) -> Play {
         })?;
         player.click(&icon).map(drop)
     };
+    // The two are one button to the description: the reply on the left, the other on the right.
+    let answer = |player: &mut Player<'_>, share: f64| -> Play {
+        let both = player.named("clickable", "Reply Forward")?;
+        let [left, top, width, height] = player.area(&both)?;
+        player.click_at([left + width * share, top + height / 2.0]).map(drop)
+    };
     match action {
         Mail::Delete => icon(player, &["trash", "delete"]),
         Mail::Star => icon(player, &["star"]),
         Mail::Reply(text) => {
-            icon(player, &["reply"])?;
+            answer(player, 0.33)?;
             let field = player.find("field for the reply", |item| item.role == "textbox")?;
             player.write(&field, &text)?;
             icon(player, &["send"])
         }
         Mail::Forward(to) => {
-            icon(player, &["forward"])?;
+            answer(player, 0.67)?;
             let field = player.nth("textbox", 1)?;
             player.write(&field, &to)?;
             icon(player, &["send"])
@@ -89,7 +95,7 @@ fn user(utterance: &str) -> Option<&str> {
 /// One button of the post of a user.
 pub(super) fn post(player: &mut Player<'_>) -> Play {
     let utterance = player.utterance();
-    let (Some(user), [action, ..]) = (user(&utterance), quoted(&utterance)[..]) else {
+    let (Some(user), Some(action)) = (user(&utterance), quoted(&utterance).first().copied()) else {
         return stuck(format!("not understood: {utterance}"));
     };
     let kind = action.to_lowercase();
@@ -108,7 +114,7 @@ pub(super) fn post(player: &mut Player<'_>) -> Play {
 /// A button on all, or on some, posts of a user.
 pub(super) fn posts(player: &mut Player<'_>) -> Play {
     let utterance = player.utterance();
-    let (Some(user), [action, ..]) = (user(&utterance), quoted(&utterance)[..]) else {
+    let (Some(user), Some(action)) = (user(&utterance), quoted(&utterance).first().copied()) else {
         return stuck(format!("not understood: {utterance}"));
     };
     let count = numbers(&utterance).first().and_then(|count| usize::try_from(*count).ok());
