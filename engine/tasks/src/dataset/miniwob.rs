@@ -19,6 +19,7 @@ pub fn miniwob_tasks<'a>(
                 "id": id,
                 "instruction": "Do what the page asks.",
                 "tags": ["miniwob", name],
+                "data": { "page": name },
                 "services": { "miniwob": { "task": name, "seed": seed } },
                 "browser": { "start_url": "http://miniwob.espalier.internal/?sid={sid}" },
             });

@@ -6,5 +6,9 @@
 pub mod page;
 pub mod player;
 pub mod policies;
+pub mod settings;
 pub mod tools;
 pub mod words;
+
+#[cfg(target_arch = "wasm32")]
+mod guest;
