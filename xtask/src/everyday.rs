@@ -84,7 +84,7 @@ pub fn build() -> Result<(), String> {
 }
 
 /// The engine, its agent, these plugins or all, tasks and model. What compiles and what is downloaded do not wait for each other.
-fn build_with(plugins: &[String]) -> Result<(), String> {
+pub(crate) fn build_with(plugins: &[String]) -> Result<(), String> {
     beside(
         || {
             say("building the engine");

@@ -197,7 +197,7 @@ fn sites(args: &TaskImportArgs, set: WebSet) -> Result<Records, Problem> {
     Ok(read_web(set, &text, &options).collect())
 }
 
-/// The pages of MiniWoB++: `miniwob/*.html` below the folder.
+/// The pages of MiniWoB++: `miniwob/*.html` below the folder, and those of flights, `flight/*/wrapper.html`.
 fn pages(args: &TaskImportArgs) -> Result<Records, Problem> {
     let seeds = args.seeds.unwrap_or(1);
     if !(1..=SEEDS_MAX).contains(&seeds) {
@@ -208,18 +208,18 @@ fn pages(args: &TaskImportArgs) -> Result<Records, Problem> {
         Problem::new(Exit::Input, format!("{} cannot be read: {error}", folder.display()))
             .hint("expected the folder `html` of the Python package `miniwob`, with `core` and `miniwob` in it")
     })?;
-    let page = |entry: std::fs::DirEntry| {
-        let name = entry.file_name().into_string().ok()?;
-        name.strip_suffix(".html").map(str::to_owned)
-    };
-    let mut names: Vec<String> = entries.flatten().filter_map(page).collect();
-    names.sort();
-    if let Some(unknown) = args.only.iter().find(|only| !names.contains(only)) {
-        let text = format!("{} has no page {unknown:?}", folder.display());
-        return Err(Problem::new(Exit::Input, text));
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut pages: Vec<String> =
+        names.filter_map(|name| name.strip_suffix(".html").map(str::to_owned)).collect();
+    let flights = std::fs::read_dir(args.source.join("flight")).into_iter().flatten().flatten();
+    let sites = flights.filter(|entry| entry.path().join("wrapper.html").is_file());
+    pages.extend(sites.filter_map(|entry| Some(format!("flight.{}", entry.file_name().into_string().ok()?))));
+    pages.sort();
+    if let Some(unknown) = args.only.iter().find(|only| !pages.contains(only)) {
+        return Err(Problem::new(Exit::Input, format!("{} has no page {unknown:?}", folder.display())));
     }
-    names.retain(|name| args.only.is_empty() || args.only.contains(name));
-    Ok(miniwob_tasks(&names, seeds).collect())
+    pages.retain(|page| args.only.is_empty() || args.only.contains(page));
+    Ok(miniwob_tasks(&pages, seeds).collect())
 }
 
 fn folders(args: &TaskImportArgs) -> Result<Records, Problem> {

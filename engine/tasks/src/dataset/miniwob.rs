@@ -6,7 +6,7 @@ use serde_json::json;
 /// Most seeds of a page.
 pub const SEEDS_MAX: u32 = 10_000;
 
-/// The tasks of pages by their names, `click-button` for `click-button.html`: each with the seeds from 0 on. They are served by the
+/// The tasks of pages by their names, `click-button` for `click-button.html` and `flight.AA` for that site: each with the seeds from 0 on. They are served by the
 /// service `miniwob` of an experiment.
 pub fn miniwob_tasks<'a>(
     names: &'a [String],
