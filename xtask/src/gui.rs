@@ -62,8 +62,8 @@ const SHOWN: (&str, &str) = ("choose-date-0", "tasks/miniwob.html");
 
 /// Builds, makes the tasks, runs them, prints the table, and writes the page. A task that is not solved is an error.
 pub fn demo() -> Result<(), String> {
-    everyday::build_with(&["miniwob-policies".to_owned(), "miniwob-reward".to_owned()])?;
-    setup::run(&[Part::Browsers])?;
+    let plugins = ["miniwob-policies", "miniwob-reward"].map(String::from);
+    everyday::build_parts(&[Part::Data, Part::Sandboxes, Part::Browsers], &plugins, || Ok(()))?;
     let seeds = SEEDS.to_string();
     let folder = setup::miniwob_pages()?;
     let mut import = espalier(&["task", "import", "miniwob"]);
@@ -72,13 +72,15 @@ pub fn demo() -> Result<(), String> {
     openly(&mut import)?;
     openly(&mut espalier(&["run", EXPERIMENT]))?;
     let text = quietly(&mut espalier(&["show", "miniwob", "--json", "--all"]))?;
-    let run: Value = serde_json::from_str(&text).map_err(|error| format!("espalier show miniwob: {error}"))?;
+    let run: Value =
+        serde_json::from_str(&text).map_err(|error| format!("espalier show miniwob: {error}"))?;
     let episodes = episodes(&run);
     for line in lines(&episodes) {
         println!("{line}");
     }
     write_page(&run)?;
-    let is_solved = |seeds: &Vec<Episode>| seeds.len() == SEEDS && seeds.iter().all(|episode| episode.is_solved);
+    let is_solved =
+        |seeds: &Vec<Episode>| seeds.len() == SEEDS && seeds.iter().all(|episode| episode.is_solved);
     let unsolved: Vec<&str> =
         PAGES.into_iter().filter(|page| !episodes.get(*page).is_some_and(is_solved)).collect();
     match unsolved.is_empty() {

@@ -33,15 +33,8 @@ pub enum Part {
 }
 
 /// Every part.
-pub const ALL: [Part; 7] = [
-    Part::Guests,
-    Part::Authoring,
-    Part::Model,
-    Part::Data,
-    Part::Sandboxes,
-    Part::Browsers,
-    Part::Tests,
-];
+pub const ALL: [Part; 7] =
+    [Part::Guests, Part::Authoring, Part::Model, Part::Data, Part::Sandboxes, Part::Browsers, Part::Tests];
 
 /// Makes the parts ready. Quick when they are.
 pub fn run(parts: &[Part]) -> Result<(), String> {

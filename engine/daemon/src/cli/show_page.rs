@@ -42,7 +42,9 @@ pub(super) async fn write(
     let left_out = page.pictures().len() - kept;
     if context.common.json {
         let out = file.display().to_string();
-        context.out.json(&json!({ "out": out, "bytes": text.len(), "pictures": kept, "left_out": left_out }))?;
+        context
+            .out
+            .json(&json!({ "out": out, "bytes": text.len(), "pictures": kept, "left_out": left_out }))?;
         return Ok(Exit::Done);
     }
     let without = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };

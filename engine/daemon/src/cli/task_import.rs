@@ -190,7 +190,8 @@ fn sites(args: &TaskImportArgs, set: WebSet) -> Result<Records, Problem> {
     }
     let answers = args.answers.as_deref().map(|path| {
         let text = text_of(path, "expected the set's file of reference answers, a JSON object")?;
-        Answers::read(&text).map_err(|error| Problem::new(Exit::Input, format!("{}: {error}", path.display())))
+        Answers::read(&text)
+            .map_err(|error| Problem::new(Exit::Input, format!("{}: {error}", path.display())))
     });
     let options = WebOptions { allow: args.allow.clone(), answers: answers.transpose()? };
     let text = text_of(&args.source, ROWS_HINT)?;
@@ -205,8 +206,9 @@ fn pages(args: &TaskImportArgs) -> Result<Records, Problem> {
     }
     let folder = args.source.join("miniwob");
     let entries = std::fs::read_dir(&folder).map_err(|error| {
-        Problem::new(Exit::Input, format!("{} cannot be read: {error}", folder.display()))
-            .hint("expected the folder `html` of the Python package `miniwob`, with `core` and `miniwob` in it")
+        Problem::new(Exit::Input, format!("{} cannot be read: {error}", folder.display())).hint(
+            "expected the folder `html` of the Python package `miniwob`, with `core` and `miniwob` in it",
+        )
     })?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let mut pages: Vec<String> =

@@ -250,8 +250,12 @@ impl<'a> RolloutPage<'a> {
         }
         for judge in &record.judges {
             let answers = &judge.transcript.turns;
-            let text =
-                format!("judge {} (model {}, {})", judge.judge, judge.model, counted(answers.len() as u64, "answer"));
+            let text = format!(
+                "judge {} (model {}, {})",
+                judge.judge,
+                judge.model,
+                counted(answers.len() as u64, "answer")
+            );
             out.element("h3", &text);
             for vote in &judge.votes {
                 let about = vote.turn.map_or("outcome".to_owned(), |turn| format!("turn {turn}"));
@@ -273,9 +277,13 @@ impl<'a> RolloutPage<'a> {
             for given in &record.scores {
                 let turn = given.score.turn.map_or(String::new(), |turn| turn.to_string());
                 out.open("tr");
-                for cell in
-                    [&given.score.name, &score(Some(given.score.value)), &turn, &given.plugin, &given.score.reason]
-                {
+                for cell in [
+                    &given.score.name,
+                    &score(Some(given.score.value)),
+                    &turn,
+                    &given.plugin,
+                    &given.score.reason,
+                ] {
                     out.open("td").text(cut(cell).0).close("td");
                 }
                 out.close("tr");
@@ -292,13 +300,15 @@ impl<'a> RolloutPage<'a> {
         if logs.is_empty() {
             return;
         }
-        out.open("details class=log").element("summary", &format!("log, {}", counted(logs.len() as u64, "line")));
+        out.open("details class=log")
+            .element("summary", &format!("log, {}", counted(logs.len() as u64, "line")));
         for line in logs.iter().take(LOGS_SHOWN) {
             out.open("pre").text(&log_line(line)).close("pre");
         }
         let left = logs.len().saturating_sub(LOGS_SHOWN);
         if left > 0 || *log_bytes_dropped > 0 {
-            let text = format!("{} lines more; {} were over limits.log_bytes", left, bytes(*log_bytes_dropped));
+            let text =
+                format!("{} lines more; {} were over limits.log_bytes", left, bytes(*log_bytes_dropped));
             out.element("p class=note", &text);
         }
         out.close("details");

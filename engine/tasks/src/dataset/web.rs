@@ -73,9 +73,8 @@ fn task(set: WebSet, row: &Row, options: &WebOptions) -> Result<Value, String> {
     };
     let instruction = row.text(instruction_key)?;
     let url = row.text(site_key)?;
-    let site = Site::of(url).map_err(|wanted| {
-        format!("invalid `{site_key}` {}: expected {wanted}", shown(&json!(url)))
-    })?;
+    let site = Site::of(url)
+        .map_err(|wanted| format!("invalid `{site_key}` {}: expected {wanted}", shown(&json!(url))))?;
     let mut allow = site.network();
     allow.extend(options.allow.iter().filter(|more| !allow.contains(more)).cloned().collect::<Vec<_>>());
     let parts = match set {
@@ -106,7 +105,8 @@ struct Parts {
 fn webvoyager(row: &Row, id: &str, answers: Option<&Answers>) -> Result<Parts, String> {
     let site = row.text("web_name")?;
     let answer = answers.and_then(|answers| answers.0.get(id));
-    let private = answer.map(|answer| ("answer".to_owned(), json!({ "text": answer.text, "kind": answer.kind })));
+    let private =
+        answer.map(|answer| ("answer".to_owned(), json!({ "text": answer.text, "kind": answer.kind })));
     Ok(Parts {
         tags: vec!["webvoyager".to_owned(), site.to_owned()],
         data: json!({ "site": site }),
@@ -205,7 +205,8 @@ impl Site {
             (None, false) => vec![80, 443],
         };
         let (host, bare) = (&self.host, self.bare());
-        let is_address = Rule::parse(&format!("*.{bare}:443")).is_err() || bare.parse::<std::net::IpAddr>().is_ok();
+        let is_address =
+            Rule::parse(&format!("*.{bare}:443")).is_err() || bare.parse::<std::net::IpAddr>().is_ok();
         let mut allow = Vec::new();
         for port in ports {
             allow.push(format!("{host}:{port}"));

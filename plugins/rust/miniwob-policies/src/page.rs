@@ -49,7 +49,8 @@ pub struct Item {
 }
 
 /// How the lines begin that pages of MiniWoB++ have beside the task: what they say of themselves, and addresses of pictures.
-const ASIDE: [&str; 6] = ["Last reward:", "Last 10 average:", "Time left:", "Episodes done:", "http://", "https://"];
+const ASIDE: [&str; 6] =
+    ["Last reward:", "Last 10 average:", "Time left:", "Episodes done:", "http://", "https://"];
 
 impl Page {
     /// Reads a description. Lines that say something about the description itself, in parentheses, are left out.
@@ -179,12 +180,33 @@ impl Item {
 }
 
 const STATES: [&str; 22] = [
-    "checked", "mixed", "pressed", "expanded", "collapsed", "selected", "disabled", "readonly", "required", "invalid",
-    "current", "focused", "modal", "color", "date", "datetime-local", "file", "month", "number", "range", "time", "week",
+    "checked",
+    "mixed",
+    "pressed",
+    "expanded",
+    "collapsed",
+    "selected",
+    "disabled",
+    "readonly",
+    "required",
+    "invalid",
+    "current",
+    "focused",
+    "modal",
+    "color",
+    "date",
+    "datetime-local",
+    "file",
+    "month",
+    "number",
+    "range",
+    "time",
+    "week",
 ];
 
 fn is_reference(word: &str) -> bool {
-    word.strip_prefix('e').is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    word.strip_prefix('e')
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
 enum Word<'a> {
@@ -257,7 +279,12 @@ mod tests {
     use super::*;
 
     fn item(role: &str, name: &str, reference: &str) -> Item {
-        Item { role: role.to_owned(), name: name.to_owned(), reference: reference.to_owned(), ..Item::default() }
+        Item {
+            role: role.to_owned(),
+            name: name.to_owned(),
+            reference: reference.to_owned(),
+            ..Item::default()
+        }
     }
 
     #[test]
@@ -278,15 +305,20 @@ mod tests {
         let options = vec!["a".to_owned(), "b c".to_owned()];
         let list = Item { value: "a".to_owned(), options, ..item("combobox", "", "e3") };
         assert_eq!(page.lines[3].pieces, [Piece::Item(list), Piece::Item(item("button", "Go", "e4"))]);
-        let cells = [text("Age"), Piece::Cell, Piece::Item(item("textbox", "", "e5")), Piece::Cell, text("x")];
+        let cells =
+            [text("Age"), Piece::Cell, Piece::Item(item("textbox", "", "e5")), Piece::Cell, text("x")];
         assert_eq!(page.lines[4].pieces, cells);
-        assert_eq!(page.lines[5].pieces, [Piece::Item(item("img", "vegan", "")), Piece::Item(item("img", "fine", ""))]);
+        assert_eq!(
+            page.lines[5].pieces,
+            [Piece::Item(item("img", "vegan", "")), Piece::Item(item("img", "fine", ""))]
+        );
         assert_eq!(page.below().lines.len(), 5);
     }
 
     #[test]
     fn an_element_without_a_name_is_named_by_the_text_in_it() {
-        let page = Page::read("list e1\n listitem e2\n  \"Samoa\"\n listitem \"Own\" e3\nbutton e4\n\"beside\"");
+        let page =
+            Page::read("list e1\n listitem e2\n  \"Samoa\"\n listitem \"Own\" e3\nbutton e4\n\"beside\"");
         let names: Vec<(&str, &str)> =
             page.named_items().iter().map(|(item, name)| (item.reference.as_str(), *name)).collect();
         assert_eq!(names, [("e1", ""), ("e2", "Samoa"), ("e3", "Own"), ("e4", "")]);
@@ -294,7 +326,18 @@ mod tests {
 
     #[test]
     fn what_is_not_a_description_is_read_without_a_panic() {
-        for text in ["", "\"open", "=", "[\"a", "(", "e1 e2", "\u{1f980} \"x", "# ", "= \"a\" [", "button \"a\\ud800\""] {
+        for text in [
+            "",
+            "\"open",
+            "=",
+            "[\"a",
+            "(",
+            "e1 e2",
+            "\u{1f980} \"x",
+            "# ",
+            "= \"a\" [",
+            "button \"a\\ud800\"",
+        ] {
             Page::read(text);
         }
     }

@@ -31,7 +31,11 @@ impl<'a> Player<'a> {
     /// Looks at the page for the first time.
     pub fn new(tools: &'a mut dyn Tools) -> Play<Player<'a>> {
         let mut player = Player { tools, page: None, utterance: String::new(), viewport: None };
-        player.utterance = player.page()?.utterance();
+        // A page that loads slowly has no task yet.
+        let asks = |page: &Page| Some(page.utterance()).filter(|utterance| !utterance.is_empty());
+        player.utterance = player.wait_for("a task", asks)?;
+        let said = format!("The task: {}", player.utterance);
+        player.say(&said);
         Ok(player)
     }
 
@@ -178,8 +182,13 @@ impl<'a> Player<'a> {
     /// The field that a text before it, or its own name, calls so.
     pub fn field(&mut self, label: &str) -> Play<Item> {
         let page = self.page()?.below();
-        let is_field = |item: &Item| matches!(item.role.as_str(), "textbox" | "spinbutton" | "searchbox" | "combobox");
-        let is_label = |text: &str| text.trim().trim_end_matches(':').eq_ignore_ascii_case(label);
+        let is_field =
+            |item: &Item| matches!(item.role.as_str(), "textbox" | "spinbutton" | "searchbox" | "combobox");
+        // `Director` and `Director Name:` are the same.
+        let is_label = |text: &str| {
+            let start = text.trim().get(..label.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(label))
+        };
         let mut before = "";
         for piece in page.pieces() {
             match piece {

@@ -30,7 +30,8 @@ pub fn numbers(text: &str) -> Vec<i64> {
         while at < bytes.len() && bytes[at].is_ascii_digit() {
             at += 1;
         }
-        let is_negative = start > 0 && bytes[start - 1] == b'-' && (start < 2 || !bytes[start - 2].is_ascii_digit());
+        let is_negative =
+            start > 0 && bytes[start - 1] == b'-' && (start < 2 || !bytes[start - 2].is_ascii_digit());
         if let Ok(number) = text[start..at].parse::<i64>() {
             found.push(if is_negative { -number } else { number });
         }
@@ -75,7 +76,17 @@ pub fn time(text: &str) -> Option<(u32, u32)> {
 /// The number of a month's name, from 1.
 pub fn month(name: &str) -> Option<u32> {
     const MONTHS: [&str; 12] = [
-        "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
         "December",
     ];
     let place = MONTHS.iter().position(|known| *known == name)?;

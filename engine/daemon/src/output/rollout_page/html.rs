@@ -106,7 +106,8 @@ impl Html {
             percent(to.0),
             percent(to.1)
         );
-        let _ = write!(self.0, "<i class=target style=\"left:{}%;top:{}%\"></i>", percent(to.0), percent(to.1));
+        let _ =
+            write!(self.0, "<i class=target style=\"left:{}%;top:{}%\"></i>", percent(to.0), percent(to.1));
     }
 }
 

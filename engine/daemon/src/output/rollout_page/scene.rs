@@ -73,7 +73,10 @@ pub(super) fn has_failed(step: &BrowserStep) -> bool {
 impl Scene<'_> {
     /// All that is drawn, with the number of the action.
     pub(super) fn marks(&self) -> impl Iterator<Item = (usize, &Mark)> {
-        self.did.iter().enumerate().flat_map(|(place, did)| did.marks.iter().map(move |mark| (place + 1, mark)))
+        self.did
+            .iter()
+            .enumerate()
+            .flat_map(|(place, did)| did.marks.iter().map(move |mark| (place + 1, mark)))
     }
 
     /// Whether something in it went wrong.
@@ -233,9 +236,11 @@ fn told_by_calls<'a>(scene: &mut Scene<'a>, turn: &'a Turn) {
 fn is_of(act: &Act<'_>, turn: &Turn) -> bool {
     !act.actions.is_empty()
         && act.actions.len() == turn.tool_calls.len()
-        && act.actions.iter().zip(&turn.tool_calls).all(|(action, call)| {
-            action.name == call.name && action.arguments == call.arguments
-        })
+        && act
+            .actions
+            .iter()
+            .zip(&turn.tool_calls)
+            .all(|(action, call)| action.name == call.name && action.arguments == call.arguments)
 }
 
 /// Actions in browsers with the picture before each, and the picture after the last of them.
@@ -326,7 +331,8 @@ fn marks(shot: &Shot<'_>, arguments: &str, step: Option<&BrowserStep>) -> Vec<Ma
         }
     }
     let acted = step.and_then(|step| step.position).and_then(|at| share(at.x, at.y));
-    let start = acted.or_else(|| point(&arguments, "start_point_2d")).or_else(|| point(&arguments, "point_2d"));
+    let start =
+        acted.or_else(|| point(&arguments, "start_point_2d")).or_else(|| point(&arguments, "point_2d"));
     match (start, point(&arguments, "end_point_2d")) {
         (Some(from), Some(to)) => marks.push(Mark::Drag { from, to }),
         (Some((x, y)), None) => marks.push(Mark::Point { x, y }),

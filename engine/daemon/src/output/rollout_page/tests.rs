@@ -153,8 +153,11 @@ fn a_rollout_of_a_model_in_a_browser() {
 #[test]
 fn a_policy_without_a_model_tells_what_it_logged() {
     let mut record = record();
-    record.host_calls =
-        vec![shot(0, 'a'), act(1, "click", r#"{"ref":"e1"}"#, step("click", "Succeed.")), act(2, "wait", "{}", step("wait", "Succeed."))];
+    record.host_calls = vec![
+        shot(0, 'a'),
+        act(1, "click", r#"{"ref":"e1"}"#, step("click", "Succeed.")),
+        act(2, "wait", "{}", step("wait", "Succeed.")),
+    ];
     let log = |text: &str, call| LogLine {
         at_us: 0,
         plugin: "p".to_owned(),
@@ -167,7 +170,10 @@ fn a_policy_without_a_model_tells_what_it_logged() {
     record.logs = vec![log("it begins", None), log("save it", Some(0)), log("then wait", Some(1))];
     let page = RolloutPage::new(&record, "save", false, 1.0).render(&BTreeMap::from([png('a')]));
     let (first, second) = page.split_once("id=s1").unwrap();
-    assert!(first.contains("it begins") && first.contains("save it") && !first.contains("then wait"), "{page}");
+    assert!(
+        first.contains("it begins") && first.contains("save it") && !first.contains("then wait"),
+        "{page}"
+    );
     assert!(second.contains("then wait") && second.contains("call wait"), "{page}");
 }
 
@@ -212,7 +218,14 @@ fn a_rollout_without_a_browser_shows_turns_and_steps() {
     }];
     let page = RolloutPage::new(&record, "stick", true, 1.0).render(&BTreeMap::new());
     let body = body(&page);
-    for told in ["I craft it.", "craft stick", "You have a stick.", "reward 1, done", "submitted, replaced", "Craft a stick."] {
+    for told in [
+        "I craft it.",
+        "craft stick",
+        "You have a stick.",
+        "reward 1, done",
+        "submitted, replaced",
+        "Craft a stick.",
+    ] {
         assert!(body.contains(told), "{told}: {body}");
     }
     assert!(!body.contains("record_calls") && !body.contains("screenshot"), "{body}");
@@ -227,7 +240,8 @@ fn a_rollout_without_a_browser_shows_turns_and_steps() {
 /// Every text of the record, written by somebody who wants markup.
 #[test]
 fn no_text_of_a_record_is_markup() {
-    const EVIL: &str = "\"'></pre></title></style><script>evil()</script><img src=x onerror=evil()>\u{202e}<!--";
+    const EVIL: &str =
+        "\"'></pre></title></style><script>evil()</script><img src=x onerror=evil()>\u{202e}<!--";
     let mut record = record();
     opened(&mut record, vec![Part::Text(EVIL.to_owned())]);
     record.transcript.conversations[0].model = EVIL.to_owned();
@@ -270,5 +284,9 @@ fn long_texts_are_cut_and_counted() {
     record.transcript.turns = vec![turn(0, &"\u{e4}".repeat(TEXT_BYTES_SHOWN), &[])];
     opened(&mut record, Vec::new());
     let page = RolloutPage::new(&record, "t", false, 1.0).render(&BTreeMap::new());
-    assert!(page.len() < 2 * TEXT_BYTES_SHOWN && page.contains("64 KiB more; --json has all of it"), "{}", page.len());
+    assert!(
+        page.len() < 2 * TEXT_BYTES_SHOWN && page.contains("64 KiB more; --json has all of it"),
+        "{}",
+        page.len()
+    );
 }

@@ -69,10 +69,7 @@ fn sites_are_reached_with_what_is_below_them() {
         assert_eq!(task["browser"]["start_url"], url);
         assert_eq!(task["browser"]["network"]["allow"], json!(expect), "{url}");
     };
-    check(
-        "https://WWW.example.org",
-        &["www.example.org:443", "example.org:443", "*.example.org:443"],
-    );
+    check("https://WWW.example.org", &["www.example.org:443", "example.org:443", "*.example.org:443"]);
     check(
         "http://maps.example.org/a",
         &["maps.example.org:80", "*.maps.example.org:80", "maps.example.org:443", "*.maps.example.org:443"],
@@ -100,7 +97,13 @@ fn broken_records_name_record_key_and_value() {
     check(WebSet::WebVoyager, "ques", json!(["a"]));
     check(WebSet::WebVoyager, "id", json!(3));
     check(WebSet::WebVoyager, "web_name", json!(" "));
-    for url in ["dictionary.example.org", "ftp://example.org/", "https://", "https://a b/", "https://ann@example.org/"] {
+    for url in [
+        "dictionary.example.org",
+        "ftp://example.org/",
+        "https://",
+        "https://a b/",
+        "https://ann@example.org/",
+    ] {
         check(WebSet::WebVoyager, "web", json!(url));
     }
     check(WebSet::WebVoyager, "web", json!("https://*.example.org/"));

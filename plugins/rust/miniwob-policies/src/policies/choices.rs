@@ -8,7 +8,8 @@ use crate::words::{between, date, list, month, numbers, ordinals};
 /// What `Select ... and click Submit.` names.
 fn selected(player: &Player<'_>) -> Vec<String> {
     let utterance = player.utterance();
-    let named = between(&utterance, "Select ", " from ").or_else(|| between(&utterance, "Select ", " and click"));
+    let named =
+        between(&utterance, "Select ", " from ").or_else(|| between(&utterance, "Select ", " and click"));
     list(named.unwrap_or_default()).into_iter().filter(|name| *name != "nothing").map(str::to_owned).collect()
 }
 
@@ -52,7 +53,8 @@ pub(super) fn from_calendar(player: &mut Player<'_>) -> Play {
             player.click(&day)?;
             return player.submit().map(drop);
         }
-        let link = player.named_as(&["link", "clickable", "button"], if then < now { "Prev" } else { "Next" })?;
+        let link =
+            player.named_as(&["link", "clickable", "button"], if then < now { "Prev" } else { "Next" })?;
         player.click(&link)?;
     }
     stuck("the month did not come")
@@ -114,7 +116,9 @@ fn slide(player: &mut Player<'_>, place: usize, wanted: i64) -> Play {
 
 /// One slider.
 pub(super) fn slider(player: &mut Player<'_>) -> Play {
-    let Some(wanted) = numbers(&player.utterance()).first().copied() else { return stuck("no number in the task") };
+    let Some(wanted) = numbers(&player.utterance()).first().copied() else {
+        return stuck("no number in the task");
+    };
     slide(player, 0, wanted)?;
     player.submit().map(drop)
 }
@@ -130,7 +134,8 @@ pub(super) fn combination(player: &mut Player<'_>) -> Play {
 /// A slider, then the n-th box.
 pub(super) fn slider_and_box(player: &mut Player<'_>) -> Play {
     let utterance = player.utterance();
-    let (Some(wanted), Some(place)) = (numbers(&utterance).first().copied(), ordinals(&utterance).first().copied())
+    let (Some(wanted), Some(place)) =
+        (numbers(&utterance).first().copied(), ordinals(&utterance).first().copied())
     else {
         return stuck("the task names no number and box");
     };

@@ -81,7 +81,9 @@ pub(super) fn copy(player: &mut Player<'_>) -> Play {
     let is_full = |field: &&Item| !field.value.is_empty();
     let source = fields.iter().filter(is_full).nth(number.saturating_sub(1));
     let target = fields.iter().find(|field| field.value.is_empty());
-    let (Some(source), Some(target)) = (source, target) else { return stuck("no text to copy, or no field for it") };
+    let (Some(source), Some(target)) = (source, target) else {
+        return stuck("no text to copy, or no field for it");
+    };
     player.click(source)?;
     player.chord(&["Control", "a"])?;
     player.chord(&["Control", "c"])?;
@@ -142,11 +144,8 @@ pub(super) fn read_table(player: &mut Player<'_>) -> Play {
 /// A value of a table for each labelled field.
 pub(super) fn read_table_into_form(player: &mut Player<'_>) -> Play {
     let page = player.page()?.below();
-    let labels: Vec<String> = page
-        .texts()
-        .filter_map(|text| text.strip_suffix(':'))
-        .map(str::to_owned)
-        .collect();
+    let labels: Vec<String> =
+        page.texts().filter_map(|text| text.strip_suffix(':')).map(str::to_owned).collect();
     for label in labels {
         let value = cell(&page, &label)?;
         let field = player.field(&label)?;
@@ -180,7 +179,9 @@ pub(super) fn algebra(player: &mut Player<'_>) -> Play {
     let page = player.page()?.below();
     let problem = page.texts().find(|text| text.contains('x') && !numbers(text).is_empty());
     let parts: Vec<&str> = problem.unwrap_or_default().split_whitespace().collect();
-    let [left, sign, right, "=", result] = parts.as_slice() else { return stuck(format!("no problem in {parts:?}")) };
+    let [left, sign, right, "=", result] = parts.as_slice() else {
+        return stuck(format!("no problem in {parts:?}"));
+    };
     let number = |text: &str| text.parse::<i64>().ok();
     let x = match (number(left), *sign, number(right), number(result)) {
         (None, "+", Some(known), Some(result)) | (Some(known), "+", None, Some(result)) => result - known,
@@ -218,9 +219,11 @@ pub(super) fn movies(player: &mut Player<'_>) -> Play {
         player.write(&field, &value)?;
     }
     let button = player.find("button", |item| {
-        matches!(item.role.as_str(), "button" | "clickable") && matches!(item.name.as_str(), "Submit" | "Search" | "Go" | "OK")
+        matches!(item.role.as_str(), "button" | "clickable")
+            && matches!(item.name.as_str(), "Submit" | "Search" | "Go" | "OK")
     });
-    let button = button.or_else(|_| player.find("button", |item| matches!(item.role.as_str(), "button" | "clickable")))?;
+    let button = button
+        .or_else(|_| player.find("button", |item| matches!(item.role.as_str(), "button" | "clickable")))?;
     player.click(&button).map(drop)
 }
 
@@ -308,7 +311,9 @@ pub(super) fn complete(player: &mut Player<'_>) -> Play {
 
 /// A number into a field with arrows.
 pub(super) fn spinner(player: &mut Player<'_>) -> Play {
-    let Some(number) = numbers(&player.utterance()).first().copied() else { return stuck("no number in the task") };
+    let Some(number) = numbers(&player.utterance()).first().copied() else {
+        return stuck("no number in the task");
+    };
     let field = player.nth("spinbutton", 1)?;
     player.write(&field, &number.to_string())?;
     player.submit().map(drop)

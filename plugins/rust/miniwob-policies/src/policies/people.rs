@@ -38,7 +38,9 @@ fn asked(utterance: &str) -> Option<(String, Mail)> {
 /// Finds a message and does with it what is asked.
 pub(super) fn mail(player: &mut Player<'_>) -> Play {
     let utterance = player.utterance();
-    let Some((sender, action)) = asked(&utterance) else { return stuck(format!("not understood: {utterance}")) };
+    let Some((sender, action)) = asked(&utterance) else {
+        return stuck(format!("not understood: {utterance}"));
+    };
     open_mail(player, &sender)?;
     let icon = |player: &mut Player<'_>, words: &[&str]| -> Play {
         let icon = player.find(&words.join(" or "), |item| {
@@ -101,7 +103,7 @@ pub(super) fn post(player: &mut Player<'_>) -> Play {
     let kind = action.to_lowercase();
     let page = player.page()?;
     if let Some(button) = buttons(&page, user, &kind).first() {
-        return player.click(button).map(drop);
+        return press(player, button);
     }
     let Some(more) = buttons(&page, user, "more").first().cloned() else {
         return stuck(format!("no post of {user}"));
@@ -120,15 +122,23 @@ pub(super) fn posts(player: &mut Player<'_>) -> Play {
     let count = numbers(&utterance).first().and_then(|count| usize::try_from(*count).ok());
     let own = buttons(&player.page()?, user, &action.to_lowercase());
     for button in own.iter().take(count.unwrap_or(own.len())) {
-        player.click(button)?;
+        press(player, button)?;
     }
     player.submit().map(drop)
+}
+
+/// The picture of such a button is another one under the mouse: it is clicked on when that has come.
+fn press(player: &mut Player<'_>, button: &Item) -> Play {
+    player.hover(button)?;
+    player.click(button).map(drop)
 }
 
 /// A contact's number, mail or address, page by page.
 pub(super) fn contact(player: &mut Player<'_>) -> Play {
     let utterance = player.utterance();
-    let (Some(name), Some(part)) = (between(&utterance, "Find ", " in the"), utterance.split("their ").nth(1)) else {
+    let (Some(name), Some(part)) =
+        (between(&utterance, "Find ", " in the"), utterance.split("their ").nth(1))
+    else {
         return stuck(format!("not understood: {utterance}"));
     };
     let part = part.trim_end_matches('.').split(' ').next().unwrap_or_default();
@@ -136,9 +146,9 @@ pub(super) fn contact(player: &mut Player<'_>) -> Play {
         let page = player.page()?.below();
         if page.texts().any(|text| text == name) {
             let label = format!("{part}:");
-            let after = page.pieces().skip_while(
-                |piece| !matches!(piece, Piece::Text(text) if text.eq_ignore_ascii_case(&label)),
-            );
+            let after = page
+                .pieces()
+                .skip_while(|piece| !matches!(piece, Piece::Text(text) if text.eq_ignore_ascii_case(&label)));
             let mut items = after.filter_map(|piece| match piece {
                 Piece::Item(item) => Some(item.clone()),
                 _ => None,
