@@ -155,7 +155,6 @@ impl<'a> RolloutPage<'a> {
             out.open("details class=opening");
             out.element("summary", &format!("opening{which}, model {}", conversation.model));
             for message in &conversation.opening {
-                out.element("h3", message.role.as_str());
                 self::message(out, message);
             }
             let names: Vec<&str> = conversation.tools.iter().map(|tool| tool.name.as_str()).collect();

@@ -90,8 +90,13 @@ impl Scene<'_> {
         let name = self.did.first().map(|did| did.name);
         let called = || self.turn.and_then(|turn| turn.tool_calls.first()).map(|call| call.name.as_str());
         let environment = || self.environment.first().and_then(|step| step.action.split_whitespace().next());
-        let word = name.or_else(called).or_else(environment).unwrap_or("answer");
+        let word = name.or_else(called).or_else(environment).unwrap_or(self.kind());
         one_line(word).chars().take(24).collect()
+    }
+
+    /// What it is where nothing was done.
+    fn kind(&self) -> &'static str {
+        if self.turn.is_some() { "answer" } else { "at the end" }
     }
 
     /// What was done, in a line.
@@ -112,7 +117,7 @@ impl Scene<'_> {
         if parts.is_empty() {
             parts.extend(self.environment.iter().map(|step| step.action.clone()));
         }
-        let title = if parts.is_empty() { "answer".to_owned() } else { parts.join("; ") };
+        let title = if parts.is_empty() { self.kind().to_owned() } else { parts.join("; ") };
         let title = one_line(&title);
         match title.char_indices().nth(160) {
             Some((end, _)) => format!("{}...", &title[..end]),
