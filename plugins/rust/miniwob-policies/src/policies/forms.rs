@@ -213,10 +213,25 @@ pub(super) fn movies(player: &mut Player<'_>) -> Play {
     let genre = part("for ", " movies");
     let director = part("directed by ", " from").or_else(|| part("directed by ", "."));
     let year = numbers(&utterance).first().map(ToString::to_string);
-    for (label, value) in [("Genre", genre), ("Director", director), ("Year", year)] {
+    // Labels stand before their fields, or behind them, or are their names: always in the same order.
+    let page = player.page()?.below();
+    let starts = |text: &str| ["Genre", "Director", "Year"].into_iter().find(|start| text.starts_with(start));
+    let fields: Vec<Item> = page.of_role("textbox").cloned().collect();
+    let mut labels: Vec<&str> = page.texts().filter_map(starts).collect();
+    if labels.len() < fields.len() {
+        labels = fields.iter().filter_map(|field| starts(&field.name)).collect();
+    }
+    if labels.len() != fields.len() {
+        return stuck(format!("{} labels for {} fields", labels.len(), fields.len()));
+    }
+    for (label, field) in labels.into_iter().zip(&fields) {
+        let value = match label {
+            "Genre" => &genre,
+            "Director" => &director,
+            _ => &year,
+        };
         let Some(value) = value else { return stuck(format!("the task names no {label}")) };
-        let field = player.field(label)?;
-        player.write(&field, &value)?;
+        player.write(field, value)?;
     }
     let button = player.find("button", |item| {
         matches!(item.role.as_str(), "button" | "clickable")

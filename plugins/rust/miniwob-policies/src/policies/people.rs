@@ -109,7 +109,11 @@ pub(super) fn post(player: &mut Player<'_>) -> Play {
         return stuck(format!("no post of {user}"));
     };
     player.click(&more)?;
-    let entry = player.find(action, |item| item.name.starts_with(action))?;
+    let entry = player.wait_for(action, |page| {
+        let page = page.below();
+        let mut items = page.named_items().into_iter().filter(|(_, name)| name.starts_with(action));
+        items.next().map(|(item, _)| item.clone())
+    })?;
     player.click(&entry).map(drop)
 }
 
