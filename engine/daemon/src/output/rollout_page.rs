@@ -109,8 +109,11 @@ impl<'a> RolloutPage<'a> {
         if timing.model > 0 || !self.record.transcript.turns.is_empty() {
             fact("model", &ms(timing.model), "dd");
         }
-        fact("environment", &ms(timing.env), "dd");
-        fact("scoring", &ms(timing.score), "dd");
+        for (name, took) in [("environment", timing.env), ("scoring", timing.score), ("boot", timing.boot)] {
+            if took > 0 {
+                fact(name, &ms(took), "dd");
+            }
+        }
         let sums = trajectory.token_sums();
         if sums.sampled > 0 {
             fact("tokens sampled", &count(sums.sampled), "dd");
