@@ -82,7 +82,7 @@ impl<'a> RolloutPage<'a> {
         }
         self.end(&mut body);
         self.logs(&mut body);
-        html::page(&format!("{} {}", self.task_id, self.record.trajectory.traj_id), body)
+        html::page(&format!("{} {}", self.task_id, self.record.trajectory.traj_id), &body)
     }
 
     fn head(&self, out: &mut Html) {

@@ -118,7 +118,7 @@ fn percent(share: f64) -> f64 {
 }
 
 /// The whole page.
-pub(super) fn page(title: &str, body: Html) -> String {
+pub(super) fn page(title: &str, body: &Html) -> String {
     // Who writes a text of the record cannot know the nonce: it follows from all of the page.
     let nonce = blake3::hash(body.0.as_bytes()).to_hex();
     let nonce = &nonce[..32];

@@ -309,11 +309,11 @@ impl<'a> Pictures<'a> {
 
 fn last_image(messages: &[espalier_core::chat::Message]) -> Option<&str> {
     let parts = messages.iter().flat_map(|message| &message.parts);
-    let images = parts.filter_map(|part| match part {
+    let mut images = parts.filter_map(|part| match part {
         Part::Image(blob) => Some(blob.as_str()),
         _ => None,
     });
-    images.last()
+    images.next_back()
 }
 
 /// What is drawn for an action: first by what came of it, else by its own arguments.
