@@ -21,7 +21,7 @@ pub enum Part {
     Authoring,
     /// The small model and its server.
     Model,
-    /// Recipes and chat templates that tasks and tests are made of.
+    /// Recipes, chat templates and web pages that tasks and tests are made of.
     Data,
     /// What sandboxes' disks are made with.
     Sandboxes,
@@ -53,7 +53,10 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
                     &[&["--no-deps"], &pins[..]].concat(),
                 )?;
             }
-            Part::Data => data()?,
+            Part::Data => {
+                data()?;
+                miniwob()?;
+            }
             Part::Tests => {
                 crate::graders::referee()?;
                 crate::dist::tools()?;
@@ -234,6 +237,11 @@ pub fn miniwob_pages() -> Result<PathBuf, String> {
     let python = cache().join("miniwob-env/bin/python");
     let found = quietly(Command::new(python).args(["-c", FIND]))?;
     Ok(PathBuf::from(found.trim()))
+}
+
+/// The pages of MiniWoB++, where the engine finds them by itself.
+fn miniwob() -> Result<(), String> {
+    venv("miniwob-env", "MiniWoB++ (6 MB)", &["--no-deps", "miniwob==1.1.0"]).map(drop)
 }
 
 /// mini-swe-agent with what its text-based loop over an OpenAI-compatible endpoint imports: all that it asks for is 700 MB.

@@ -9,6 +9,7 @@ mod hand;
 mod memory;
 mod place;
 mod sdist;
+mod services;
 mod suspend;
 mod swe;
 mod tricks;

@@ -98,7 +98,11 @@ async fn mcp(context: &mut Context, args: McpArgs) -> Result<Exit, Problem> {
         return Err(Problem::new(Exit::Input, text));
     }
     let (config, folder) = configured(&args)?;
-    let service = crate::sandboxes::open(&context.common.store.parse()?, None)?;
+    let service = crate::sandboxes::open(
+        &context.common.store.parse()?,
+        None,
+        espalier_sandbox::local::Services::default(),
+    )?;
     let tools = config.file().tools.unwrap_or_default();
     let (name, value) = LABEL;
     let browsers = RunBrowsers::new(RunBrowsersConfig {
