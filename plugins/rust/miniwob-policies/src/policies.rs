@@ -100,3 +100,6 @@ pub fn play(name: &str, tools: &mut dyn Tools) -> Option<Play> {
     let (_, policy) = POLICIES.iter().find(|(own, _)| *own == name)?;
     Some(Player::new(tools).and_then(|mut player| policy(&mut player)))
 }
+
+#[cfg(test)]
+mod tests;
