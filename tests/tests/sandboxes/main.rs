@@ -6,6 +6,7 @@ mod agents;
 mod browsers;
 mod groups;
 mod hand;
+mod mcp;
 mod memory;
 mod place;
 mod sdist;
