@@ -25,14 +25,16 @@ pub enum Part {
     Data,
     /// What sandboxes' disks are made with.
     Sandboxes,
+    /// Chromium.
+    Browsers,
     /// What the tests start: PostgreSQL, a registry of images, pytest and mini-swe-agent inside of sandboxes; umoci, which images
     /// are compared with, and swebench, which takes predictions.
     Tests,
 }
 
 /// Every part.
-pub const ALL: [Part; 6] =
-    [Part::Guests, Part::Authoring, Part::Model, Part::Data, Part::Sandboxes, Part::Tests];
+pub const ALL: [Part; 7] =
+    [Part::Guests, Part::Authoring, Part::Model, Part::Data, Part::Sandboxes, Part::Browsers, Part::Tests];
 
 /// Makes the parts ready. Quick when they are.
 pub fn run(parts: &[Part]) -> Result<(), String> {
@@ -61,7 +63,7 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
                 command_line_agent_packages()?;
             }
             // Debian packages are all of it.
-            Part::Sandboxes => {}
+            Part::Sandboxes | Part::Browsers => {}
         }
     }
     Ok(())
@@ -77,13 +79,15 @@ impl Part {
             // An ordinary user's disks are memory.
             Part::Sandboxes if !crate::shell::is_root() => Vec::new(),
             Part::Sandboxes => vec![Debian { file: "mkfs.btrfs", package: "btrfs-progs" }],
+            Part::Browsers => {
+                vec![Debian { file: "chromium-headless-shell", package: "chromium-headless-shell" }]
+            }
             Part::Tests => {
                 vec![
                     Debian { file: "/usr/lib/postgresql/*/bin/initdb", package: "postgresql" },
                     Debian { file: "docker-registry", package: "docker-registry" },
                     Debian { file: "umoci", package: "umoci" },
                     Debian { file: "ip", package: "iproute2" },
-                    Debian { file: "chromium-headless-shell", package: "chromium-headless-shell" },
                     Debian { file: "openssl", package: "openssl" },
                     Debian { file: "/usr/lib/python3/dist-packages/pytest", package: "python3-pytest" },
                 ]
@@ -225,6 +229,14 @@ fn data() -> Result<(), String> {
         quietly(Command::new(data_python()).args(["-c", EXTRACT]).arg(&download).arg(&templates)).map(drop)
     })?;
     Ok(())
+}
+
+/// The folder `html` of MiniWoB++.
+pub fn miniwob_pages() -> Result<PathBuf, String> {
+    const FIND: &str = "import importlib.util as u, pathlib as p; print(p.Path(u.find_spec('miniwob').origin).parent / 'html')";
+    let python = cache().join("miniwob-env/bin/python");
+    let found = quietly(Command::new(python).args(["-c", FIND]))?;
+    Ok(PathBuf::from(found.trim()))
 }
 
 /// The pages of MiniWoB++, where the engine finds them by itself.
