@@ -323,11 +323,12 @@ async fn strike(round: &Round, context: &BrowserContext, page: &Page, server: &S
         }
         "endless loop" => {
             let _ = go("/spin").await;
+            let (paragraph, mouse) = (page.locator("p"), page.mouse());
             let (evaluated, located, pictured, clicked) = tokio::join!(
                 bounded(round, page.evaluate::<i32>("1")),
-                bounded(round, page.locator("p").click()),
+                bounded(round, paragraph.click()),
                 bounded(round, page.screenshot()),
-                bounded(round, page.mouse().click(5.0, 5.0))
+                bounded(round, mouse.click(5.0, 5.0))
             );
             let results = [evaluated.map(drop), located, pictured.map(drop), clicked];
             let typed = |result: &Result<(), BrowserError>| {
