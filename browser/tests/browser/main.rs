@@ -9,8 +9,9 @@ mod agent_snapshots;
 mod chaos;
 mod clocks;
 mod conformance;
-mod conformance_table;
+
 mod dialogs;
+mod docs;
 mod episodes;
 mod exchanges;
 mod frames;

@@ -1,4 +1,4 @@
-//! `docs/conformance.md`: the rows of `conformance/rows.jsonl` for people to read, made from them.
+//! Pages for people that must say what is so. `docs/conformance.md`: the rows of `conformance/rows.jsonl` for people to read, made from them.
 //!
 //! `ESPALIER_UPDATE=1` writes the page; otherwise it must say what the rows say.
 
@@ -201,4 +201,13 @@ fn the_page_of_faults_names_tests_that_exist() {
         let source = std::fs::read_to_string(&source).unwrap_or_default();
         assert!(source.contains(&format!("fn {name}(")), "docs/faults.md names `{test}`, which does not exist");
     }
+}
+
+#[test]
+fn the_quick_start_is_the_example() {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| std::fs::read_to_string(crate_folder.join(name)).expect("a file");
+    let example = read("examples/quick_start.rs");
+    let (_, code) = example.split_once("\n\n").expect("a line that says what it is, and the code");
+    assert!(read("README.md").contains(&format!("```rust\n{code}```\n")), "README.md shows other code");
 }
