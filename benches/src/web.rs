@@ -65,10 +65,8 @@ async fn serve(stream: TcpStream, site: &Site) -> std::io::Result<()> {
             header.clear();
         }
         let (status, kind, body) = site.answer(path.split('?').next().unwrap_or("/"));
-        let head = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
+        let head =
+            format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", body.len());
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(&body).await?;
     }

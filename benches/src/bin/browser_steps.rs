@@ -89,10 +89,14 @@ async fn run() -> Result<()> {
     let most = |of: fn(&Mark) -> f64| marks.iter().map(of).fold(0.0, f64::max);
     let seconds = began.elapsed().as_secs_f64();
     Finding::new("5,000 steps in one process", seconds, "s").print();
-    Finding::new("Chromium's memory after 5,000 steps, of that after 500", last.chromium_mib / first.chromium_mib, "x")
-        .at_most(1.1)
-        .note(format!("{:.1} MiB, at most {:.1}", first.chromium_mib, most(|mark| mark.chromium_mib)))
-        .print();
+    Finding::new(
+        "Chromium's memory after 5,000 steps, of that after 500",
+        last.chromium_mib / first.chromium_mib,
+        "x",
+    )
+    .at_most(1.1)
+    .note(format!("{:.1} MiB, at most {:.1}", first.chromium_mib, most(|mark| mark.chromium_mib)))
+    .print();
     Finding::new("own memory after 5,000 steps, of that after 500", last.own_mib / first.own_mib, "x")
         .at_most(1.1)
         .note(format!("{:.1} MiB, at most {:.1}", first.own_mib, most(|mark| mark.own_mib)))
@@ -121,7 +125,9 @@ async fn open(browser: &Browser, origin: &str) -> Result<Session> {
 /// Steps of one episode, and back to one tab that shows the first page.
 async fn episode(session: &Session, origin: &str, lane: usize) -> Result<()> {
     for step in 0..EPISODE {
-        let snapshot = session.snapshot(SnapshotOptions { changes: step % 3 != 0, ..SnapshotOptions::default() }).await?;
+        let snapshot = session
+            .snapshot(SnapshotOptions { changes: step % 3 != 0, ..SnapshotOptions::default() })
+            .await?;
         let call = action(&session.context().pages()[0].url(), origin, step + lane, &snapshot.refs);
         session.act(&[call]).await?;
         let picture = PictureOptions { format: PictureFormat::Jpeg, ..PictureOptions::default() };

@@ -71,8 +71,7 @@ struct Found {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rounds_of_chaos() {
-    let number =
-        |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let rounds = number("CHAOS_ROUNDS");
     let seed = number("CHAOS_SEED").unwrap_or(u64::from(std::process::id()) + 1);
     println!("CHAOS_SEED={seed}");
@@ -124,12 +123,7 @@ fn temporary() -> BTreeSet<PathBuf> {
 }
 
 /// Every fault once, in a browser that a page of another context shares.
-async fn one_browser(
-    browser: u64,
-    seed: u64,
-    server: &Server,
-    found: &Mutex<BTreeMap<&'static str, Found>>,
-) {
+async fn one_browser(browser: u64, seed: u64, server: &Server, found: &Mutex<BTreeMap<&'static str, Found>>) {
     let mut random = Random((seed ^ browser.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut faults = FAULTS;
     for last in (1..faults.len()).rev() {
@@ -312,7 +306,9 @@ async fn strike(round: &Round, context: &BrowserContext, page: &Page, server: &S
                 }
             }
             let download = download.unwrap_or_else(|| panic!("{what}: no download is told"));
-            let file = bounded(round, download.path(DEADLINE)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let file = bounded(round, download.path(DEADLINE))
+                .await
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(download.state(), DownloadState::Complete, "{what}");
             return file.parent().map(PathBuf::from);
         }
@@ -388,5 +384,6 @@ async fn strike(round: &Round, context: &BrowserContext, page: &Page, server: &S
             assert!(second.is_ok(), "{what}: {second:?}");
         }
         _ => assert_eq!(go("/").await, Ok(()), "{what}"),
-    }    None
+    }
+    None
 }

@@ -147,7 +147,9 @@ fn page(rows: &[Row]) -> String {
     for group in groups {
         say(
             &mut page,
-            &format!("\n## {group}\n\n| row | page | before | call | then | outcome |\n|---|---|---|---|---|---|"),
+            &format!(
+                "\n## {group}\n\n| row | page | before | call | then | outcome |\n|---|---|---|---|---|---|"
+            ),
         );
         for row in rows.iter().filter(|row| row.text("group") == Some(group)) {
             let shown = match (row.text("page"), row.text("html")) {
@@ -199,7 +201,10 @@ fn the_page_of_faults_names_tests_that_exist() {
         let (file, name) = test.split_once("::").expect("a file and a name");
         let source = crate_folder.join(format!("tests/browser/{file}.rs"));
         let source = std::fs::read_to_string(&source).unwrap_or_default();
-        assert!(source.contains(&format!("fn {name}(")), "docs/faults.md names `{test}`, which does not exist");
+        assert!(
+            source.contains(&format!("fn {name}(")),
+            "docs/faults.md names `{test}`, which does not exist"
+        );
     }
 }
 

@@ -325,8 +325,7 @@ async fn the_same_actions_give_the_same_bytes_and_the_archive_stands_for_the_ser
     for _ in 0..2 {
         let again = browser().await;
         let replaying = recorded.iter().map(|recorded| replay(&again, recorded));
-        let differing: Vec<Vec<String>> =
-            Box::pin(stream::iter(replaying).buffered(AT_ONCE).collect()).await;
+        let differing: Vec<Vec<String>> = Box::pin(stream::iter(replaying).buffered(AT_ONCE).collect()).await;
         again.close().await;
         let differing = differing.concat();
         assert!(differing.is_empty(), "{}", differing.join("\n"));

@@ -9,7 +9,6 @@ mod agent_snapshots;
 mod chaos;
 mod clocks;
 mod conformance;
-
 mod dialogs;
 mod docs;
 mod episodes;

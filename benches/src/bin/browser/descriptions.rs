@@ -46,12 +46,7 @@ struct Case {
     prepare: String,
 }
 
-pub async fn measure(
-    origin: &str,
-    miniwob: &Path,
-    browser: &Browser,
-    mcp: &mut Peer,
-) -> Result<(), String> {
+pub async fn measure(origin: &str, miniwob: &Path, browser: &Browser, mcp: &mut Peer) -> Result<(), String> {
     let mut names: Vec<String> = std::fs::read_dir(miniwob.join("miniwob"))
         .map_err(|error| format!("{}: {error}", miniwob.display()))?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -60,10 +55,8 @@ pub async fn measure(
     names.sort();
     let start = "(async () => { Math.seedrandom(1); core.EPISODE_MAX_TIME = 1e6; core.startEpisodeReal();
         while (!WOB_TASK_READY) await new Promise((resolve) => setTimeout(resolve, 20)); })()";
-    let small = names.iter().map(|name| Case {
-        url: format!("{origin}/miniwob/{name}"),
-        prepare: start.to_owned(),
-    });
+    let small =
+        names.iter().map(|name| Case { url: format!("{origin}/miniwob/{name}"), prepare: start.to_owned() });
     let large = pages::all()
         .into_iter()
         .map(|(path, _)| Case { url: format!("{origin}{path}"), prepare: "null".to_owned() });
@@ -86,7 +79,10 @@ async fn compare(what: &str, cases: &[Case], browser: &Browser, mcp: &mut Peer) 
     let ours: Vec<Size> = mcp.ask(json!({ "do": "tokens", "texts": texts })).await?;
     for (case, (own, peer)) in cases.iter().zip(ours.iter().zip(&theirs)) {
         let path = case.url.splitn(4, '/').nth(3).unwrap_or_default();
-        eprintln!("  {path}: {} tokens of {} ({} bytes of {})", own.tokens, peer.tokens, own.bytes, peer.bytes);
+        eprintln!(
+            "  {path}: {} tokens of {} ({} bytes of {})",
+            own.tokens, peer.tokens, own.bytes, peer.bytes
+        );
     }
     let sum = |sizes: &[Size], of: fn(&Size) -> u64| sizes.iter().map(of).sum::<u64>() as f64;
     for (unit, of) in [("bytes", (|size| size.bytes) as fn(&Size) -> u64), ("tokens", |size| size.tokens)] {
@@ -101,10 +97,14 @@ async fn compare(what: &str, cases: &[Case], browser: &Browser, mcp: &mut Peer) 
     for name in &missing {
         eprintln!("  not named: {name}");
     }
-    Finding::new(format!("interactive elements in the viewport without a name there, {what}"), missing.len() as f64, "elements")
-        .at_most(0.0)
-        .note(format!("of {named}, found without the library"))
-        .print();
+    Finding::new(
+        format!("interactive elements in the viewport without a name there, {what}"),
+        missing.len() as f64,
+        "elements",
+    )
+    .at_most(0.0)
+    .note(format!("of {named}, found without the library"))
+    .print();
     Ok(())
 }
 

@@ -151,7 +151,9 @@ async fn ours(origin: &str, browser: &Browser) -> espalier_browser::Result<Playe
             let session =
                 Session::open(context, SessionOptions { tools, ..SessionOptions::default() }).await?;
             session.goto(&format!("{origin}/miniwob/{task}.html")).await?;
-            let start = format!("Math.seedrandom({seed}); core.EPISODE_MAX_TIME = 1e6; core.startEpisodeReal(); {READY}");
+            let start = format!(
+                "Math.seedrandom({seed}); core.EPISODE_MAX_TIME = 1e6; core.startEpisodeReal(); {READY}"
+            );
             session.evaluate(&start, ScriptWorld::Main).await?;
             let mut options = SnapshotOptions::default();
             for _ in 0..STEPS_MAX {

@@ -10,9 +10,9 @@ const STYLE: &str = "<meta name=viewport content='width=device-width'><style>
   .row { display: flex; gap: 10px; padding: 6px; border-bottom: 1px solid #eee } .columns { display: flex; gap: 24px }
 </style>";
 const WORDS: [&str; 24] = [
-    "river", "copper", "lantern", "meadow", "signal", "harbour", "velvet", "granite", "orchard", "compass", "thunder",
-    "pepper", "window", "marble", "feather", "engine", "saddle", "winter", "candle", "bridge", "garden", "anchor",
-    "pocket", "mirror",
+    "river", "copper", "lantern", "meadow", "signal", "harbour", "velvet", "granite", "orchard", "compass",
+    "thunder", "pepper", "window", "marble", "feather", "engine", "saddle", "winter", "candle", "bridge",
+    "garden", "anchor", "pocket", "mirror",
 ];
 
 /// Some words, alike for the same number.
@@ -22,7 +22,9 @@ fn words(number: usize, count: usize) -> String {
 }
 
 fn page(title: &str, body: &str) -> String {
-    format!("<!doctype html><html lang=en><head><title>{title}</title>{STYLE}</head><body>{body}</body></html>")
+    format!(
+        "<!doctype html><html lang=en><head><title>{title}</title>{STYLE}</head><body>{body}</body></html>"
+    )
 }
 
 fn menu(count: usize) -> String {
@@ -61,8 +63,9 @@ fn inbox(mails: usize) -> String {
         )
         .expect("text");
     }
-    let folders: String =
-        ["Inbox", "Starred", "Sent", "Drafts", "Archive", "Spam", "Bin"].map(|name| format!("<li><a href='#{name}'>{name}</a></li>")).concat();
+    let folders: String = ["Inbox", "Starred", "Sent", "Drafts", "Archive", "Spam", "Bin"]
+        .map(|name| format!("<li><a href='#{name}'>{name}</a></li>"))
+        .concat();
     page(
         "Inbox",
         &format!(
@@ -119,8 +122,9 @@ fn table(orders: usize) -> String {
         )
         .expect("text");
     }
-    let head: String =
-        ["Order", "Customer", "Items", "Sum", "State", "Date"].map(|name| format!("<th><button>{name}</button></th>")).concat();
+    let head: String = ["Order", "Customer", "Items", "Sum", "State", "Date"]
+        .map(|name| format!("<th><button>{name}</button></th>"))
+        .concat();
     page(
         "Orders",
         &format!(
@@ -133,7 +137,8 @@ fn table(orders: usize) -> String {
 fn form(groups: usize) -> String {
     let mut fields = String::new();
     for at in 0..groups {
-        let options: String = (0..25).map(|option| format!("<option>{}</option>", words(option + at, 2))).collect();
+        let options: String =
+            (0..25).map(|option| format!("<option>{}</option>", words(option + at, 2))).collect();
         write!(
             fields,
             "<fieldset><legend>{}</legend><label>{} <input name=a{at} required></label> <label>{} <select name=b{at}>{options}</select></label>\
@@ -145,7 +150,10 @@ fn form(groups: usize) -> String {
         )
         .expect("text");
     }
-    page("Application", &format!("{}<main><h1>Application</h1><form>{fields}<button>Send</button></form></main>", menu(5)))
+    page(
+        "Application",
+        &format!("{}<main><h1>Application</h1><form>{fields}<button>Send</button></form></main>", menu(5)),
+    )
 }
 
 fn front(articles: usize) -> String {
@@ -193,7 +201,10 @@ fn manual(sections: usize) -> String {
         .collect();
     page(
         "Manual",
-        &format!("{}<div class=columns><nav aria-label=Contents><ul>{contents}</ul></nav><main><h1>Manual</h1>{text}</main></div>", menu(6)),
+        &format!(
+            "{}<div class=columns><nav aria-label=Contents><ul>{contents}</ul></nav><main><h1>Manual</h1>{text}</main></div>",
+            menu(6)
+        ),
     )
 }
 

@@ -74,5 +74,7 @@ fn script_at(name: &str) -> Result<PathBuf, String> {
 /// The Chromium of every driver.
 pub fn chromium() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join("chromium-headless-shell")).find(|file| file.exists())
+    std::env::split_paths(&path)
+        .map(|folder| folder.join("chromium-headless-shell"))
+        .find(|file| file.exists())
 }
