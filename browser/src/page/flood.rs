@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How long messages are counted.
-const WINDOW: Duration = Duration::from_secs(1);
+const WINDOW: Duration = Duration::from_millis(500);
 /// Messages in a window, when more follow, that are a flood. Short bursts are read behind.
 const FLOOD: u64 = 2_000;
 /// A flood has ended where fewer come in a window.

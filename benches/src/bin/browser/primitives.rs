@@ -37,7 +37,7 @@ pub async fn measure(playwright: &mut Peer) -> std::result::Result<(), String> {
         Box::pin(one_round(&mut ours)).await.map_err(|error| error.to_string())?;
     }
     for (key, what, share) in TABLE {
-        let mut take = |times: &mut Times| median(times.get_mut(key).map_or(&mut [][..], Vec::as_mut_slice));
+        let take = |times: &mut Times| median(times.get_mut(key).map_or(&mut [][..], Vec::as_mut_slice));
         let (own, peer) = (take(&mut ours), take(&mut theirs));
         Finding::new(what, own, "ms").note(format!("median; Playwright {peer:.3} ms")).print();
         let finding = Finding::new(format!("{what}, of Playwright's"), own / peer, "x");
