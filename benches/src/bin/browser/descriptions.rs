@@ -17,13 +17,14 @@ pub struct Size {
 }
 
 /// What can be acted on in the viewport, found without the library: by names of elements, roles and attributes, where a user
-/// could hit it. The name is what its label, its text or its attributes say first.
+/// could hit it, and the page does not hide it from assistive technology. The name is what its label, the first line of its text or its
+/// attributes say first.
 const INTERACTIVE: &str = r#"(() => {
   const kinds = "a[href], button, input:not([type=hidden]), select, textarea, summary, [role=button], [role=link], [role=checkbox], " +
     "[role=radio], [role=switch], [role=tab], [role=menuitem], [role=option], [role=textbox], [contenteditable=true], [onclick], [tabindex='0']";
   const found = [];
   for (const element of document.querySelectorAll(kinds)) {
-    if (!element.checkVisibility({ visibilityProperty: true, opacityProperty: true }) || element.matches(":disabled")) continue;
+    if (!element.checkVisibility({ visibilityProperty: true, opacityProperty: true }) || element.matches(":disabled, [aria-hidden=true] *, [aria-hidden=true]")) continue;
     const box = element.getClientRects()[0];
     if (box === undefined || box.width < 2 || box.height < 2) continue;
     const [left, right] = [Math.max(box.left, 0), Math.min(box.right, innerWidth)];
@@ -35,7 +36,7 @@ const INTERACTIVE: &str = r#"(() => {
     const label = element.labels?.[0];
     const own = label === undefined ? "" : [...label.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data).join(" ");
     const names = [labelled, element.getAttribute("aria-label"), own, /^(button|submit|reset)$/.test(element.type) ? element.value : "",
-      /^(INPUT|SELECT|TEXTAREA)$/.test(element.tagName) ? "" : element.innerText, element.querySelector("img")?.alt, element.title, element.placeholder];
+      /^(INPUT|SELECT|TEXTAREA)$/.test(element.tagName) ? "" : (element.innerText ?? "").trim().split("\n")[0], element.querySelector("img")?.alt, element.title, element.placeholder];
     found.push((names.find((name) => (name ?? "").trim() !== "") ?? "").replace(/\s+/g, " ").trim().slice(0, 40));
   }
   return found;
@@ -53,10 +54,9 @@ pub async fn measure(origin: &str, miniwob: &Path, browser: &Browser, mcp: &mut 
         .filter(|name| name.ends_with(".html"))
         .collect();
     names.sort();
-    let start = "(async () => { Math.seedrandom(1); core.EPISODE_MAX_TIME = 1e6; core.startEpisodeReal();
-        while (!WOB_TASK_READY) await new Promise((resolve) => setTimeout(resolve, 20)); })()";
+    let start = crate::miniwob_start(1);
     let small =
-        names.iter().map(|name| Case { url: format!("{origin}/miniwob/{name}"), prepare: start.to_owned() });
+        names.iter().map(|name| Case { url: format!("{origin}/miniwob/{name}"), prepare: start.clone() });
     let large = pages::all()
         .into_iter()
         .map(|(path, _)| Case { url: format!("{origin}{path}"), prepare: "null".to_owned() });

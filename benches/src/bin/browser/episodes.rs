@@ -151,9 +151,7 @@ async fn ours(origin: &str, browser: &Browser) -> espalier_browser::Result<Playe
             let session =
                 Session::open(context, SessionOptions { tools, ..SessionOptions::default() }).await?;
             session.goto(&format!("{origin}/miniwob/{task}.html")).await?;
-            let start = format!(
-                "Math.seedrandom({seed}); core.EPISODE_MAX_TIME = 1e6; core.startEpisodeReal(); {READY}"
-            );
+            let start = crate::miniwob_start(seed);
             session.evaluate(&start, ScriptWorld::Main).await?;
             let mut options = SnapshotOptions::default();
             for _ in 0..STEPS_MAX {
@@ -188,8 +186,6 @@ async fn ours(origin: &str, browser: &Browser) -> espalier_browser::Result<Playe
     }
     Ok(played)
 }
-
-const READY: &str = "new Promise(resolve => { const look = () => WOB_TASK_READY ? resolve(null) : setTimeout(look, 20); look(); })";
 
 /// Where the oracle points: the middle of the element that can be seen.
 async fn calls(session: &Session, next: &Next) -> espalier_browser::Result<Vec<ToolCall>> {

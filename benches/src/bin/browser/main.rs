@@ -87,3 +87,13 @@ fn miniwob() -> Result<PathBuf, String> {
         folder => Ok(PathBuf::from(folder)),
     }
 }
+
+/// Starts an episode of a page of MiniWoB++ once it is loaded, images too, and waits until it is there.
+pub fn miniwob_start(seed: u32) -> String {
+    format!(
+        "(async () => {{ const soon = () => new Promise(resolve => setTimeout(resolve, 20));
+           while (document.readyState !== 'complete' || document.querySelector('#click-canvas') === null) await soon();
+           Math.seedrandom({seed}); core.EPISODE_MAX_TIME = 1e6; core.startEpisodeReal();
+           while (!WOB_TASK_READY) await soon(); return null; }})()"
+    )
+}
