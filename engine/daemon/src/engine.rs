@@ -431,14 +431,13 @@ impl Session {
             let attempts = group.rollouts.into_iter().map(|(rollout_index, rollout)| {
                 let durable = rollout.attempts.iter().filter_map(|attempt| match attempt.state {
                     AttemptState::Final(result) => {
-                        let (stop_reason, reward) = (result.stop_reason, result.reward);
-                        Some((attempt.attempt, AttemptOutcome { stop_reason, reward }))
+                        let espalier_store::AttemptResult { stop_reason, reward, removed, .. } = result;
+                        Some((attempt.attempt, AttemptOutcome { stop_reason, reward, removed }))
                     }
                     // Each session has its own patience with the infrastructure: what an earlier one has abandoned
                     // counts against no bound, as if it had been cut.
                     AttemptState::Abandoned(_) => {
-                        let stop_reason = StopReason::Cancelled;
-                        Some((attempt.attempt, AttemptOutcome { stop_reason, reward: None }))
+                        Some((attempt.attempt, AttemptOutcome::unscored(StopReason::Cancelled)))
                     }
                     AttemptState::Running | AttemptState::Cut => None,
                 });

@@ -73,6 +73,8 @@ pub struct AttemptResult {
     pub status: Status,
     /// What it is worth; `None`: unscored.
     pub reward: Option<f64>,
+    /// Whether its sample was removed.
+    pub removed: bool,
 }
 
 impl RunWriter {
@@ -91,7 +93,8 @@ impl RunWriter {
             groups.insert(opened.group_index, GroupProgress { opened, status, rollouts: BTreeMap::new() });
         }
         let rows = sqlx::query(
-            "SELECT a.group_index, a.rollout_index, a.attempt, a.state, a.status, a.stop_reason, a.reward, a.failures \
+            "SELECT a.group_index, a.rollout_index, a.attempt, a.state, a.status, a.stop_reason, a.reward, a.removed, \
+             a.failures \
              FROM attempts a JOIN groups g ON g.run_id = a.run_id AND g.group_index = a.group_index \
              WHERE a.run_id = $1 AND g.status IS NULL ORDER BY a.group_index, a.rollout_index, a.attempt",
         )
@@ -116,6 +119,7 @@ pub(crate) fn attempt_state(row: &AnyRow) -> Result<AttemptState, StoreError> {
             stop_reason: words::parse_stop_reason(row.try_get("stop_reason")?)?,
             status: words::parse_status(row.try_get("status")?)?,
             reward: row.try_get("reward")?,
+            removed: row.try_get::<Option<&str>, _>("removed")?.is_some(),
         })
     };
     Ok(match row.try_get::<&str, _>("state")? {

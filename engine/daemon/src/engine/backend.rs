@@ -85,7 +85,7 @@ impl EngineBackend {
         let nothing = |stop_reason| AttemptEnded {
             rollout: start.rollout,
             key: start.key,
-            outcome: AttemptOutcome { stop_reason, reward: None },
+            outcome: AttemptOutcome::unscored(stop_reason),
             record: None,
             lost: None,
             blocker: None,

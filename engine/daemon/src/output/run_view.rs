@@ -230,6 +230,7 @@ fn rewards(attempts: &[AttemptRow]) -> String {
         let word = match attempt.state {
             AttemptState::Final(result) => match result.reward {
                 Some(_) => score(result.reward),
+                None if result.removed => "(removed)".to_owned(),
                 None => format!("({})", result.stop_reason.as_str()),
             },
             AttemptState::Running | AttemptState::Cut | AttemptState::Abandoned(_) => ".".to_owned(),
@@ -252,6 +253,7 @@ fn attempt_json(attempt: &AttemptRow) -> Value {
         "status": result.map(|result| result.status.as_str()),
         "stop_reason": result.map(|result| result.stop_reason.as_str()),
         "reward": result.and_then(|result| result.reward),
+        "removed": result.is_some_and(|result| result.removed),
         "replaced": attempt.replaced,
         "turns": attempt.turns,
         "tokens": attempt.tokens,

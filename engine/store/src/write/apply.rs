@@ -247,7 +247,7 @@ async fn write_end(connection: &mut AnyConnection, ended: &Ended) -> Result<(), 
          reward = CASE WHEN $6 = 1 THEN $7 END, trainable = $8, record = $9, record_bytes = $10, turns = $11, \
          steps = $12, calls = $13, host_calls = $14, sampled = $15, trained = $16, masked = $17, dropped = $18, \
          queue_ms = $19, boot_ms = $20, model_ms = $21, env_ms = $22, score_ms = $23, error = $24, \
-         failures = $25, error_code = $26 WHERE traj_id = $1",
+         failures = $25, error_code = $26, removed = $27 WHERE traj_id = $1",
     )
     .bind(ended.traj_id.as_str())
     .bind(ended.state)
@@ -275,6 +275,7 @@ async fn write_end(connection: &mut AnyConnection, ended: &Ended) -> Result<(), 
     .bind(ended.error.as_deref())
     .bind(ended.failures.as_deref())
     .bind(ended.error_code.as_deref())
+    .bind(ended.removed.as_deref())
     .execute(connection)
     .await?;
     Ok(())
