@@ -32,5 +32,6 @@ pub mod samples;
 pub mod sandbox;
 pub mod seed;
 pub mod signal;
+pub mod step_budget;
 pub mod task;
 pub mod trajectory;

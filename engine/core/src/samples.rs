@@ -4,11 +4,13 @@
 //! Serialised to a human-readable format the long arrays are lists of numbers; to a binary one they are byte strings of
 //! little-endian elements (the JSON Lines and msgpack forms of the contract).
 
+pub mod advantages;
 mod arrays;
 pub mod check;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod judge_turn;
+pub mod per_call;
 
 use crate::ending::{Status, StopReason};
 use serde::{Deserialize, Serialize};

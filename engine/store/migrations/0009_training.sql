@@ -1,4 +1,4 @@
 -- Why the sample of an attempt was removed; NULL where it was not.
 ALTER TABLE attempts ADD COLUMN removed TEXT;
--- The stage of `limits.turns` that a group opened in, from 0; NULL where there are no stages.
-ALTER TABLE groups ADD COLUMN turns_stage BIGINT;
+-- Turns that the rollouts of a group have by the experiment's `step_budget`; NULL where it has none.
+ALTER TABLE groups ADD COLUMN step_budget BIGINT;

@@ -78,6 +78,22 @@ pub struct AttemptResult {
 }
 
 impl RunWriter {
+    /// Mean rewards of the rollouts that count, by group; groups without a reward are left out. `group_index`: of this group alone.
+    pub async fn mean_rewards(&self, group_index: Option<u64>) -> Result<BTreeMap<u64, f64>, StoreError> {
+        let all = group_index.is_none();
+        let rows = sqlx::query(
+            "SELECT group_index, AVG(reward) AS mean FROM attempts WHERE run_id = $1 AND state = 'final' \
+             AND replaced = 0 AND reward IS NOT NULL AND ($2 = 1 OR group_index = $3) GROUP BY group_index",
+        )
+        .bind(self.run_id())
+        .bind(i64::from(all))
+        .bind(group_index.unwrap_or_default() as i64)
+        .fetch_all(self.store().database().readers())
+        .await?;
+        let mean = |row: &AnyRow| Ok((row.try_get::<i64, _>("group_index")? as u64, row.try_get("mean")?));
+        rows.iter().map(mean).collect()
+    }
+
     /// Every group of the run, by place; open ones with their rollouts.
     pub async fn progress(&self) -> Result<Vec<GroupProgress>, StoreError> {
         let readers = self.store().database().readers();
@@ -147,6 +163,7 @@ pub(crate) fn opened(row: &AnyRow) -> Result<GroupOpened, StoreError> {
         n_requested: row.try_get::<i64, _>("n_requested")? as u32,
         dispatch_version: row.try_get("dispatch_version")?,
         deadline_ms: row.try_get::<Option<i64>, _>("deadline_ms")?.map(|ms| ms as u64),
+        step_budget: row.try_get::<Option<i64>, _>("step_budget")?.map(|turns| turns as u32),
         plugins: words::json(row.try_get("plugins")?)?,
         opened_ms: row.try_get::<i64, _>("opened_ms")? as u64,
     })

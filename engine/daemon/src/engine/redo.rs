@@ -195,6 +195,7 @@ mod tests {
             n_requested: 2,
             dispatch_version: String::new(),
             deadline_ms: None,
+            step_budget: None,
             plugins,
             opened_ms: 0,
         };

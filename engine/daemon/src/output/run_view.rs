@@ -2,7 +2,7 @@
 
 use super::summary::RunFigures;
 use super::table::{Align, Cell, Table};
-use super::text::{count, cut, duration, score};
+use super::text::{count, counted, cut, duration, score};
 use super::versions::Versions;
 use super::{Look, causes_view, styles};
 use espalier_core::samples::{GroupStatus, TokenSums};
@@ -36,6 +36,8 @@ pub struct RunView {
     pub groups_all: usize,
     /// Versions of all groups.
     pub versions: Versions,
+    /// The stages of `[step_budget]` that groups opened in: the first group of each, with its turns.
+    pub step_budget: Vec<(u64, u32)>,
 }
 
 impl RunView {
@@ -59,6 +61,10 @@ impl RunView {
                 ]);
             }
             lines.extend(table.lines(look));
+        }
+        if let Some(stages) = step_budget_line(&self.step_budget) {
+            lines.push(String::new());
+            lines.push(stages);
         }
         let mixed = self.versions.mixed();
         if !mixed.is_empty() {
@@ -120,6 +126,11 @@ impl RunView {
         parts.insert("turns".into(), json!(self.totals.turns));
         parts.insert("calls".into(), json!(self.totals.calls));
         parts.insert("plugin_versions".into(), self.versions.json());
+        if !self.step_budget.is_empty() {
+            let stage = |(group, turns): &(u64, u32)| json!({ "from_group": group, "turns": turns });
+            let stages: Vec<Value> = self.step_budget.iter().map(stage).collect();
+            parts.insert("step_budget".into(), stages.into());
+        }
         parts.insert("group_list".into(), groups.into());
         parts
     }
@@ -221,6 +232,26 @@ impl RunView {
         }
         table
     }
+}
+
+/// The first group of each stage of `[step_budget]`, with its turns.
+pub fn step_budgets(groups: &[GroupRow]) -> Vec<(u64, u32)> {
+    let mut stages: Vec<(u64, u32)> = Vec::new();
+    for group in groups {
+        if let Some(turns) = group.opened.step_budget
+            && stages.last().is_none_or(|(_, last)| *last != turns)
+        {
+            stages.push((group.opened.group_index, turns));
+        }
+    }
+    stages
+}
+
+/// `step budget: 15 turns from g0, 30 turns from g41`.
+fn step_budget_line(stages: &[(u64, u32)]) -> Option<String> {
+    let told: Vec<String> =
+        stages.iter().map(|(group, turns)| format!("{} from g{group}", counted(u64::from(*turns), "turn"))).collect();
+    (!told.is_empty()).then(|| format!("step budget: {}", told.join(", ")))
 }
 
 /// `1 0 0.5 (guest-trap) .`: one word per rollout, `.` for one under way.

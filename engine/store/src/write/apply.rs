@@ -91,8 +91,8 @@ async fn open_group(
     let plugins = serde_json::to_string(&group.plugins).expect("a map of strings can be written");
     let inserted = sqlx::query(
         "INSERT INTO groups (run_id, group_index, group_id, kind, model, task_id, task_hash, task_repeat, environment, \
-         n_requested, dispatch_version, deadline_ms, plugins, opened_ms, task_text) \
-         VALUES ($1, $2, $3, 'task', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING",
+         n_requested, dispatch_version, deadline_ms, plugins, opened_ms, task_text, step_budget) \
+         VALUES ($1, $2, $3, 'task', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) ON CONFLICT DO NOTHING",
     )
     .bind(run_id)
     .bind(group.group_index as i64)
@@ -108,6 +108,7 @@ async fn open_group(
     .bind(plugins.as_str())
     .bind(group.opened_ms as i64)
     .bind(group.task_text.as_deref())
+    .bind(group.step_budget.map(i64::from))
     .execute(&mut *connection)
     .await?;
     if inserted.rows_affected() == 1 {

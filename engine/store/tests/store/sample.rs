@@ -37,6 +37,7 @@ pub(crate) fn opened(group_index: u64) -> GroupOpened {
         n_requested: 2,
         dispatch_version: "base".into(),
         deadline_ms: None,
+        step_budget: None,
         plugins: BTreeMap::from([("harness".to_owned(), "cd".repeat(32))]),
         opened_ms: NOW,
     }
