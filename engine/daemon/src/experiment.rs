@@ -528,7 +528,7 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
     })?;
     if let Some(budget) = &file.step_budget {
         if let Err((key, problem)) = budget.check() {
-            let hint = "see "Step budget" in docs/gui-training.md";
+            let hint = "see \"Step budget\" in docs/gui-training.md";
             return refuse(&format!("step_budget.{key}"), format!("`step_budget.{key}` {problem}"), hint);
         }
         if file.limits.turns.is_some() {
