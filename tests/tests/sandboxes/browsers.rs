@@ -23,7 +23,7 @@ more(); setInterval(() => o.append(' tick ' + Math.round(performance.now())), 13
 document.querySelector('button').onclick = more</script>";
 
 /// Serves the form, and counts how often; what follows the number of the visit is up to `on_visit`.
-async fn serve(on_visit: impl Fn(usize) + Send + Sync + 'static) -> u16 {
+pub(crate) async fn serve(on_visit: impl Fn(usize) + Send + Sync + 'static) -> u16 {
     serve_page(FORM, on_visit).await
 }
 
