@@ -148,12 +148,8 @@ pub enum UnscoredCause {
 
 impl UnscoredCause {
     /// Every cause.
-    pub const ALL: [UnscoredCause; 4] = [
-        UnscoredCause::Failure,
-        UnscoredCause::Wall,
-        UnscoredCause::Infrastructure,
-        UnscoredCause::Removed,
-    ];
+    pub const ALL: [UnscoredCause; 4] =
+        [UnscoredCause::Failure, UnscoredCause::Wall, UnscoredCause::Infrastructure, UnscoredCause::Removed];
 
     /// The code of the error that a trajectory has of it.
     pub fn as_str(self) -> &'static str {
@@ -474,7 +470,11 @@ mod tests {
         let cases: [(&str, Option<&str>, &[&str]); 8] = [
             (r#"{"remove_sample": "captcha"}"#, Some("captcha"), &["removed j: captcha"]),
             (r#"{"remove_sample": " captcha ", "x": 1}"#, Some("captcha"), &["removed j: captcha"]),
-            (r#"{"remove_sample": null}"#, None, &["reward-failure j: no score named `reward`, which has weight 1"]),
+            (
+                r#"{"remove_sample": null}"#,
+                None,
+                &["reward-failure j: no score named `reward`, which has weight 1"],
+            ),
             ("[1]", None, &["reward-failure j: no score named `reward`, which has weight 1"]),
             ("no JSON", None, &["reward-failure j: no score named `reward`, which has weight 1"]),
             (
@@ -485,12 +485,16 @@ mod tests {
             (
                 r#"{"remove_sample": " "}"#,
                 None,
-                &["reward-failure j: remove_sample of score `captcha` is \"\", expected one line of 1 to 200 characters"],
+                &[
+                    "reward-failure j: remove_sample of score `captcha` is \"\", expected one line of 1 to 200 characters",
+                ],
             ),
             (
                 r#"{"remove_sample": "a\nb"}"#,
                 None,
-                &["reward-failure j: remove_sample of score `captcha` is \"a\\nb\", expected one line of 1 to 200 characters"],
+                &[
+                    "reward-failure j: remove_sample of score `captcha` is \"a\\nb\", expected one line of 1 to 200 characters",
+                ],
             ),
         ];
         for (extra, removed, errors) in cases {

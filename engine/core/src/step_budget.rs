@@ -76,7 +76,8 @@ pub struct StepBudget {
 impl StepBudget {
     /// After these groups, in the order of their index; none of a new run.
     pub fn resume(config: StepBudgetConfig, groups: &[BudgetedGroup]) -> StepBudget {
-        let stage_of = |group: &BudgetedGroup| config.turns.iter().position(|turns| Some(*turns) == group.turns);
+        let stage_of =
+            |group: &BudgetedGroup| config.turns.iter().position(|turns| Some(*turns) == group.turns);
         // A stage that a group has opened in is not gone back from.
         let stage = groups.iter().filter_map(stage_of).max().unwrap_or(0);
         let of_stage = groups.iter().filter(|group| stage_of(group) == Some(stage));
@@ -222,7 +223,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_with_its_key() {
-        let check = |config: StepBudgetConfig| config.check().map_err(|(key, problem)| format!("{key} {problem}"));
+        let check =
+            |config: StepBudgetConfig| config.check().map_err(|(key, problem)| format!("{key} {problem}"));
         assert_eq!(check(config(&[15, 30])), Ok(()));
         for turns in [&[][..], &[0], &[30, 15], &[15, 15], &[10_001]] {
             let told = format!("turns is {turns:?}, expected numbers of 1 to 10000, ascending");

@@ -305,7 +305,8 @@ async fn a_verdict_or_a_judge_that_is_away_removes_the_sample() {
         .map(|(row, record)| (row.replaced, record.trajectory.reward, record.trajectory.removed.clone()))
         .collect();
     assert_eq!(ends, [(false, Some(1.0), None), (false, None, Some("captcha".to_owned()))]);
-    let causes: Vec<_> = summary.causes.list.iter().map(|cause| (cause.rollouts, cause.error.clone())).collect();
+    let causes: Vec<_> =
+        summary.causes.list.iter().map(|cause| (cause.rollouts, cause.error.clone())).collect();
     assert_eq!(causes, [(1, Some("removed: captcha".to_owned()))]);
 
     // No verdict in any attempt: the judge has failed, which says nothing of the rollout.
@@ -315,7 +316,11 @@ async fn a_verdict_or_a_judge_that_is_away_removes_the_sample() {
         let trajectory = &record.trajectory;
         assert_eq!((trajectory.reward, trajectory.removed.as_deref()), (None, Some("judge unavailable")));
         assert_eq!(trajectory.stop_reason, espalier_core::ending::StopReason::Submitted);
-        assert!(trajectory.errors[0].text.contains("no verdict in 1 answers of the model"), "{:?}", trajectory.errors);
+        assert!(
+            trajectory.errors[0].text.contains("no verdict in 1 answers of the model"),
+            "{:?}",
+            trajectory.errors
+        );
         assert!(trajectory.excluded.iter().all(|one| one.reason == "removed: judge unavailable"));
         assert_eq!(trajectory.token_sums().trained, 0);
     }

@@ -66,9 +66,13 @@ async fn the_turns_of_a_run_are_raised_by_rule_and_kept_over_kills() {
     let turns = turns(&setting).await;
     assert!(turns.iter().all(|(stage, taken)| u64::from(*stage) == *taken), "{turns:?}");
     // Four groups without a rise end a stage; the next group may open while the last of them closes.
-    let first = |stage: u32| turns.iter().position(|(turns, _)| *turns == stage).expect("each stage is reached");
+    let first =
+        |stage: u32| turns.iter().position(|(turns, _)| *turns == stage).expect("each stage is reached");
     let (second, third) = (first(4), first(5));
-    assert!((4..=5).contains(&second) && (4..=5).contains(&(third - second)), "{turns:?} after {kills} kills");
+    assert!(
+        (4..=5).contains(&second) && (4..=5).contains(&(third - second)),
+        "{turns:?} after {kills} kills"
+    );
     assert!(turns.is_sorted(), "no stage is gone back from: {turns:?}");
     let left = setting.left().await;
     assert!(left.finals().all(|(_, record)| record.trajectory.stop_reason == StopReason::LimitTurns));
@@ -84,13 +88,23 @@ async fn the_turns_of_a_run_are_raised_by_rule_and_kept_over_kills() {
 #[test]
 fn stages_that_cannot_be_are_refused_at_their_place() {
     let refused = |budget: &str, limits: &str| {
-        let parts = Parts { url: "http://127.0.0.1:1", model: "", harness: HARNESS, world: budget, groups: "", limits };
+        let parts = Parts {
+            url: "http://127.0.0.1:1",
+            model: "",
+            harness: HARNESS,
+            world: budget,
+            groups: "",
+            limits,
+        };
         let setting = Setting::new(&plain_tasks(1), &parts);
         let read = espalier_daemon::experiment::Experiment::read(&setting.file(), &[]);
         read.err().map(|error| error.to_string()).unwrap_or_default()
     };
     let told = refused("[step_budget]\nturns = [30, 15]", "");
-    assert!(told.contains("`step_budget.turns` is [30, 15], expected numbers of 1 to 10000, ascending"), "{told}");
+    assert!(
+        told.contains("`step_budget.turns` is [30, 15], expected numbers of 1 to 10000, ascending"),
+        "{told}"
+    );
     let told = refused("[step_budget]\nturns = [15, 30]", "turns = 15");
     assert!(told.contains("`limits.turns` and `step_budget` both say how many turns"), "{told}");
     assert_eq!(refused("[step_budget]\nturns = [15, 30]", ""), "");

@@ -122,7 +122,8 @@ fn sent(server: &Scripted) -> Vec<String> {
     let recorded = server.recorded().into_iter().filter(|one| of_first(&one.session_id));
     recorded
         .map(|one| {
-            let ids = one.request["token_ids"].as_array().or(one.request["prompt"].as_array()).unwrap().clone();
+            let ids =
+                one.request["token_ids"].as_array().or(one.request["prompt"].as_array()).unwrap().clone();
             let mut ids: Vec<u32> = ids.iter().map(|id| id.as_u64().unwrap() as u32).collect();
             ids.dedup_by(|next, last| *next == IMAGE_PAD && *last == IMAGE_PAD);
             decode(&ids)
@@ -186,7 +187,12 @@ async fn prompts_rewards_rows_and_advantages_are_those_of_the_definitions() {
                 let call = row.spans.iter().find(|span| span.usage == SpanUse::Sampled).unwrap();
                 assert_eq!(one.calls[number as usize].call_id, call.call_id);
                 let shown = (screenshots.min(number + 1), row.images.len() as u32);
-                assert!(one.stop_reason == StopReason::LimitFormat || number == 0 || shown.0 == shown.1 || one.rollout_index == 1);
+                assert!(
+                    one.stop_reason == StopReason::LimitFormat
+                        || number == 0
+                        || shown.0 == shown.1
+                        || one.rollout_index == 1
+                );
                 let given = |mask: &u8| advantage.map(|value| if *mask == 1 { value } else { 0.0 });
                 let expected: Option<Vec<f32>> = row.mask.iter().map(given).collect();
                 assert_eq!(row.advantages, expected, "rollout {}", one.rollout_index);
@@ -197,7 +203,9 @@ async fn prompts_rewards_rows_and_advantages_are_those_of_the_definitions() {
         assert_eq!(of_first, images as usize);
         assert_eq!(group.images, group.images_in_rows());
         if let Some(said) = export::checked_by_python(&[first, cut]) {
-            let told = |line: &String| line.contains("all invariants hold") && line.contains("images in rows") == (screenshots > 0);
+            let told = |line: &String| {
+                line.contains("all invariants hold") && line.contains("images in rows") == (screenshots > 0)
+            };
             assert!(said.iter().all(told), "{said:?}");
         }
 

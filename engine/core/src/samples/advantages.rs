@@ -58,7 +58,10 @@ mod tests {
     fn the_deviation_is_that_of_a_sample_with_an_epsilon() {
         let of = |rewards: &[f64]| Advantages::GrpoDdof1.of(rewards);
         // By hand: mean 0.25, squares 0.0625 x 3 + 0.5625 = 0.75, s = sqrt(0.75 / 3) = 0.5.
-        assert_eq!(of(&[1.0, 0.0, 0.0, 0.0]), [0.75 / 0.500_001, -0.25 / 0.500_001, -0.25 / 0.500_001, -0.25 / 0.500_001]);
+        assert_eq!(
+            of(&[1.0, 0.0, 0.0, 0.0]),
+            [0.75 / 0.500_001, -0.25 / 0.500_001, -0.25 / 0.500_001, -0.25 / 0.500_001]
+        );
         // Mean 0, s = sqrt(2 / 2) = 1.
         assert_eq!(of(&[1.0, 0.0, -1.0]), [1.0 / 1.000_001, 0.0, -1.0 / 1.000_001]);
         assert_eq!(of(&[1.0, 1.0]), [0.0, 0.0]);

@@ -48,11 +48,16 @@ fn calls(segment: &Segment) -> Vec<String> {
 /// The row up to the end of the answer of a call, which alone is sampled in it.
 fn row(segment: &Segment, call_id: &str) -> Segment {
     let is_own = |span: &Span| span.usage == SpanUse::Sampled && span.call_id == call_id;
-    let own: Vec<(u32, u32)> =
-        segment.spans.iter().filter(|span| is_own(span)).map(|span| (span.start, span.start + span.len)).collect();
+    let own: Vec<(u32, u32)> = segment
+        .spans
+        .iter()
+        .filter(|span| is_own(span))
+        .map(|span| (span.start, span.start + span.len))
+        .collect();
     let end = own.iter().map(|(_, end)| *end).max().unwrap_or(0);
     let length = end as usize;
-    let is_sampled = |at: usize| own.iter().any(|(start, end)| (*start as usize..*end as usize).contains(&at));
+    let is_sampled =
+        |at: usize| own.iter().any(|(start, end)| (*start as usize..*end as usize).contains(&at));
     let mut row = Segment {
         tokens: segment.tokens[..length].to_vec(),
         prompt_len: own.iter().map(|(start, _)| *start).min().unwrap_or(end),
@@ -76,7 +81,10 @@ fn row(segment: &Segment, call_id: &str) -> Segment {
         }
     }
     row.spans = (segment.spans.iter().filter(|span| span.start < end))
-        .map(|span| Span { usage: if is_own(span) { SpanUse::Sampled } else { SpanUse::Reused }, ..span.clone() })
+        .map(|span| Span {
+            usage: if is_own(span) { SpanUse::Sampled } else { SpanUse::Reused },
+            ..span.clone()
+        })
         .collect();
     for (start, len, label) in &segment.version_runs {
         for (from, to) in &own {
@@ -110,7 +118,11 @@ mod tests {
         answer(&mut ledger, "c0", &[10, 11], 2);
         ledger.extend(branch, &[Piece { ids: &[4, 5], origin: Origin::Environment }]);
         answer(&mut ledger, "c1", &[20, 21, 22], 2);
-        ledger.rewrite(branch, &[Kept::Range { from: 0, to: 1 }, Kept::New(prompt(&[9])), Kept::Range { from: 3, to: 9 }], DriftKind::Elide);
+        ledger.rewrite(
+            branch,
+            &[Kept::Range { from: 0, to: 1 }, Kept::New(prompt(&[9])), Kept::Range { from: 3, to: 9 }],
+            DriftKind::Elide,
+        );
         ledger.extend(branch, &[Piece { ids: &[6], origin: Origin::Environment }]);
         answer(&mut ledger, "c2", &[30], 1);
         ledger.extend(branch, &[Piece { ids: &[7], origin: Origin::Environment }]);
@@ -125,7 +137,14 @@ mod tests {
     fn told(segment: &Segment) -> String {
         let text = |values: &[u8]| values.iter().map(ToString::to_string).collect::<String>();
         let spans: Vec<String> = (segment.spans.iter())
-            .map(|span| format!("{}{}+{}", if span.usage == SpanUse::Sampled { "" } else { "~" }, span.call_id, span.len))
+            .map(|span| {
+                format!(
+                    "{}{}+{}",
+                    if span.usage == SpanUse::Sampled { "" } else { "~" },
+                    span.call_id,
+                    span.len
+                )
+            })
             .collect();
         format!(
             "{:?} {} {} p{} {} {:?}@{:?} {:?}",

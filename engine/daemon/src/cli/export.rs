@@ -112,8 +112,11 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
     if !is_group && (args.rows == RowsArg::PerCall || args.advantages.is_some()) {
         let format = Format::from(args.format).as_str();
         let what = if args.advantages.is_some() { "--advantages" } else { "--rows per-call" };
-        return Err(Problem::new(Exit::Input, format!("{what} is about rows of group/v1; {format} has none"))
-            .hint("use --format group-msgpack or group-jsonl"));
+        return Err(Problem::new(
+            Exit::Input,
+            format!("{what} is about rows of group/v1; {format} has none"),
+        )
+        .hint("use --format group-msgpack or group-jsonl"));
     }
     let store = open_existing(&context.common.store).await?;
     let run_id = store.resolve_run(&args.run).await?;

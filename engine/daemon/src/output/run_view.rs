@@ -249,8 +249,10 @@ pub fn step_budgets(groups: &[GroupRow]) -> Vec<(u64, u32)> {
 
 /// `step budget: 15 turns from g0, 30 turns from g41`.
 fn step_budget_line(stages: &[(u64, u32)]) -> Option<String> {
-    let told: Vec<String> =
-        stages.iter().map(|(group, turns)| format!("{} from g{group}", counted(u64::from(*turns), "turn"))).collect();
+    let told: Vec<String> = stages
+        .iter()
+        .map(|(group, turns)| format!("{} from g{group}", counted(u64::from(*turns), "turn")))
+        .collect();
     (!told.is_empty()).then(|| format!("step budget: {}", told.join(", ")))
 }
 

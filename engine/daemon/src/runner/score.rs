@@ -2,8 +2,8 @@
 
 use super::again::Scores;
 use super::attempt::ScoringResources;
-use super::record::Shown;
 use super::judge::Judged;
+use super::record::Shown;
 use super::{GroupContext, Loaded, Names, Runner, judge};
 use crate::scheduler::AttemptStart;
 use espalier_core::attempt::Draft;

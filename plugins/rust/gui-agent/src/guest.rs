@@ -7,7 +7,8 @@ use espalier_sdk::wit::espalier::browser::browsers::{
     self, Outcome as Did, ScreenshotOptions, SnapshotOptions, Step,
 };
 use espalier_sdk::{
-    Answer, Browser, BudgetKind, Conversation, Failure, Limit, Message, Outcome, Part, Report, Role, TaskView, invalid,
+    Answer, Browser, BudgetKind, Conversation, Failure, Limit, Message, Outcome, Part, Report, Role,
+    TaskView, invalid,
 };
 use serde_json::Value;
 

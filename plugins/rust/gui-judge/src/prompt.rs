@@ -126,7 +126,10 @@ mod tests {
         let text = question(&told(), &all);
         assert!(text.contains("## Turn 1\n[thinks] The button.\n[calls] click"), "{text}");
         assert!(text.contains("## Turn 3\n[thinks] done\n"), "{text}");
-        assert!(text.contains("# For you alone: what is known of the solution\n\n{\"title\":\"Saved\"}"), "{text}");
+        assert!(
+            text.contains("# For you alone: what is known of the solution\n\n{\"title\":\"Saved\"}"),
+            "{text}"
+        );
         assert!(!text.contains("Screenshots"), "{text}");
     }
 
@@ -134,7 +137,10 @@ mod tests {
     fn it_is_shown_the_last_turns_and_long_texts_cut() {
         let short = Settings { turns_shown: 1, text_max: 4, ..Settings::default() };
         let text = question(&told(), &short);
-        assert!(text.contains("# What it did\n\n[2 turns before these are left out]\n\n## Turn 3\n"), "{text}");
+        assert!(
+            text.contains("# What it did\n\n[2 turns before these are left out]\n\n## Turn 3\n"),
+            "{text}"
+        );
         assert!(text.contains("# Task\n\nSa\n[11 characters left out]\nr."), "{text}");
     }
 }

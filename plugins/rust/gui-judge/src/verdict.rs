@@ -91,7 +91,10 @@ mod tests {
             assert_eq!(parse(text).ok(), verdict, "{text}");
         }
         let error = parse("VERDICT: maybe").unwrap_err();
-        assert_eq!(error, "the verdict is \"maybe\", expected one of FAILURE, NOT VERIFIED, CAPTCHA, SUCCESS");
+        assert_eq!(
+            error,
+            "the verdict is \"maybe\", expected one of FAILURE, NOT VERIFIED, CAPTCHA, SUCCESS"
+        );
     }
 
     #[test]

@@ -86,13 +86,21 @@ fn is_success(judges: &Value, settings: &Settings) -> Result<bool, String> {
     let names = || judges.iter().map(name).collect::<Vec<_>>().join(", ");
     let judge = match (&settings.judge, judges) {
         (Some(wanted), _) => judges.iter().find(|judge| name(judge) == *wanted).ok_or_else(|| {
-            format!("settings.judge is `{wanted}`, the experiment has {}: name one of [[judges]]", some(&names()))
+            format!(
+                "settings.judge is `{wanted}`, the experiment has {}: name one of [[judges]]",
+                some(&names())
+            )
         })?,
         (None, [only]) => only,
         (None, []) => {
-            return Err("there is no judge: add one under [[judges]], with `weight = 0`, or set `format_only`".to_owned());
+            return Err(
+                "there is no judge: add one under [[judges]], with `weight = 0`, or set `format_only`"
+                    .to_owned(),
+            );
         }
-        (None, _) => return Err(format!("which judge counts is not said: set `judge` to one of {}", names())),
+        (None, _) => {
+            return Err(format!("which judge counts is not said: set `judge` to one of {}", names()));
+        }
     };
     if let Some(why) = judge["failed"].as_str() {
         return Err(format!("judge {} failed: {why}", name(judge)));
@@ -115,10 +123,10 @@ mod guest {
 
     fn run(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Failure> {
         let data = rollout.report.as_ref().and_then(|report| serde_json::from_str(&report.data).ok());
-        let answers = rollout.turns.iter().map(|turn| Answer {
-            malformed: turn.malformed.is_some(),
-            calls: turn.tool_calls.len(),
-        });
+        let answers = rollout
+            .turns
+            .iter()
+            .map(|turn| Answer { malformed: turn.malformed.is_some(), calls: turn.tool_calls.len() });
         let told = Rollout {
             stop_reason: &rollout.stop_reason,
             data: data.unwrap_or_default(),
@@ -139,7 +147,9 @@ mod tests {
 
     fn rollout(stop_reason: &str, errors: u64, judge: Option<f64>) -> Rollout<'_> {
         let judges = match judge {
-            Some(value) => json!([{ "name": "gui-judge", "scores": [{ "name": "reward", "value": value }], "failed": null }]),
+            Some(value) => {
+                json!([{ "name": "gui-judge", "scores": [{ "name": "reward", "value": value }], "failed": null }])
+            }
             None => json!([]),
         };
         let answers = vec![Answer { malformed: false, calls: 1 }; 4];
@@ -188,7 +198,10 @@ mod tests {
         let told = error(&rollout("submitted", 0, Some(1.0)), &named);
         assert_eq!(told, "settings.judge is `strict`, the experiment has gui-judge: name one of [[judges]]");
         let other = Settings { score: "success".to_owned(), ..Settings::default() };
-        assert_eq!(error(&rollout("submitted", 0, Some(1.0)), &other), "judge gui-judge gives no score `success`");
+        assert_eq!(
+            error(&rollout("submitted", 0, Some(1.0)), &other),
+            "judge gui-judge gives no score `success`"
+        );
         let mut failed = rollout("submitted", 0, Some(1.0));
         failed.judges[0]["failed"] = json!("no server");
         assert_eq!(error(&failed, &plain), "judge gui-judge failed: no server");
