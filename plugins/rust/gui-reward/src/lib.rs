@@ -28,15 +28,6 @@ impl Default for Settings {
     }
 }
 
-/// What an answer is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Whether a call could not be read.
-    pub malformed: bool,
-    /// Its calls.
-    pub calls: usize,
-}
-
 /// What the plugin is told of a rollout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rollout<'a> {
@@ -46,8 +37,8 @@ pub struct Rollout<'a> {
     pub data: Value,
     /// `judges` of the rollout's `extra`.
     pub judges: Value,
-    /// The policy's answers.
-    pub answers: Vec<Answer>,
+    /// By answer of the policy, the calls of tools that could be read.
+    pub calls: Vec<usize>,
 }
 
 /// A score: name, value, why.
@@ -57,7 +48,7 @@ pub type Scored = (&'static str, f64, String);
 pub fn scores(rollout: &Rollout<'_>, settings: &Settings) -> Result<Vec<Scored>, String> {
     let errors = format_errors(rollout);
     let parsed = errors == 0;
-    let told = format!("{errors} of {} answers did not parse", rollout.answers.len());
+    let told = format!("{errors} of {} answers did not parse", rollout.calls.len());
     let format = ("format", if parsed { 1.0 } else { 0.0 }, told.clone());
     if settings.format_only {
         return Ok(vec![format]);
@@ -76,7 +67,7 @@ pub fn scores(rollout: &Rollout<'_>, settings: &Settings) -> Result<Vec<Scored>,
 /// those without a call that can be read.
 fn format_errors(rollout: &Rollout<'_>) -> u64 {
     let counted = rollout.data.get("format_errors").and_then(Value::as_u64);
-    let seen = || rollout.answers.iter().filter(|one| one.malformed || one.calls == 0).count() as u64;
+    let seen = || rollout.calls.iter().filter(|calls| **calls == 0).count() as u64;
     counted.unwrap_or_else(seen)
 }
 
@@ -118,20 +109,17 @@ fn some(names: &str) -> &str {
 
 #[cfg(target_arch = "wasm32")]
 mod guest {
-    use super::{Answer, Rollout, Settings, scores};
+    use super::{Rollout, Settings, scores};
     use espalier_sdk::{Failure, RolloutView, Score, invalid};
 
     fn run(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Failure> {
         let data = rollout.report.as_ref().and_then(|report| serde_json::from_str(&report.data).ok());
-        let answers = rollout
-            .turns
-            .iter()
-            .map(|turn| Answer { malformed: turn.malformed.is_some(), calls: turn.tool_calls.len() });
+        let calls = rollout.turns.iter().map(|turn| turn.tool_calls.len());
         let told = Rollout {
             stop_reason: &rollout.stop_reason,
             data: data.unwrap_or_default(),
             judges: rollout.more()["judges"].take(),
-            answers: answers.collect(),
+            calls: calls.collect(),
         };
         let scores = scores(&told, &settings).map_err(invalid)?;
         Ok(scores.into_iter().map(|(name, value, why)| Score::named(name, value).because(why)).collect())
@@ -152,8 +140,8 @@ mod tests {
             }
             None => json!([]),
         };
-        let answers = vec![Answer { malformed: false, calls: 1 }; 4];
-        Rollout { stop_reason, data: json!({ "turns": 4, "format_errors": errors }), judges, answers }
+        let calls = vec![1; 4];
+        Rollout { stop_reason, data: json!({ "turns": 4, "format_errors": errors }), judges, calls }
     }
 
     #[test]
@@ -183,10 +171,8 @@ mod tests {
         let mut one = rollout("submitted", 0, Some(1.0));
         one.data = Value::Null;
         assert_eq!(scores(&one, &Settings::default()).unwrap()[0].1, 1.0);
-        for bad in [Answer { malformed: true, calls: 1 }, Answer { malformed: false, calls: 0 }] {
-            one.answers[2] = bad;
-            assert_eq!(scores(&one, &Settings::default()).unwrap()[0].1, 0.0, "{bad:?}");
-        }
+        one.calls[2] = 0;
+        assert_eq!(scores(&one, &Settings::default()).unwrap()[0].1, 0.0);
     }
 
     #[test]
