@@ -28,6 +28,8 @@ use std::time::Duration;
 pub struct Settings {
     /// What sandboxes of Orchard's clients reach that ask for a network; empty: nothing but themselves.
     pub open_network: Vec<String>,
+    /// Whether requests may ask for user namespaces in sandboxes; default false.
+    pub user_namespaces: bool,
     /// Where bodies wait that are too large for memory.
     pub spool: PathBuf,
     /// Largest body of JSON, and largest input at once.
@@ -50,6 +52,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             open_network: Vec::new(),
+            user_namespaces: false,
             spool: std::env::temp_dir(),
             json_bytes_max: 16 << 20,
             bodies_bytes_max: 256 << 20,

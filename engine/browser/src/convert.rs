@@ -2,7 +2,7 @@
 
 use espalier_browser::agent::{self, SettleOptions, ToolOptions};
 use espalier_browser::{ColorScheme as PageColors, ContextOptions, Viewport};
-use espalier_core::browser::{BrowserSpec, ColorScheme, Dialogs};
+use espalier_core::browser::{BrowserSpec, BrowserTools, ColorScheme, Dialogs};
 use espalier_core::chat::Tool;
 use espalier_core::host::browser::{
     Action, Area, BrowserStep, Effect, ElementNote, PictureFormat, Position, ScreenshotOptions, ScriptWorld,
@@ -31,16 +31,24 @@ pub(crate) fn context_options(spec: &BrowserSpec) -> ContextOptions {
     }
 }
 
+fn tool_options(tools: BrowserTools) -> ToolOptions {
+    ToolOptions {
+        points: tools.points,
+        refs: tools.references,
+        call_user: tools.call_user,
+        terminate: tools.terminate,
+    }
+}
+
+/// What a model is given that may use these.
+pub fn tools(tools: BrowserTools) -> Vec<Tool> {
+    agent::tools(&tool_options(tools)).into_iter().map(tool).collect()
+}
+
 pub(crate) fn session_options(spec: &BrowserSpec) -> agent::SessionOptions {
-    let tools = spec.tools;
     agent::SessionOptions {
         viewport: viewport(spec),
-        tools: ToolOptions {
-            points: tools.points,
-            refs: tools.references,
-            call_user: tools.call_user,
-            terminate: tools.terminate,
-        },
+        tools: tool_options(spec.tools),
         settle: SettleOptions { bound: spec.settle_max, ..SettleOptions::default() },
         dialogs: match spec.dialogs {
             Dialogs::Accept => agent::DialogAnswer::Accept,

@@ -12,6 +12,7 @@ mod rollout;
 mod run;
 mod session;
 
+pub use convert::tools;
 pub use episode::ARCHIVE;
 pub use rollout::RolloutBrowsers;
 pub use run::{RunBrowsers, RunBrowsersConfig};

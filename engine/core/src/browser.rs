@@ -456,7 +456,7 @@ mod tests {
         );
         check(
             r#"{"network":{"allow":["a.org"]}}"#,
-            r#"invalid browser.network.allow "a.org": expected HOST:PORT, *.DOMAIN:PORT, ADDRESS/BITS:PORT or service:NAME"#,
+            r#"invalid browser.network.allow "a.org": expected HOST:PORT, *.DOMAIN:PORT, *:PORT, ADDRESS/BITS:PORT or service:NAME"#,
         );
         check(
             r#"{"deterministic":{"step":"2h"}}"#,

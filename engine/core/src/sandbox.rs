@@ -276,6 +276,8 @@ pub enum Peer {
     Name(String),
     /// Every name below this domain, itself not.
     Below(String),
+    /// Every name and address that is public.
+    Public,
     /// These addresses, and no name.
     Addresses(std::net::IpAddr, u8),
     /// The service of the engine with this name, in lower case; its port is 80.
@@ -283,10 +285,10 @@ pub enum Peer {
 }
 
 impl Rule {
-    /// `example.org:443`, `*.example.org:443`, `192.0.2.7:80`, `192.0.2.0/24:80`, `[2001:db8::1]:80`, `service:mail`. The name of a
+    /// `example.org:443`, `*.example.org:443`, `*:443`, `192.0.2.7:80`, `192.0.2.0/24:80`, `[2001:db8::1]:80`, `service:mail`. The name of a
     /// service begins with a letter; letters, digits and dashes follow, 63 at most.
     pub fn parse(text: &str) -> Result<Rule, SpecError> {
-        const WANTED: &str = "HOST:PORT, *.DOMAIN:PORT, ADDRESS/BITS:PORT or service:NAME";
+        const WANTED: &str = "HOST:PORT, *.DOMAIN:PORT, *:PORT, ADDRESS/BITS:PORT or service:NAME";
         let refused = || SpecError::new("network.allow", text, WANTED);
         if text.len() > RULE_BYTES_MAX {
             return Err(refused());
@@ -300,6 +302,9 @@ impl Rule {
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(refused)?;
         let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(refused)?;
+        if host == "*" {
+            return Ok(Rule { peer: Peer::Public, port });
+        }
         let (base, bits) = match host.split_once('/') {
             Some((base, bits)) => (base, Some(bits.parse::<u8>().map_err(|_| refused())?)),
             None => (host, None),
@@ -423,6 +428,7 @@ mod tests {
     fn a_rule_is_a_name_a_domain_addresses_or_a_service() {
         let parse = |text: &str| Rule::parse(text).unwrap();
         assert_eq!(parse("A.org:443"), Rule { peer: Peer::Name("a.org".to_owned()), port: 443 });
+        assert_eq!(parse("*:443"), Rule { peer: Peer::Public, port: 443 });
         assert_eq!(parse("*.a.org:443"), Rule { peer: Peer::Below("a.org".to_owned()), port: 443 });
         assert_eq!(parse("service:Mail-2"), Rule { peer: Peer::Service("mail-2".to_owned()), port: 80 });
         assert_eq!(parse("service:8080"), Rule { peer: Peer::Name("service".to_owned()), port: 8080 });

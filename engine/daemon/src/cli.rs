@@ -1,6 +1,7 @@
 //! The command line: flags, help and documented exit codes. Each command's work is in its own module below.
 
 mod authoring;
+mod browser;
 mod compare;
 mod control;
 pub mod exit;
@@ -159,6 +160,9 @@ A project of `espalier plugin new` has them in sdk/wit.")]
     /// Create, use, checkpoint and delete sandboxes.
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
+    /// Browsers for agents outside of experiments.
+    #[command(subcommand)]
+    Browser(browser::BrowserCommand),
     /// Serve sandboxes over HTTP.
     #[command(after_help = "Examples:
   espalier key create ci    prints a key, only once
@@ -369,6 +373,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Plugin(command) => plugin::plugin(context, command).await,
         Command::Wit(args) => authoring::wit(context, &args),
         Command::Sandbox(command) => sandbox::sandbox(context, command).await,
+        Command::Browser(command) => browser::browser(context, command).await,
         Command::Image(command) => image::image(context, command).await,
         Command::Serve(args) => serve::serve(context, *args).await,
         Command::Key(command) => key::key(context, command).await,

@@ -67,7 +67,10 @@ impl Allowed {
     /// Whether the name server may be asked: a name that no rule allows is not even looked up.
     pub fn may_look_up(&self, name: &str, port: u16) -> bool {
         self.others != Others::None
-            || self.rules.iter().any(|rule| rule.port == port && names(&rule.peer, name))
+            || self
+                .rules
+                .iter()
+                .any(|rule| rule.port == port && (rule.peer == Peer::Public || names(&rule.peer, name)))
     }
 
     /// Whether a service of the engine was granted; no rule for names does that.
@@ -88,6 +91,7 @@ impl Allowed {
             })
         };
         let by_name = name.is_some_and(|name| rules().any(|rule| names(&rule.peer, name)));
+        let public = rules().any(|rule| rule.peer == Peer::Public);
         match () {
             () if self.others == Others::Any => Verdict::Allowed,
             () if ip.is_unspecified() => Verdict::Private,
@@ -98,7 +102,8 @@ impl Allowed {
             },
             () if ranges().any(|range| is_global(ip) || range.names_inner(ip)) => Verdict::Allowed,
             () if by_name && is_global(ip) => Verdict::Allowed,
-            () if by_name || ranges().next().is_some() => Verdict::Private,
+            () if public && is_global(ip) => Verdict::Allowed,
+            () if public || by_name || ranges().next().is_some() => Verdict::Private,
             () => Verdict::NotListed,
         }
     }
@@ -191,7 +196,7 @@ fn names(peer: &Peer, name: &str) -> bool {
         Peer::Below(domain) => {
             name.strip_suffix(domain.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
         }
-        Peer::Addresses(..) | Peer::Service(_) => false,
+        Peer::Public | Peer::Addresses(..) | Peer::Service(_) => false,
     }
 }
 
@@ -266,6 +271,14 @@ mod tests {
             (&["10.0.0.0/8:80"], None, "11.9.8.7:80", NotListed),
             (&["10.0.0.0/8:80"], None, "[::ffff:10.9.8.7]:80", Allowed),
             (&["[fd00::]/8:80"], None, "[fd00::1]:80", Allowed),
+            // The world, and nothing inner.
+            (&["*:443"], Some("a.org"), world, Allowed),
+            (&["*:443"], None, world, Allowed),
+            (&["*:443"], None, "93.184.216.34:80", NotListed),
+            (&["*:443"], Some("a.org"), "10.0.0.1:443", Private),
+            (&["*:443"], None, "127.0.0.1:443", Private),
+            (&["*:80"], Some("a.org"), "169.254.169.254:80", Private),
+            (&["*:443", "10.0.0.1:443"], Some("a.org"), "10.0.0.1:443", Allowed),
             // A range that holds the world, too, names no inner address.
             (&["0.0.0.0/0:443"], None, world, Allowed),
             (&["0.0.0.0/0:443"], Some("a.org"), world, Allowed),
@@ -313,6 +326,7 @@ mod tests {
             (&["127.0.0.1:5000"], Some("a.org"), "127.0.0.1:5000", Allowed),
             (&["127.0.0.1:5000"], None, "127.0.0.1:5001", Private),
             (&["0.0.0.0/0:80"], None, "10.0.0.1:80", Private),
+            (&["*:5000"], Some("a.org"), "10.0.0.1:5000", Private),
         ] {
             let rules: Vec<Rule> = rules.iter().map(|rule| Rule::parse(rule).unwrap()).collect();
             let verdict = super::Allowed::world_and(rules.clone()).judge(name, address.parse().unwrap());

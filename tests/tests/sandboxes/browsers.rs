@@ -171,7 +171,10 @@ async fn a_deterministic_rollout_is_repeated_to_the_byte_from_the_archive_that_i
     let store = Store::new();
     let visits = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&visits);
-    let port = serve_page(CHANGING, move |_| drop(counted.fetch_add(1, Ordering::SeqCst))).await;
+    let port = serve_page(CHANGING, move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+    })
+    .await;
     let file = experiment(store.path(), port, "");
     let settings = "harness.settings={ screenshots = 2, description_tokens = 400 }";
     let answers = "models.policy.answers=[

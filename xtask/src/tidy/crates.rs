@@ -4,7 +4,7 @@
 use super::source::{Named, Source};
 
 /// A dependency and the only folders that may name it.
-const OWNERS: [(&str, &[&str]); 15] = [
+const OWNERS: [(&str, &[&str]); 16] = [
     ("wasmtime", &["engine/plugin"]),
     ("wasmparser", &["engine/plugin"]),
     ("wit-component", &["engine/authoring", "engine/plugin"]),
@@ -17,13 +17,14 @@ const OWNERS: [(&str, &[&str]); 15] = [
     ("tokenizers", &["engine/inference"]),
     ("oci-client", &["engine/images"]),
     ("axum", &["engine/api"]),
+    ("rmcp", &["engine/mcp"]),
     ("utoipa", &["engine/api"]),
     ("clap", &["engine/daemon", "xtask", "benches"]),
     ("opentelemetry", &["engine/daemon"]),
 ];
 
 /// A crate: its folder, its name, and the crates of the workspace that it may name.
-const CRATES: [(&str, &str, &[&str]); 18] = [
+const CRATES: [(&str, &str, &[&str]); 19] = [
     ("browser", "espalier-browser", &[]),
     ("engine/core", "espalier-core", &[]),
     ("engine/plugin", "espalier-plugin", &["espalier-core"]),
@@ -32,6 +33,7 @@ const CRATES: [(&str, &str, &[&str]); 18] = [
     ("engine/tasks", "espalier-tasks", &["espalier-core"]),
     ("engine/authoring", "espalier-authoring", &["espalier-core"]),
     ("engine/cases", "espalier-cases", &["espalier-core", "espalier-plugin"]),
+    ("engine/mcp", "espalier-mcp", &["espalier-core"]),
     ("engine/egress", "espalier-egress", &["espalier-core"]),
     ("engine/images", "espalier-images", &["espalier-core", "espalier-egress"]),
     ("engine/keeper", "espalier-keeper", &[]),
@@ -62,6 +64,7 @@ const CRATES: [(&str, &str, &[&str]); 18] = [
             "espalier-engine-browser",
             "espalier-images",
             "espalier-inference",
+            "espalier-mcp",
             "espalier-plugin",
             "espalier-sandbox",
             "espalier-store",

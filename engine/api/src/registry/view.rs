@@ -49,7 +49,7 @@ impl SandboxState {
 pub enum Reaches {
     /// `none`: nothing, `loopback`: its own 127.0.0.1.
     Word(ReachesWord),
-    /// Its own 127.0.0.1, and these addresses through a proxy: `HOST:PORT`, `*.DOMAIN:PORT` or `ADDRESS/BITS:PORT`.
+    /// Its own 127.0.0.1, and these addresses through a proxy: `HOST:PORT`, `*.DOMAIN:PORT`, `*:PORT` or `ADDRESS/BITS:PORT`.
     Allow(Vec<String>),
 }
 

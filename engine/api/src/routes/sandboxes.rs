@@ -112,7 +112,7 @@ pub(crate) struct CreateSandbox {
     /// What it may connect to; default nothing.
     network: Option<Reaches>,
     /// Whether programs inside may make user namespaces, as Chromium's own sandbox needs; default false. It exposes more of the
-    /// machine's kernel.
+    /// machine's kernel, and is `unsupported` unless the service was started with `--user-namespaces`.
     user_namespaces: Option<bool>,
     /// Variables added to the environment of the image.
     env: Option<BTreeMap<String, String>>,
@@ -394,6 +394,11 @@ pub(crate) async fn create(
         }
         let (_, record) = api.registry.find_checkpoint(&key.id, id).await?;
         wanted = body.wanted(SandboxSpec { image: wanted.spec.image, ..record.spec })?;
+    }
+    if wanted.spec.user_namespaces && !api.settings.user_namespaces {
+        let detail = "user_namespaces: this service does not allow user namespaces in sandboxes";
+        return Err(Problem::new(Code::Unsupported, detail)
+            .hint("leave it out, or ask the operator, who starts the service with --user-namespaces"));
     }
     let wanted = Wanted { request, ..wanted };
     let entry = api.registry.create_once(&key, vec![wanted], None).await?.remove(0);

@@ -13,7 +13,7 @@ struct Caller {
 
 impl Caller {
     async fn new() -> Caller {
-        let service = Service::start(Settings::default()).await;
+        let service = Service::start(Settings { user_namespaces: true, ..Settings::default() }).await;
         let key = service.key(Scope::Write, Quotas::default()).await;
         Caller { service, key }
     }
@@ -134,4 +134,15 @@ async fn a_cursor_is_a_place_whatever_stood_there() {
 
 fn header(key: &str) -> String {
     format!("x-api-key: {key}\r\ncontent-type: application/json\r\n")
+}
+
+#[tokio::test]
+async fn user_namespaces_are_the_operators_to_allow() {
+    let service = Service::start(Settings::default()).await;
+    let key = service.key(Scope::Write, Quotas::default()).await;
+    let caller = Caller { service, key };
+    let (status, problem) = caller.create("a", r#"{"user_namespaces":true}"#).await;
+    assert_eq!((status, problem["code"].as_str()), (422, Some("unsupported")), "{problem}");
+    assert!(problem["hint"].as_str().unwrap().contains("--user-namespaces"), "{problem}");
+    assert_eq!(caller.create("a", r#"{"user_namespaces":false}"#).await.0, 201);
 }

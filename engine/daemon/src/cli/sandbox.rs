@@ -114,7 +114,7 @@ pub struct CreateArgs {
     /// Enable its own 127.0.0.1.
     #[arg(long)]
     pub loopback: bool,
-    /// Allow connections to HOST:PORT, *.DOMAIN:PORT or ADDRESS/BITS:PORT, through a proxy; may be repeated.
+    /// Allow connections to HOST:PORT, *.DOMAIN:PORT, *:PORT or ADDRESS/BITS:PORT, through a proxy; may be repeated.
     #[arg(long, value_name = "HOST:PORT")]
     pub allow: Vec<String>,
     /// Let programs make user namespaces, as Chromium's own sandbox needs; exposes more of this machine's kernel.

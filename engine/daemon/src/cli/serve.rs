@@ -66,10 +66,14 @@ pub struct ServeArgs {
     /// 443 and 80; may be repeated. Registries at public addresses are always allowed.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub registry: Vec<String>,
-    /// Address that sandboxes of Orchard's clients with `block_network: false` may connect to: HOST:PORT, *.DOMAIN:PORT or
+    /// Address that sandboxes of Orchard's clients with `block_network: false` may connect to: HOST:PORT, *.DOMAIN:PORT, *:PORT or
     /// ADDRESS/BITS:PORT; may be repeated. Without it they have no network.
     #[arg(long, value_name = "HOST:PORT")]
     pub open_network: Vec<String>,
+    /// Let requests ask for user namespaces in their sandboxes, as Chromium's own sandbox needs. They expose more of this
+    /// machine's kernel to what runs inside.
+    #[arg(long)]
+    pub user_namespaces: bool,
 }
 
 pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit, Problem> {
@@ -108,6 +112,7 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
     espalier_core::sandbox::check_lease(bounds.lease).map_err(|error| Problem::of(Exit::Input, &error))?;
     let settings = Settings {
         open_network: args.open_network,
+        user_namespaces: args.user_namespaces,
         spool,
         file_bytes_max: args.file_max.0,
         connections_max: args.connections_max as usize,
