@@ -106,7 +106,7 @@ fn prompts(port: u16, screenshots: usize) -> Vec<String> {
         prompt += &message("user", &format!("Save it.\n\n{tabs}{}", picture(0)));
         for answer in 0..call {
             prompt += &message("assistant", ROLLOUTS[0][answer]);
-            prompt += &message("tool", &format!("Succeed: `wait`. Nothing changed.\n\n{tabs}"));
+            prompt += &message("tool", &format!("Succeed: `wait`.\n\n{tabs}"));
             if screenshots > 0 {
                 prompt += &message("user", picture(answer + 1));
             }
