@@ -163,7 +163,8 @@ impl Server {
         let mut text = String::new();
         for tab in &tabs {
             let active = if tab.is_active { " (active)" } else { "" };
-            let _ = writeln!(text, "tab {}{active}: {} {}", tab.index, one_line(&tab.title), one_line(&tab.url));
+            let _ =
+                writeln!(text, "tab {}{active}: {} {}", tab.index, one_line(&tab.title), one_line(&tab.url));
         }
         text.push_str(&snapshot.text);
         Ok(CallToolResult::success(vec![ContentBlock::text(text)]))
@@ -179,7 +180,10 @@ impl Server {
         let about = blobs.stat(&picture.blob).await?;
         if about.length > PICTURE_BYTES_MAX {
             let most = PICTURE_BYTES_MAX >> 20;
-            let text = format!("{} bytes: expected at most {most} MiB; ask for `jpeg`, or for the viewport", about.length);
+            let text = format!(
+                "{} bytes: expected at most {most} MiB; ask for `jpeg`, or for the viewport",
+                about.length
+            );
             return Err(Failure::Other { code: "too-large".to_owned(), text });
         }
         let mut bytes = Vec::new();
@@ -199,7 +203,10 @@ impl Server {
 fn told(step: &BrowserStep) -> String {
     match &step.outcome {
         StepOutcome::Ended { response, status } => {
-            format!("ended{}: {response}", status.as_ref().map_or(String::new(), |status| format!(" ({status})")))
+            format!(
+                "ended{}: {response}",
+                status.as_ref().map_or(String::new(), |status| format!(" ({status})"))
+            )
         }
         _ => step.text.clone(),
     }
@@ -260,7 +267,9 @@ impl ServerHandler for Server {
 fn said(failure: &Failure) -> String {
     match failure {
         Failure::Unavailable(text) => {
-            format!("{text}\nThe browser is lost, with its tabs and cookies; the next call starts another at its start page.")
+            format!(
+                "{text}\nThe browser is lost, with its tabs and cookies; the next call starts another at its start page."
+            )
         }
         Failure::Invalid(text) | Failure::Other { text, .. } => text.clone(),
         other => other.to_string(),

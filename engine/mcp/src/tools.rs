@@ -88,12 +88,17 @@ impl Own {
 
     /// Errors name what is wrong.
     pub(super) fn read(self, arguments: &str) -> Result<OwnCall, String> {
-        let wrong = |error: &dyn std::fmt::Display| format!("invalid arguments of `{}`: {error}", self.name());
+        let wrong =
+            |error: &dyn std::fmt::Display| format!("invalid arguments of `{}`: {error}", self.name());
         match self {
             Own::Snapshot => {
-                let given: SnapshotArguments = serde_json::from_str(arguments).map_err(|error| wrong(&error))?;
-                let options =
-                    SnapshotOptions { tokens_max: given.tokens_max, changes: false, whole_page: given.whole_page };
+                let given: SnapshotArguments =
+                    serde_json::from_str(arguments).map_err(|error| wrong(&error))?;
+                let options = SnapshotOptions {
+                    tokens_max: given.tokens_max,
+                    changes: false,
+                    whole_page: given.whole_page,
+                };
                 options.check().map_err(|error| wrong(&error))?;
                 Ok(OwnCall::Snapshot(options))
             }
@@ -101,7 +106,11 @@ impl Own {
                 let given: ScreenshotArguments =
                     serde_json::from_str(arguments).map_err(|error| wrong(&error))?;
                 let (format, full_page) = (given.format, given.full_page);
-                Ok(OwnCall::Screenshot(ScreenshotOptions { format, full_page, ..ScreenshotOptions::default() }))
+                Ok(OwnCall::Screenshot(ScreenshotOptions {
+                    format,
+                    full_page,
+                    ..ScreenshotOptions::default()
+                }))
             }
         }
     }

@@ -88,7 +88,7 @@ plugin = "gui-reward"
     std::fs::write(&file, text_of_file).unwrap();
     let played = run(store, &["run", &file.display().to_string()]).await;
     assert!(played.status.success(), "{}", text(&played));
-    assert_eq!(judge.counts().requests, 1 + 4, "the server is tried, and not asked about `limit-format`");
+    assert_eq!(judge.counts().requests, 4, "it is not asked about `limit-format`");
     (port, server)
 }
 
@@ -186,13 +186,10 @@ async fn prompts_rewards_rows_and_advantages_are_those_of_the_definitions() {
             for (row, number) in one.segments.iter().zip(0u32..) {
                 let call = row.spans.iter().find(|span| span.usage == SpanUse::Sampled).unwrap();
                 assert_eq!(one.calls[number as usize].call_id, call.call_id);
-                let shown = (screenshots.min(number + 1), row.images.len() as u32);
-                assert!(
-                    one.stop_reason == StopReason::LimitFormat
-                        || number == 0
-                        || shown.0 == shown.1
-                        || one.rollout_index == 1
-                );
+                // An answer that does not parse brings no new picture.
+                if [0, 3, 4].contains(&one.rollout_index) {
+                    assert_eq!(row.images.len() as u32, screenshots.min(number + 1));
+                }
                 let given = |mask: &u8| advantage.map(|value| if *mask == 1 { value } else { 0.0 });
                 let expected: Option<Vec<f32>> = row.mask.iter().map(given).collect();
                 assert_eq!(row.advantages, expected, "rollout {}", one.rollout_index);
