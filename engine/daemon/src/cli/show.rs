@@ -7,7 +7,7 @@ use crate::cli::exit::Exit;
 use crate::engine::CallRecord;
 use crate::output::problem::Problem;
 use crate::output::rollout_view::{self, Parts};
-use crate::output::run_view::{GroupLine, RunView};
+use crate::output::run_view::{GroupLine, RunView, step_budgets};
 use crate::output::text::{counted, one_line};
 use crate::output::versions::Versions;
 use crate::runner::now_ms;
@@ -110,6 +110,7 @@ pub(super) async fn view_of(store: &Store, run_id: &str, groups_most: usize) -> 
     let totals = store.run_totals(run_id).await?;
     let groups = store.groups(run_id).await?;
     let (groups_all, versions) = (groups.len(), Versions::of(&groups));
+    let step_budget = step_budgets(&groups);
     let state = run.state_word(now_ms(), &Holder::this_process()).to_owned();
     let mut lines = Vec::with_capacity(groups_all.min(groups_most));
     for group in groups.into_iter().take(groups_most) {
@@ -117,7 +118,7 @@ pub(super) async fn view_of(store: &Store, run_id: &str, groups_most: usize) -> 
         lines.push(GroupLine { group, attempts });
     }
     let causes = store.causes(run_id, CAUSES_MAX).await?;
-    Ok(RunView { run, state, totals, causes, groups: lines, groups_all, versions })
+    Ok(RunView { run, state, totals, causes, groups: lines, groups_all, versions, step_budget })
 }
 
 /// What `show RUN --json` prints.
