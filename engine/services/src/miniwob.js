@@ -7,7 +7,8 @@
   const fetch = window.fetch.bind(window), stringify = JSON.stringify, later = window.setTimeout.bind(window);
   const tell = (report) => {
     const body = stringify({ secret, ...report });
-    fetch("/report?sid=" + sid, { method: "POST", headers: { "content-type": "application/json" }, body, keepalive: true })
+    fetch("/report?sid=" + sid, { method: "POST", headers: { "content-type": "application/json" }, body })
+      .then((answer) => answer.text())
       .catch(() => {});
   };
   let begun = false, over = false;
