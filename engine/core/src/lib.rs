@@ -33,5 +33,6 @@ pub mod sandbox;
 pub mod seed;
 pub mod service;
 pub mod signal;
+pub mod step_budget;
 pub mod task;
 pub mod trajectory;

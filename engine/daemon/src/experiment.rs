@@ -21,6 +21,7 @@ pub use espalier_core::sandbox::SandboxConfig;
 pub use espalier_core::service::ServiceConfig;
 use espalier_core::signal::Asks;
 pub use espalier_core::signal::RewardConfig;
+pub use espalier_core::step_budget::StepBudgetConfig;
 use espalier_inference::config::{ModelConfig, TemplateSource};
 use espalier_services::{RunServices, ServiceError};
 use schemars::JsonSchema;
@@ -98,6 +99,9 @@ pub struct ExperimentFile {
     /// Limits of one rollout.
     #[serde(default)]
     pub limits: LimitsFile,
+    /// Turns of a rollout in stages, in the place of `limits.turns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_budget: Option<StepBudgetConfig>,
     /// Whether to keep arguments and results of each host call of the harness, up to 64 KiB each and 16 MiB per rollout. Default
     /// false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -542,6 +546,16 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
         let hint = format!("choose {} to {}", error.least, error.most);
         source.refuse(&format!("limits.{}", error.key), error.to_string(), &hint)
     })?;
+    if let Some(budget) = &file.step_budget {
+        if let Err((key, problem)) = budget.check() {
+            let hint = "see \"Step budget\" in docs/gui-training.md";
+            return refuse(&format!("step_budget.{key}"), format!("`step_budget.{key}` {problem}"), hint);
+        }
+        if file.limits.turns.is_some() {
+            let problem = "`limits.turns` and `step_budget` both say how many turns a rollout may take";
+            return refuse("limits.turns", problem.to_owned(), "leave one of them out");
+        }
+    }
     Ok(())
 }
 

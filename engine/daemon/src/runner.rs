@@ -293,10 +293,16 @@ impl Runner {
         draft: Draft,
         blobs: Vec<IssuedBlob>,
     ) -> Finished {
-        let outcome = AttemptOutcome { stop_reason: draft.ending.stop_reason, reward: draft.signal.reward };
+        let outcome = AttemptOutcome {
+            stop_reason: draft.ending.stop_reason,
+            reward: draft.signal.reward,
+            removed: draft.signal.removed.is_some(),
+        };
         let (ended_ms, plugins) = (draft.ended_ms, draft.plugins.clone());
         let mut record = draft.into_record(record::place(group, start, names));
-        if record.trajectory.trainable && outcome.reward.is_none() {
+        if let Some(why) = record.trajectory.removed.take() {
+            ledger::remove(&mut record.trajectory, &why);
+        } else if record.trajectory.trainable && outcome.reward.is_none() {
             // It trains once it has a reward: what else keeps tokens back is kept apart.
             ledger::withhold(&mut record.trajectory, ledger::reason::NOT_TRAINABLE);
             record.withheld = true;

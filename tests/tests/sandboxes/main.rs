@@ -5,6 +5,7 @@
 mod agents;
 mod browsers;
 mod groups;
+mod gui;
 mod hand;
 mod mcp;
 mod memory;
