@@ -32,7 +32,8 @@ const KEPT_BYTES_MAX: usize = 128 << 20;
 #[derive(Debug, Subcommand)]
 pub enum BrowserCommand {
     /// Serve a browser's tools to an agent that speaks MCP, over standard input and output.
-    #[command(after_help = r#"The browser runs in a sandbox, and reaches nothing but what is allowed. It starts
+    #[command(
+        after_help = r#"The browser runs in a sandbox, and reaches nothing but what is allowed. It starts
 with the first call, and ends when the client closes the stream.
 
 Examples:
@@ -41,7 +42,8 @@ Examples:
 
 As an agent's configuration:
   {"mcpServers": {"browser": {"command": "espalier",
-    "args": ["browser", "mcp", "--allow", "*:443"]}}}"#)]
+    "args": ["browser", "mcp", "--allow", "*:443"]}}}"#
+    )]
     Mcp(Box<McpArgs>),
 }
 
@@ -75,7 +77,8 @@ pub struct McpArgs {
 }
 
 fn size(text: &str) -> Result<[u32; 2], String> {
-    let sides = text.split_once('x').and_then(|(width, height)| Some([width.parse().ok()?, height.parse().ok()?]));
+    let sides =
+        text.split_once('x').and_then(|(width, height)| Some([width.parse().ok()?, height.parse().ok()?]));
     sides.ok_or_else(|| "expected WIDTHxHEIGHT, such as 1280x1000".to_owned())
 }
 
@@ -88,7 +91,10 @@ pub(super) async fn browser(context: &mut Context, command: BrowserCommand) -> R
 async fn mcp(context: &mut Context, args: McpArgs) -> Result<Exit, Problem> {
     let (least, most) = SNAPSHOT_TOKENS;
     if args.description_tokens != 0 && !(least..=most).contains(&args.description_tokens) {
-        let text = format!("invalid --description-tokens {}: expected 0, or {least} to {most}", args.description_tokens);
+        let text = format!(
+            "invalid --description-tokens {}: expected 0, or {least} to {most}",
+            args.description_tokens
+        );
         return Err(Problem::new(Exit::Input, text));
     }
     let (config, folder) = configured(&args)?;
@@ -103,10 +109,14 @@ async fn mcp(context: &mut Context, args: McpArgs) -> Result<Exit, Problem> {
         lease: LEASE,
         folder,
     })
-    .map_err(|error| Problem::of(Exit::Input, &error).hint("docs/browsers.md lists the keys of `[browser]`"))?;
+    .map_err(|error| {
+        Problem::of(Exit::Input, &error).hint("docs/browsers.md lists the keys of `[browser]`")
+    })?;
     let browsers = Arc::new(browsers);
-    let task = Task::parse(r#"{"id":"mcp","instruction":""}"#).map_err(|error| Problem::of(Exit::Input, &error))?;
-    let source = Source { browsers: Arc::clone(&browsers), task: Arc::new(task), tools, blobs: Arc::default() };
+    let task =
+        Task::parse(r#"{"id":"mcp","instruction":""}"#).map_err(|error| Problem::of(Exit::Input, &error))?;
+    let source =
+        Source { browsers: Arc::clone(&browsers), task: Arc::new(task), tools, blobs: Arc::default() };
     let options = ServerOptions {
         description_tokens: Some(args.description_tokens).filter(|tokens| *tokens != 0),
         screenshots: args.screenshots,
@@ -135,7 +145,8 @@ fn configured(args: &McpArgs) -> Result<(BrowserConfig, PathBuf), Problem> {
         let wrong = |why: String| Problem::new(Exit::Input, format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         config = toml::from_str(&text).map_err(|error| {
-            wrong(error.to_string().trim().to_owned()).hint("the keys are those of `[browser]`, without its head: docs/browsers.md")
+            wrong(error.to_string().trim().to_owned())
+                .hint("the keys are those of `[browser]`, without its head: docs/browsers.md")
         })?;
         folder = path.parent().unwrap_or(&folder).to_path_buf();
     }
