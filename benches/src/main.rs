@@ -10,8 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 /// In the order in which they run.
-const BENCHES: [&str; 8] =
-    ["plugin_host", "languages", "cases", "ledger", "engine", "sandbox", "service", "embedded"];
+const BENCHES: [&str; 10] = [
+    "plugin_host",
+    "languages",
+    "cases",
+    "ledger",
+    "engine",
+    "sandbox",
+    "service",
+    "browser",
+    "browser_steps",
+    "embedded",
+];
 
 /// One run of all benches.
 #[derive(Serialize)]

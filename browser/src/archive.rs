@@ -243,7 +243,7 @@ async fn deliver(route: &Route, outcome: Outcome, context: &Weak<ContextInner>) 
         Outcome::Response(fetched) => drop(route.fulfill_fetched(&fetched)),
         Outcome::Failed(_) => drop(route.abort(AbortReason::Failed)),
     }
-    if let Some(request) = route.request() {
+    if let Some(request) = route.sent_request().await {
         // Redirects end with the request that follows.
         let _ = request.finished(READ_BOUND).await;
     }

@@ -26,6 +26,8 @@
 //! to `page/inner.rs` and `page/dispatch.rs`, which change `page/state.rs` and wake those who wait for it. `injected/` is the
 //! JavaScript that locators run in a world of their own.
 
+#![warn(missing_docs)]
+
 pub mod agent;
 mod archive;
 mod auth;

@@ -1,6 +1,7 @@
 //! A page: a tab with its frames.
 
 mod dispatch;
+mod flood;
 pub(crate) mod inner;
 mod settings;
 pub(crate) mod startup;

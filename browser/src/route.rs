@@ -5,7 +5,7 @@ use crate::contain::contain;
 use crate::deadline::Deadline;
 use crate::error::{BrowserError, Result};
 use crate::network::{Network, Request};
-use crate::protocol::{Done, event};
+use crate::protocol::{Done, Raw, event};
 use crate::url_match::UrlMatch;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,11 +18,12 @@ use chromiumoxide::cdp::browser_protocol::network::ErrorReason;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -32,6 +33,8 @@ pub const ROUTE_HANDLER_BOUND: Duration = Duration::from_secs(30);
 const UNDECIDED_MAX: usize = 1000;
 /// How long after a response Chromium may take to tell its cookies.
 const COOKIES_BOUND: Duration = Duration::from_secs(2);
+/// How long after a request is paused its process may take to tell of it.
+const SENT_BOUND: Duration = Duration::from_secs(2);
 
 /// Decides on a request: [`Route::fulfill`], [`Route::abort`], [`Route::continue_with`] or [`Route::fallback`].
 pub type RouteHandler = Arc<dyn Fn(Route) -> BoxFuture<'static, ()> + Send + Sync>;
@@ -178,7 +181,7 @@ impl Paused {
 /// A request waits for a decision. The first routes are asked first, and count those that wait.
 pub(crate) fn paused(
     routes: &[&Routes],
-    network: &Network,
+    network: &Arc<Network>,
     session: &Arc<Session>,
     method: &str,
     params: &RawValue,
@@ -200,12 +203,12 @@ pub(crate) fn paused(
         session.post(ContinueRequestParams::new(paused.request_id));
         return;
     }
-    let network = paused.network_id.as_deref().and_then(|id| network.get(id));
     let route = Route {
         inner: Arc::new(RouteInner {
             session: Arc::clone(session),
             paused,
-            network,
+            network: Arc::clone(network),
+            request: OnceLock::new(),
             decided: AtomicBool::new(false),
             fetching: Arc::clone(&routes[0].fetching),
             response: Mutex::default(),
@@ -236,7 +239,9 @@ pub struct Route {
 struct RouteInner {
     session: Arc<Session>,
     paused: Paused,
-    network: Option<Request>,
+    network: Arc<Network>,
+    /// As the page's events have it: other processes tell of it than those that pause it, so sometimes later.
+    request: OnceLock<Request>,
     decided: AtomicBool,
     fetching: Arc<Fetching>,
     /// The id under which its response waits.
@@ -354,7 +359,28 @@ impl Route {
 
     /// The request as the page's events have it; `None` for those that they do not report.
     pub fn request(&self) -> Option<&Request> {
-        self.inner.network.as_ref()
+        let inner = &self.inner;
+        if inner.request.get().is_none()
+            && let Some(request) = inner.paused.network_id.as_deref().and_then(|id| inner.network.get(id))
+        {
+            let _ = inner.request.set(request);
+        }
+        inner.request.get()
+    }
+
+    /// The same, once the process that sent it has told what it had to tell until now.
+    pub(crate) async fn sent_request(&self) -> Option<&Request> {
+        let id = self.inner.paused.network_id.as_deref()?;
+        if self.request().is_none() {
+            let asked = Raw::new("Runtime.getIsolateId", json!({}));
+            let answered = self.inner.session.call_as::<Done>(asked, Deadline::after(SENT_BOUND));
+            tokio::select! {
+                _ = self.inner.network.get_sent(id) => {}
+                // What it answers comes after all that it told before.
+                _ = answered => {}
+            }
+        }
+        self.request()
     }
 
     /// Answers the request.
@@ -414,7 +440,7 @@ impl Route {
         let headers = response.response_headers.into_iter().map(|header| (header.name, header.value));
         let mut headers: Vec<(String, String)> = headers.collect();
         // Chromium tells cookies apart from the other headers.
-        if let Some(request) = &inner.network {
+        if let Some(request) = self.sent_request().await {
             let lines = request.set_cookies_within(COOKIES_BOUND).await;
             headers.extend(lines.into_iter().map(|line| ("set-cookie".to_owned(), line)));
         }

@@ -34,7 +34,7 @@ pub(crate) const BLOCK: &str = "(() => {
 #[derive(Default)]
 pub(crate) struct Workers {
     sessions: Mutex<Vec<Arc<Session>>>,
-    network: Network,
+    network: Arc<Network>,
     requests: EventSource<Request>,
 }
 

@@ -83,8 +83,18 @@ pub fn build() -> Result<(), String> {
     build_with(&[])
 }
 
-/// The engine, its agent, these plugins or all, tasks and model. What compiles and what is downloaded do not wait for each other.
+/// The engine, its agent, these plugins or all, tasks and model.
 fn build_with(plugins: &[String]) -> Result<(), String> {
+    build_parts(&[Part::Data, Part::Model, Part::Sandboxes], plugins, tasks)
+}
+
+/// The engine, its agent, these plugins or all, and these parts of the set-up, with what is made after them. What compiles and what is
+/// downloaded do not wait for each other.
+pub(crate) fn build_parts(
+    parts: &[Part],
+    plugins: &[String],
+    then: impl FnOnce() -> Result<(), String> + Send,
+) -> Result<(), String> {
     beside(
         || {
             say("building the engine");
@@ -93,9 +103,9 @@ fn build_with(plugins: &[String]) -> Result<(), String> {
         },
         || {
             beside(agent, || {
-                setup::run(&[Part::Data, Part::Model, Part::Sandboxes])?;
+                setup::run(parts)?;
                 plugins::build(plugins)?;
-                tasks()?;
+                then()?;
                 link_installed()
             })
         },
@@ -203,6 +213,7 @@ pub fn test(arguments: &[String]) -> Result<(), String> {
     if arguments.is_empty() {
         programs.extend(python_tests(&python));
         programs.extend(sdks::tests(&python)?);
+        programs.push(browser_conformance()?);
     }
     say(&format!("running {} programs of tests", programs.len()));
     // More than there are cores: many tests wait most of their time.
@@ -285,6 +296,13 @@ fn python_tests(python: &Path) -> Vec<Program> {
     std::iter::once(program("clients/python", &others)).chain(long).collect()
 }
 
+/// The rows of the browser library's conformance by Playwright, whose outcomes must be those that the library's own test expects.
+fn browser_conformance() -> Result<Program, String> {
+    let mut node = Command::new("node");
+    node.current_dir(setup::playwright()?).arg(root().join("browser/tests/conformance/playwright.mjs"));
+    Ok(Program { name: "browser playwright".to_owned(), command: node })
+}
+
 /// Every bench, or those named; results go to `benches/runs`.
 pub fn bench(names: &[String]) -> Result<(), String> {
     build()?;
@@ -292,11 +310,14 @@ pub fn bench(names: &[String]) -> Result<(), String> {
     let servers = ["swe-rex==1.4.0", "rl-rock[rocklet]==1.11.0"];
     let sandbox_peers = setup::venv("sandbox-peers-env", "SWE-ReX and rocklet, the peers", &servers)?;
     setup::run(&[setup::Part::Authoring])?;
+    let (browser_node, browser_python) = setup::browser_peers()?;
     say("building the benches");
     openly(cargo().args(["build", "--release", "--workspace", "--bins"]))?;
     let mut command = Command::new(place::target().join("release/bench"));
     command.current_dir(root()).env("ESPALIER_PEERS_PYTHON", peers.join("bin/python"));
     command.env("ESPALIER_SANDBOX_PEERS_PYTHON", sandbox_peers.join("bin/python"));
+    command.env("ESPALIER_BROWSER_PEERS", browser_node);
+    command.env("ESPALIER_BROWSER_PEERS_PYTHON", browser_python);
     command.env("PATH", setup::authoring_path());
     openly(command.args(names))
 }

@@ -21,18 +21,20 @@ pub enum Part {
     Authoring,
     /// The small model and its server.
     Model,
-    /// Recipes and chat templates that tasks and tests are made of.
+    /// Recipes, chat templates and web pages that tasks and tests are made of.
     Data,
     /// What sandboxes' disks are made with.
     Sandboxes,
+    /// Chromium.
+    Browsers,
     /// What the tests start: PostgreSQL, a registry of images, pytest and mini-swe-agent inside of sandboxes; umoci, which images
     /// are compared with, and swebench, which takes predictions.
     Tests,
 }
 
 /// Every part.
-pub const ALL: [Part; 6] =
-    [Part::Guests, Part::Authoring, Part::Model, Part::Data, Part::Sandboxes, Part::Tests];
+pub const ALL: [Part; 7] =
+    [Part::Guests, Part::Authoring, Part::Model, Part::Data, Part::Sandboxes, Part::Browsers, Part::Tests];
 
 /// Makes the parts ready. Quick when they are.
 pub fn run(parts: &[Part]) -> Result<(), String> {
@@ -51,14 +53,18 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
                     &[&["--no-deps"], &pins[..]].concat(),
                 )?;
             }
-            Part::Data => data()?,
+            Part::Data => {
+                data()?;
+                miniwob()?;
+            }
             Part::Tests => {
                 crate::graders::referee()?;
                 crate::dist::tools()?;
                 command_line_agent_packages()?;
+                playwright()?;
             }
             // Debian packages are all of it.
-            Part::Sandboxes => {}
+            Part::Sandboxes | Part::Browsers => {}
         }
     }
     Ok(())
@@ -74,13 +80,15 @@ impl Part {
             // An ordinary user's disks are memory.
             Part::Sandboxes if !crate::shell::is_root() => Vec::new(),
             Part::Sandboxes => vec![Debian { file: "mkfs.btrfs", package: "btrfs-progs" }],
+            Part::Browsers => {
+                vec![Debian { file: "chromium-headless-shell", package: "chromium-headless-shell" }]
+            }
             Part::Tests => {
                 vec![
                     Debian { file: "/usr/lib/postgresql/*/bin/initdb", package: "postgresql" },
                     Debian { file: "docker-registry", package: "docker-registry" },
                     Debian { file: "umoci", package: "umoci" },
                     Debian { file: "ip", package: "iproute2" },
-                    Debian { file: "chromium-headless-shell", package: "chromium-headless-shell" },
                     Debian { file: "openssl", package: "openssl" },
                     Debian { file: "/usr/lib/python3/dist-packages/pytest", package: "python3-pytest" },
                 ]
@@ -224,6 +232,19 @@ fn data() -> Result<(), String> {
     Ok(())
 }
 
+/// The folder `html` of MiniWoB++.
+pub fn miniwob_pages() -> Result<PathBuf, String> {
+    const FIND: &str = "import importlib.util as u, pathlib as p; print(p.Path(u.find_spec('miniwob').origin).parent / 'html')";
+    let python = cache().join("miniwob-env/bin/python");
+    let found = quietly(Command::new(python).args(["-c", FIND]))?;
+    Ok(PathBuf::from(found.trim()))
+}
+
+/// The pages of MiniWoB++, where the engine finds them by itself.
+fn miniwob() -> Result<(), String> {
+    venv("miniwob-env", "MiniWoB++ (6 MB)", &["--no-deps", "miniwob==1.1.0"]).map(drop)
+}
+
 /// mini-swe-agent with what its text-based loop over an OpenAI-compatible endpoint imports: all that it asks for is 700 MB.
 const COMMAND_LINE_AGENT: [&str; 26] = [
     "mini-swe-agent==2.4.6",
@@ -311,6 +332,38 @@ pub fn venv(name: &str, what: &str, packages: &[&str]) -> Result<PathBuf, String
         quietly(Command::new(folder.join("bin/python")).args(pip).args(packages)).map(drop)
     })?;
     Ok(folder)
+}
+
+/// Packages of npm in a folder of the cache, whose `node_modules` programs find that run there; returns the folder.
+pub fn npm(name: &str, what: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    apt(&[Debian { file: "node", package: "nodejs" }, Debian { file: "npm", package: "npm" }])?;
+    let folder = cache().join(name);
+    let stamp = Stamp::inside(&folder).text(&packages.join(" "));
+    stamp.unless_done(&[folder.join("node_modules")], || {
+        say(&format!("installing {what} into {}", folder.display()));
+        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let npm = ["install", "--no-fund", "--no-audit", "--silent"];
+        quietly(Command::new("npm").arg("--prefix").arg(&folder).args(npm).args(packages)).map(drop)
+    })?;
+    Ok(folder)
+}
+
+/// Playwright, which the browser library is compared with row by row; the version that its rows name.
+pub const PLAYWRIGHT: &str = "playwright-core@1.65.1";
+
+/// The folder of [`PLAYWRIGHT`].
+pub fn playwright() -> Result<PathBuf, String> {
+    npm("playwright-env", "Playwright without browsers (9 MB)", &[PLAYWRIGHT])
+}
+
+/// What the bench of the browser library is measured against: a folder for Node.js, and a Python.
+pub fn browser_peers() -> Result<(PathBuf, PathBuf), String> {
+    apt(&[Debian { file: "chromium-headless-shell", package: "chromium-headless-shell" }])?;
+    let packages = [PLAYWRIGHT, "@playwright/mcp@0.0.83", "gpt-tokenizer@4.0.0"];
+    let node = npm("browser-peers-node", "Playwright, playwright-mcp and a tokenizer (80 MB)", &packages)?;
+    let packages = ["browsergym-core==0.14.3", "miniwob==1.1.0"];
+    let python = venv("browser-peers-env", "BrowserGym and MiniWoB++", &packages)?;
+    Ok((node, python.join("bin/python")))
 }
 
 /// cargo-deny, which only `make lint` needs; its own build takes minutes.

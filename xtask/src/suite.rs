@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const BOUND_S: &str = "1800";
 
 /// Programs that run when all others have ended: pages draw no frames where many programs want the cores.
-const ALONE: [&str; 1] = ["browser browser"];
+const ALONE: [&str; 2] = ["browser browser", "browser playwright"];
 
 /// What takes longest begins first, so that nothing long is left over at the end.
 const LONG: [&str; 12] = [

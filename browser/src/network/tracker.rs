@@ -22,6 +22,8 @@ const EARLY_MAX: usize = 1000;
 #[derive(Default)]
 pub(crate) struct Network {
     state: Mutex<State>,
+    /// Wakes those who wait for the event of a request.
+    sent: Notify,
 }
 
 #[derive(Default)]
@@ -36,6 +38,8 @@ struct State {
     redirects: VecDeque<(String, String)>,
     /// Cookies of requests whose event has not come yet, by the request's id.
     early: HashMap<String, Vec<(String, String)>>,
+    /// `Set-Cookie` of responses to requests whose event has not come yet, by the request's id: another process tells them.
+    early_lines: HashMap<String, Vec<String>>,
 }
 
 /// `Network.requestWillBeSent`.
@@ -190,6 +194,9 @@ impl Network {
         if let Some(cookies) = state.early.remove(&request.inner.id) {
             let _ = request.inner.cookies.set(cookies);
         }
+        if let Some(lines) = state.early_lines.remove(&request.inner.id) {
+            let _ = request.inner.set_cookies.set(lines);
+        }
         if is_navigation {
             if state.documents.len() == DOCUMENTS_KEPT {
                 state.documents.pop_front();
@@ -200,6 +207,7 @@ impl Network {
         state.under_way.insert(event.request_id.clone(), request.clone());
         state.order.push_back(event.request_id);
         state.trim();
+        self.sent.notify_waiters();
         (request, before)
     }
 
@@ -221,16 +229,23 @@ impl Network {
     }
 
     pub(crate) fn received_extra(&self, event: &ReceivedExtra) {
-        let state = self.state.lock();
+        let lines = event.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+        // Chromium joins several by newlines.
+        let lines: Vec<String> = lines.flat_map(|(_, lines)| lines.split('\n').map(str::to_owned)).collect();
+        let mut state = self.state.lock();
         let ended = || state.ended.iter().rev().find(|request| request.inner.id == event.request_id);
-        let Some(last) = state.under_way.get(&event.request_id).or_else(ended) else { return };
+        let Some(last) = state.under_way.get(&event.request_id).or_else(ended) else {
+            // Of requests that are never told, none are kept for long.
+            if state.early_lines.len() == EARLY_MAX {
+                state.early_lines.clear();
+            }
+            state.early_lines.entry(event.request_id.clone()).or_insert(lines);
+            return;
+        };
         let request = match event.is_redirect() {
             true => last.first_without(|request| request.set_cookies.get().is_some()).unwrap_or(last),
             false => last,
         };
-        let lines = event.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
-        // Chromium joins several by newlines.
-        let lines = lines.flat_map(|(_, lines)| lines.split('\n').map(str::to_owned)).collect();
         let _ = request.inner.set_cookies.set(lines);
         request.inner.cookies_told.notify_waiters();
     }
@@ -275,6 +290,17 @@ impl Network {
         let request = self.state.lock().end(&event.request_id)?;
         finish(&request, Some(event.error_text.clone()), 0.0, event.timestamp);
         Some(request)
+    }
+
+    /// The request of this id, once its event has come. Waits without a bound.
+    pub(crate) async fn get_sent(&self, id: &str) -> Request {
+        loop {
+            let sent = self.sent.notified();
+            if let Some(request) = self.get(id) {
+                return request;
+            }
+            sent.await;
+        }
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<Request> {

@@ -163,6 +163,7 @@ impl PageInner {
     fn dispatch_output(&self, session: &Arc<Session>, method: &str, params: &RawValue) {
         match method {
             "Runtime.consoleAPICalled" => {
+                self.slow_down_floods(session);
                 if let Some(event) = event::<ConsoleCalled>(method, params) {
                     self.wrote(event.into());
                 }

@@ -1,6 +1,7 @@
 //! A page behind its public face: its sessions, and what their events do.
 
 use super::Page;
+use super::flood::Flood;
 use super::startup::Startup;
 use super::state::{Failure, FrameId, FrameTree, World};
 use crate::browser::release;
@@ -43,7 +44,7 @@ const WINDOWS_KEPT: usize = 32;
 pub(super) const WORLD_NAME: &str = "__espalier_world__";
 
 pub(crate) struct PageInner {
-    this: Weak<PageInner>,
+    pub(super) this: Weak<PageInner>,
     pub(crate) target_id: Arc<str>,
     pub(crate) opener: Option<Arc<str>>,
     /// It does the library's own work; nobody else sees it.
@@ -54,13 +55,15 @@ pub(crate) struct PageInner {
     pub(crate) state: Mutex<PageState>,
     changed: watch::Sender<u64>,
     pub(crate) events: EventSource<PageEvent>,
-    pub(crate) network: Network,
+    pub(crate) network: Arc<Network>,
     pub(crate) web_sockets: WebSockets,
     pub(crate) routes: Routes,
     pub(crate) input: Mutex<InputState>,
     pub(crate) exposed: Mutex<crate::context::Exposed>,
     /// Calls of exposed functions under way.
     pub(super) exposed_calls: AtomicUsize,
+    /// Of messages of the console.
+    pub(super) flood: Flood,
 }
 
 pub(crate) struct PageState {
@@ -124,12 +127,13 @@ impl PageInner {
                 state: Mutex::new(state),
                 changed: watch::Sender::new(0),
                 events: EventSource::default(),
-                network: Network::default(),
+                network: Arc::default(),
                 web_sockets: WebSockets::default(),
                 routes: Routes::default(),
                 input: Mutex::default(),
                 exposed: Mutex::default(),
                 exposed_calls: AtomicUsize::new(0),
+                flood: Flood::default(),
             }
         });
         page.start(&Arc::clone(&page.session), true);

@@ -51,6 +51,9 @@ async fn a_held_dialog_fails_calls_in_place_of_hanging() {
     waiting = page.evaluate::<()>("1").await;
     assert_eq!(waiting, Err(open.clone()), "and new ones");
     assert_eq!(page.set_content("x").await, Err(open.clone()));
+    assert_eq!(page.locator("body").click().await, Err(open.clone()));
+    assert_eq!(page.mouse().click(5.0, 5.0).await, Err(open.clone()));
+    assert_eq!(page.screenshot().await.map(drop), Err(open.clone()));
     assert_eq!(page.title().await, Err(open));
     let dialog = page.dialog().expect("it is open");
     dialog.accept(None).expect("answered");

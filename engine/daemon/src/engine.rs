@@ -42,6 +42,7 @@ use espalier_core::rollout::AttemptOutcome;
 use espalier_core::samples::GroupStatus;
 use espalier_core::step_budget::{BudgetedGroup, StepBudget};
 use espalier_plugin::Compiler;
+use espalier_services::RunServices;
 use espalier_store::{
     AttemptState, Causes, Claim, GroupOpened, GroupReopened, Holder, RunSpec, RunState, RunWriter, Start,
     Store, StoreError, StoreUrl,
@@ -140,17 +141,22 @@ pub async fn run(
     let stage = |stage: Stage| progress.send_modify(|progress| progress.stage = stage);
     stage(Stage::Tasks);
     let (of, skip_bad) = (experiment.clone(), options.skip_bad_tasks);
-    let tasks = off_runtime("the tasks", move || Tasks::open(&of, skip_bad)).await??;
+    let (services, tasks) = off_runtime("the tasks", move || {
+        let services = Arc::new(of.services()?);
+        let tasks = Tasks::open(&of, skip_bad, &services)?;
+        Ok::<_, EngineError>((services, tasks))
+    })
+    .await??;
     progress.send_modify(|progress| {
         (_, progress.tasks) = tasks.counts();
         (progress.tasks_rejected, _) = tasks.rejected();
         progress.groups_wanted = wanted(&tasks, &options);
     });
     let checked = experiment.clone();
-    let file_hash = tasks.file_hash().map(str::to_owned);
+    let (file_hash, served) = (tasks.file_hash().map(str::to_owned), Arc::clone(&services));
     let (meaning, record) = off_runtime("the experiment's files", move || {
         checked.check_files()?;
-        Ok::<_, ExperimentError>((checked.meaning(file_hash.as_deref()), checked.record()))
+        Ok::<_, ExperimentError>((checked.meaning(file_hash.as_deref(), served.digests()), checked.record()))
     })
     .await??;
     stage(Stage::Store);
@@ -173,8 +179,15 @@ pub async fn run(
         commands.on(ControlEvent::Command(Command::Pause));
     }
     let inbox = inbox::open(claim.run.clone(), commands.commander());
-    let session =
-        Session { experiment: Arc::new(experiment), options, tasks, run: claim.run, progress, began };
+    let session = Session {
+        experiment: Arc::new(experiment),
+        options,
+        services,
+        tasks,
+        run: claim.run,
+        progress,
+        began,
+    };
     let result = Box::pin(session.play(&lease, commands)).await;
     // Whoever lost the lock writes nothing more; all others give it back, so the next command need not wait.
     let state = match &result {
@@ -242,6 +255,7 @@ const TASKS_LOOKED_AT: usize = 1_000;
 struct Session {
     experiment: Arc<Experiment>,
     options: RunOptions,
+    services: Arc<RunServices>,
     tasks: Tasks,
     run: RunWriter,
     progress: ProgressSender,

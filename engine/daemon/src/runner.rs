@@ -41,6 +41,7 @@ use espalier_core::trajectory::{AttemptRecord, LogLine, LogSource};
 use espalier_engine_browser::RunBrowsers;
 use espalier_inference::models::Model;
 use espalier_plugin::{HARNESS_EXPORT, HarnessOutcome, Job, JobClock, Plugin, PluginHost};
+use espalier_services::RunServices;
 use espalier_store::{AttemptStarted, IssuedBlob, RunWriter, StoreError, ids};
 use sandboxes::RunSandboxes;
 use std::collections::BTreeMap;
@@ -111,6 +112,8 @@ pub struct Runner {
     pub sandboxes: Option<Arc<RunSandboxes>>,
     /// Opens browsers, where experiment or tasks speak of any.
     pub browsers: Option<Arc<RunBrowsers>>,
+    /// What `[services]` has.
+    pub services: Arc<RunServices>,
 }
 
 /// What an attempt left.

@@ -23,8 +23,8 @@ pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, 
     };
     match store.resolve_run(id).await {
         Ok(run_id) => {
-            if args.tokens || args.calls || args.blob.is_some() {
-                let text = format!("`{id}` is a run; --tokens, --calls and --blob need a rollout");
+            if args.tokens || args.calls || args.blob.is_some() || args.html.is_some() {
+                let text = format!("`{id}` is a run; --tokens, --calls, --blob and --html need a rollout");
                 let hint = format!("name a rollout, like `espalier show {run_id}.g0.r0 --tokens`");
                 return Err(Problem::new(Exit::Input, text).hint(hint));
             }
@@ -145,6 +145,9 @@ pub(super) async fn show_rollout(
     };
     if let Some(name) = &args.blob {
         return show_blob(context, store, &record, name).await;
+    }
+    if let Some(file) = &args.html {
+        return super::show_page::write(context, store, (&record, &attempt, &group), file).await;
     }
     let siblings: Vec<AttemptRow> = store
         .attempts(&attempt.run_id, attempt.group_index)

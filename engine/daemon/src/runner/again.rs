@@ -105,7 +105,8 @@ impl Runner {
             return Ok(ScoredAgain::AsItWas(StopReason::Cancelled));
         }
         let provider = resources.sandboxes.as_ref().map(|sandboxes| &sandboxes.provider);
-        let missed = resources.browsers.as_ref().is_some_and(|browsers| browsers.was_missed());
+        let missed = resources.browsers.as_ref().is_some_and(|browsers| browsers.was_missed())
+            || resources.services.as_ref().is_some_and(|services| services.was_missed());
         if missed || provider.is_some_and(|provider| provider.was_missed()) {
             return Ok(ScoredAgain::NeedsSampling);
         }
