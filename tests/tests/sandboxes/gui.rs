@@ -104,8 +104,8 @@ fn prompts(port: u16, screenshots: usize) -> Vec<String> {
         };
         let mut prompt = message("system", "Use the browser.");
         prompt += &message("user", &format!("Save it.\n\n{tabs}{}", picture(0)));
-        for answer in 0..call {
-            prompt += &message("assistant", ROLLOUTS[0][answer]);
+        for (answer, said) in ROLLOUTS[0].iter().enumerate().take(call) {
+            prompt += &message("assistant", said);
             prompt += &message("tool", &format!("Succeed: `wait`.\n\n{tabs}"));
             if screenshots > 0 {
                 prompt += &message("user", picture(answer + 1));
