@@ -178,6 +178,7 @@ async fn play(host: &PluginHost, harness: &str, settings: &Value, answers: &[&st
             blobs: Some(Arc::new(NoBlobs)),
             sandboxes: None,
             browsers: None,
+            services: None,
         },
         wall: meter.limits().rollout_wall,
         meter,

@@ -83,8 +83,18 @@ pub fn build() -> Result<(), String> {
     build_with(&[])
 }
 
-/// The engine, its agent, these plugins or all, tasks and model. What compiles and what is downloaded do not wait for each other.
+/// The engine, its agent, these plugins or all, tasks and model.
 fn build_with(plugins: &[String]) -> Result<(), String> {
+    build_parts(&[Part::Data, Part::Model, Part::Sandboxes], plugins, tasks)
+}
+
+/// The engine, its agent, these plugins or all, and these parts of the set-up, with what is made after them. What compiles and what is
+/// downloaded do not wait for each other.
+pub(crate) fn build_parts(
+    parts: &[Part],
+    plugins: &[String],
+    then: impl FnOnce() -> Result<(), String> + Send,
+) -> Result<(), String> {
     beside(
         || {
             say("building the engine");
@@ -93,9 +103,9 @@ fn build_with(plugins: &[String]) -> Result<(), String> {
         },
         || {
             beside(agent, || {
-                setup::run(&[Part::Data, Part::Model, Part::Sandboxes])?;
+                setup::run(parts)?;
                 plugins::build(plugins)?;
-                tasks()?;
+                then()?;
                 link_installed()
             })
         },

@@ -4,6 +4,7 @@
 pub mod dist;
 pub mod everyday;
 pub mod graders;
+pub mod gui;
 pub mod guides;
 pub mod place;
 pub mod plugins;

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::tasks::{TextCraft, book::Book};
-use xtask::{dist, everyday, graders, guides, place, plugins, setup, swe, tidy};
+use xtask::{dist, everyday, graders, gui, guides, place, plugins, setup, swe, tidy};
 
 /// What the project does with itself.
 #[derive(Parser)]
@@ -45,6 +45,8 @@ enum Command {
     },
     /// Builds, makes software tasks, runs them, and looks for leaks.
     DemoSwe,
+    /// Builds, then plays pages of MiniWoB++ in Chromium by scripted policies.
+    DemoGui,
     /// The quick part of what a change must pass: unit tests, clippy, rustfmt, the project's own rules.
     Check,
     /// Builds, then runs every test.
@@ -129,6 +131,7 @@ fn run(command: Command) -> Result<(), String> {
         Command::Dist(asked) => dist::make(&asked),
         Command::Demo { arguments } => everyday::demo(&arguments),
         Command::DemoSwe => swe::demo(),
+        Command::DemoGui => gui::demo(),
         Command::Check => everyday::check(),
         Command::Test { arguments } => everyday::test(&arguments),
         Command::Ci => everyday::test(&[]),

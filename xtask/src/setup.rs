@@ -21,18 +21,20 @@ pub enum Part {
     Authoring,
     /// The small model and its server.
     Model,
-    /// Recipes and chat templates that tasks and tests are made of.
+    /// Recipes, chat templates and web pages that tasks and tests are made of.
     Data,
     /// What sandboxes' disks are made with.
     Sandboxes,
+    /// Chromium.
+    Browsers,
     /// What the tests start: PostgreSQL, a registry of images, pytest and mini-swe-agent inside of sandboxes; umoci, which images
     /// are compared with, and swebench, which takes predictions.
     Tests,
 }
 
 /// Every part.
-pub const ALL: [Part; 6] =
-    [Part::Guests, Part::Authoring, Part::Model, Part::Data, Part::Sandboxes, Part::Tests];
+pub const ALL: [Part; 7] =
+    [Part::Guests, Part::Authoring, Part::Model, Part::Data, Part::Sandboxes, Part::Browsers, Part::Tests];
 
 /// Makes the parts ready. Quick when they are.
 pub fn run(parts: &[Part]) -> Result<(), String> {
@@ -51,7 +53,10 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
                     &[&["--no-deps"], &pins[..]].concat(),
                 )?;
             }
-            Part::Data => data()?,
+            Part::Data => {
+                data()?;
+                miniwob()?;
+            }
             Part::Tests => {
                 crate::graders::referee()?;
                 crate::dist::tools()?;
@@ -59,7 +64,7 @@ pub fn run(parts: &[Part]) -> Result<(), String> {
                 playwright()?;
             }
             // Debian packages are all of it.
-            Part::Sandboxes => {}
+            Part::Sandboxes | Part::Browsers => {}
         }
     }
     Ok(())
@@ -75,13 +80,15 @@ impl Part {
             // An ordinary user's disks are memory.
             Part::Sandboxes if !crate::shell::is_root() => Vec::new(),
             Part::Sandboxes => vec![Debian { file: "mkfs.btrfs", package: "btrfs-progs" }],
+            Part::Browsers => {
+                vec![Debian { file: "chromium-headless-shell", package: "chromium-headless-shell" }]
+            }
             Part::Tests => {
                 vec![
                     Debian { file: "/usr/lib/postgresql/*/bin/initdb", package: "postgresql" },
                     Debian { file: "docker-registry", package: "docker-registry" },
                     Debian { file: "umoci", package: "umoci" },
                     Debian { file: "ip", package: "iproute2" },
-                    Debian { file: "chromium-headless-shell", package: "chromium-headless-shell" },
                     Debian { file: "openssl", package: "openssl" },
                     Debian { file: "/usr/lib/python3/dist-packages/pytest", package: "python3-pytest" },
                 ]
@@ -223,6 +230,19 @@ fn data() -> Result<(), String> {
         quietly(Command::new(data_python()).args(["-c", EXTRACT]).arg(&download).arg(&templates)).map(drop)
     })?;
     Ok(())
+}
+
+/// The folder `html` of MiniWoB++.
+pub fn miniwob_pages() -> Result<PathBuf, String> {
+    const FIND: &str = "import importlib.util as u, pathlib as p; print(p.Path(u.find_spec('miniwob').origin).parent / 'html')";
+    let python = cache().join("miniwob-env/bin/python");
+    let found = quietly(Command::new(python).args(["-c", FIND]))?;
+    Ok(PathBuf::from(found.trim()))
+}
+
+/// The pages of MiniWoB++, where the engine finds them by itself.
+fn miniwob() -> Result<(), String> {
+    venv("miniwob-env", "MiniWoB++ (6 MB)", &["--no-deps", "miniwob==1.1.0"]).map(drop)
 }
 
 /// mini-swe-agent with what its text-based loop over an OpenAI-compatible endpoint imports: all that it asks for is 700 MB.

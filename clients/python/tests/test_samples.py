@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List, Optional
 
 import making
 import numpy as np
@@ -183,6 +185,10 @@ BROKEN: Dict[str, Any] = {
     "a trainable rollout excluded as a whole": (setting(*FIRST, "excluded", 0, "reason", to="not-trainable"), "reason"),
     "an untrainable one trains": (setting(*FIRST, "trainable", to=False), "reason"),
     "a failed one trains a token": (a_failed_one_trains, "reason"),
+    "a removed one has a reward": (setting(*FIRST, "removed", to="captcha"), "removed"),
+    "a removed one keeps other reasons": (setting(*FIRST, "removed", to="captcha"), "removed"),
+    "a removed one was replaced": (setting("replaced", 0, "removed", to="captcha"), "replaced"),
+    "an exclusion for a removal that was none": (setting(*FIRST, "excluded", 0, "reason", to="removed: x"), "removed"),
 }
 
 
@@ -279,3 +285,80 @@ def test_the_command_says_what_it_found_and_exits_by_it(tmp_path: Path) -> None:
     assert machine.returncode == 1 and json.loads(machine.stdout)["findings"][0]["rule"] == "prompt-len"
     missing = shell(str(tmp_path / "none"))
     assert missing.returncode == 2 and "No such file" in missing.stderr
+
+
+def a_removed_sample(group: making.Raw) -> None:
+    one = group["trajectories"][0]
+    del one["turn_rewards"]
+    for row in one["segments"]:
+        row["mask"][:] = 0
+    one.update(
+        reward=None,
+        removed="captcha",
+        trainable=False,
+        excluded=[
+            making.excluded(call["call_id"], 0, call["n_sampled"], how, "removed: captcha")
+            for call, how in zip(one["calls"], ("masked", "masked", "masked", "dropped"))
+        ],
+    )
+    first = one["excluded"][0]
+    first["len"] = 4
+    one["excluded"].append(making.excluded(first["call_id"], 4, 1, "dropped", "removed: captcha"))
+    group.update(status="short", n_ready=group["n_ready"] - 1)
+
+
+def test_a_removed_sample_trains_nothing_and_counts_for_nothing(tmp_path: Path) -> None:
+    raw = making.group()
+    a_removed_sample(raw)
+    path = making.write(tmp_path / "groups.msgpack", [raw])
+    assert samples.check_file(path).findings == []
+    (group,) = samples.read(path)
+    one = group.trajectories[0]
+    assert one.removed == "captcha" and one.token_sums().trained == 0
+    assert {excluded.reason for excluded in one.excluded} == {"removed: captcha"}
+    assert samples.advantages(group)[0] is None
+    assert [other.removed for other in group.trajectories[1:]] == [None] * (len(group.trajectories) - 1)
+
+
+def test_a_row_for_each_call_keeps_the_account(tmp_path: Path) -> None:
+    path = making.write(tmp_path / "groups.msgpack", [making.group()])
+    (group,) = samples.read(path)
+    cut = samples.per_call(group)
+    main, rewritten = group.trajectories[0].segments
+    first, second, third = cut.trajectories[0].segments
+    assert first.tokens.tolist() == main.tokens[:7].tolist() and first.mask.tolist() == main.mask[:7].tolist()
+    assert second.tokens.tolist() == main.tokens.tolist()
+    assert second.mask.tolist() == [0] * 9 + [1, 1] and second.prompt_len == 9
+    assert second.origin.tolist() == [0, 0, 0, 0, 0, 0, 0, 3, 2, 1, 1]
+    assert second.logprobs.tolist() == [0.0] * 9 + main.logprobs[9:].tolist()
+    assert [(span.use, span.len) for span in second.spans] == [("reused", 4), ("sampled", 2)]
+    assert second.version_runs == [(9, 2, "v2")] and (second.parent_segment, second.fork_at) == (0, 7)
+    assert (third.parent_segment, third.fork_at) == (1, 5) and third.tokens.tolist() == rewritten.tokens.tolist()
+    assert cut.trajectories[0].token_sums() == group.trajectories[0].token_sums()
+    assert cut.images == group.images
+
+
+@pytest.mark.parametrize(
+    "rewards, expected",
+    [
+        # Mean 0.25, s = sqrt(0.75 / 3) = 0.5.
+        ([1.0, 0.0, 0.0, 0.0], [0.75 / 0.500001] + [-0.25 / 0.500001] * 3),
+        ([1.0, None, -1.0], [1 / (math.sqrt(2) + 1e-6), None, -1 / (math.sqrt(2) + 1e-6)]),
+        ([1.0, 1.0], [0.0, 0.0]),
+        ([1.0], [0.0]),
+        ([None], [None]),
+    ],
+)
+def test_advantages_are_by_the_sample_deviation(
+    tmp_path: Path, rewards: List[Optional[float]], expected: List[Optional[float]]
+) -> None:
+    (group,) = samples.read(making.write(tmp_path / "groups.msgpack", [making.group()]))
+    one = group.trajectories[0]
+    group = replace(group, trajectories=[replace(one, reward=reward) for reward in rewards])
+    assert samples.advantages(group) == pytest.approx(expected)
+    for given, value in zip(samples.with_advantages(group).trajectories, expected):
+        for row in given.segments:
+            if value is None:
+                assert row.advantages is None
+            else:
+                assert row.advantages is not None and row.advantages.tolist() == pytest.approx((row.mask * value).tolist())

@@ -188,6 +188,15 @@ impl Problem {
         Problem::new(Code::Invalid, format!("invalid {what} `{value}`: expected {wanted}"))
     }
 
+    /// The operator has to allow them.
+    pub fn no_user_namespaces() -> Problem {
+        Problem::new(
+            Code::Unsupported,
+            "user_namespaces: this service does not allow user namespaces in sandboxes",
+        )
+        .hint("leave it out, or ask the operator, who starts the service with --user-namespaces")
+    }
+
     /// The document.
     pub fn document<'a>(&'a self, request_id: &'a str) -> Document<'a> {
         let status = self.code.status();

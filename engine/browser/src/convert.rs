@@ -1,13 +1,15 @@
 //! Between the types of `espalier_browser::agent` and those of `espalier_core::host::browser`.
 
 use espalier_browser::agent::{self, SettleOptions, ToolOptions};
-use espalier_browser::{ColorScheme as PageColors, ContextOptions, Viewport};
+use espalier_browser::{ColorScheme as PageColors, ContextOptions, Cookie, SameSite, StorageState, Viewport};
 use espalier_core::browser::{BrowserSpec, BrowserTools, ColorScheme, Dialogs};
 use espalier_core::chat::Tool;
 use espalier_core::host::browser::{
     Action, Area, BrowserStep, Effect, ElementNote, PictureFormat, Position, ScreenshotOptions, ScriptWorld,
     Settled, SnapshotOptions, StepOutcome, Tab,
 };
+use espalier_core::sandbox::Network;
+use espalier_core::service::{SESSION_COOKIE, ServiceSession};
 use serde_json::Value;
 
 fn viewport(spec: &BrowserSpec) -> Viewport {
@@ -15,7 +17,35 @@ fn viewport(spec: &BrowserSpec) -> Viewport {
     Viewport { width, height }
 }
 
-pub(crate) fn context_options(spec: &BrowserSpec) -> ContextOptions {
+/// A browser that reaches the services of its rollout.
+pub(crate) fn with_services(mut spec: BrowserSpec, services: Option<&ServiceSession>) -> BrowserSpec {
+    let Some(services) = services else { return spec };
+    spec.start_url = services.fill(&spec.start_url);
+    let mut rules = match spec.network {
+        Network::Allow(rules) => rules,
+        Network::None | Network::Loopback => Vec::new(),
+    };
+    for name in &services.names {
+        let rule = format!("service:{name}");
+        if !rules.contains(&rule) {
+            rules.push(rule);
+        }
+    }
+    spec.network = Network::Allow(rules);
+    spec
+}
+
+/// The cookie of the session, for each service: no script reads it, no other site's request carries it.
+fn storage_state(services: &ServiceSession) -> StorageState {
+    let cookie = |host: String| Cookie {
+        http_only: true,
+        same_site: SameSite::Strict,
+        ..Cookie::new(SESSION_COOKIE, services.token.clone(), host)
+    };
+    StorageState { cookies: services.hosts().map(cookie).collect(), ..StorageState::default() }
+}
+
+pub(crate) fn context_options(spec: &BrowserSpec, services: Option<&ServiceSession>) -> ContextOptions {
     ContextOptions {
         viewport: viewport(spec),
         device_scale_factor: spec.device_scale,
@@ -27,6 +57,7 @@ pub(crate) fn context_options(spec: &BrowserSpec) -> ContextOptions {
         },
         touch: spec.touch,
         deterministic: spec.deterministic.as_ref().map(crate::episode::options),
+        storage_state: services.map(storage_state),
         ..ContextOptions::default()
     }
 }

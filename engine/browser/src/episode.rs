@@ -107,7 +107,7 @@ impl EpisodeNetwork {
         match blobs.put(bytes, MEDIA_TYPE).await {
             Ok(blob) => draft.blobs.push((ARCHIVE.to_owned(), blob)),
             Err(failure) => {
-                draft.logs.push(line(format!("the archive of the network is not kept: {failure}")))
+                draft.logs.push(line(format!("the archive of the network is not kept: {failure}")));
             }
         }
         if let EpisodeNetwork::Replayed { replay, .. } = self

@@ -14,6 +14,7 @@ use espalier_core::ending::Lost;
 use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
 use espalier_core::host::browser::{BrowserSession, Browsers};
+use espalier_core::service::ServiceSession;
 use espalier_core::task::Task;
 use parking_lot::Mutex;
 use std::fmt::Display;
@@ -38,6 +39,8 @@ pub struct RolloutBrowsers {
     run: Arc<RunBrowsers>,
     task: Arc<Task>,
     blobs: Arc<dyn Blobs>,
+    /// Of the services that the task has.
+    services: Option<ServiceSession>,
     /// Held while it is being opened: who asks meanwhile waits.
     session: tokio::sync::Mutex<State>,
     losses: Losses,
@@ -68,7 +71,14 @@ impl RolloutBrowsers {
         (run, task, blobs): (Arc<RunBrowsers>, Arc<Task>, Arc<dyn Blobs>),
     ) -> RolloutBrowsers {
         let (session, losses) = (tokio::sync::Mutex::new(state), Losses::default());
-        RolloutBrowsers { run, task, blobs, session, losses, missed: AtomicBool::new(false) }
+        let services = None;
+        RolloutBrowsers { run, task, blobs, services, session, losses, missed: AtomicBool::new(false) }
+    }
+
+    /// With the session of its services: their cookie is in the browser from the start, the session's id in its start page.
+    #[must_use]
+    pub fn with_services(self, services: Option<ServiceSession>) -> RolloutBrowsers {
+        RolloutBrowsers { services, ..self }
     }
 
     /// Whether it was asked for after its end.
@@ -78,8 +88,13 @@ impl RolloutBrowsers {
 
     async fn start(&self) -> Result<PageSession, Failure> {
         let spec = self.run.spec(&self.task).map_err(|error| Failure::Invalid(error.to_string()))?;
+        if !self.task.services.is_empty() && self.services.is_none() {
+            return Err(self.losses.lost("there is no session of the task's services"));
+        }
+        let spec = convert::with_services(spec, self.services.as_ref());
         let lost = |error: espalier_browser::BrowserError| self.losses.lost(error);
-        let context = self.run.context(&spec.network, convert::context_options(&spec)).await.map_err(lost)?;
+        let options = convert::context_options(&spec, self.services.as_ref());
+        let context = self.run.context(&spec.network, options).await.map_err(lost)?;
         let network = match &spec.deterministic {
             Some(deterministic) => Some(self.network(&context, deterministic).await?),
             None => None,

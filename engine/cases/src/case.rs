@@ -54,6 +54,9 @@ pub struct CaseFile {
     /// Sandboxes by name.
     #[serde(default)]
     pub sandboxes: BTreeMap<String, Machine>,
+    /// What services answer, by name and by request: `GET /go`.
+    #[serde(default)]
+    pub services: BTreeMap<String, BTreeMap<String, ServiceReply>>,
     /// The finished rollout that is scored.
     #[serde(default)]
     pub rollout: Option<Rollout>,
@@ -75,6 +78,21 @@ pub struct CaseFile {
     /// What must come of it.
     #[serde(default)]
     pub expect: Expect,
+}
+
+/// What a service answers to one request.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceReply {
+    /// Of HTTP.
+    #[serde(default = "ok")]
+    pub status: u16,
+    /// The body.
+    pub json: Value,
+}
+
+fn ok() -> u16 {
+    200
 }
 
 /// One answer of a model.
@@ -452,10 +470,11 @@ impl CaseFile {
     pub fn check(&self, world: World) -> Result<(), CaseError> {
         use World::{Environment, GroupReward, Harness, Judge, Reward, TaskGenerator};
         let expect = &self.expect;
-        let given: [(&str, bool, &[World]); 16] = [
+        let given: [(&str, bool, &[World]); 17] = [
             ("models", !self.models.is_empty(), &[Harness, GroupReward, Judge, TaskGenerator]),
             ("environment", self.environment.is_some(), &[Harness]),
             ("sandboxes", !self.sandboxes.is_empty(), &[Harness, Reward, GroupReward, Judge, TaskGenerator]),
+            ("services", !self.services.is_empty(), &[Reward, Judge]),
             ("recorded", self.recorded.is_some(), &[Harness]),
             ("rollout", self.rollout.is_some(), &[Reward, Judge]),
             ("rollouts", !self.rollouts.is_empty(), &[GroupReward]),

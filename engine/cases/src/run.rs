@@ -4,7 +4,7 @@ use crate::case::{Case, CaseError, CaseFile, Expect};
 use crate::compare::{compare, unknown_key};
 use crate::recorded::{Recording, Tape};
 use crate::report::{CallTrace, CaseReport, Problem, Report};
-use crate::script::{MemoryBlobs, Notes, ScriptedModels, ScriptedSandboxes, ScriptedWorld};
+use crate::script::{MemoryBlobs, Notes, ScriptedModels, ScriptedSandboxes, ScriptedServices, ScriptedWorld};
 use crate::view;
 use espalier_core::ending::HarnessEnd;
 use espalier_core::failure::Failure;
@@ -81,6 +81,7 @@ struct Scripts {
     models: Arc<ScriptedModels>,
     world: Arc<ScriptedWorld>,
     sandboxes: Arc<ScriptedSandboxes>,
+    services: Arc<ScriptedServices>,
     blobs: Arc<MemoryBlobs>,
 }
 
@@ -210,7 +211,9 @@ impl Scripts {
         let models = ScriptedModels::new(file.models.clone(), notes.clone(), Arc::clone(meter));
         let world = ScriptedWorld::new(file.environment.clone(), notes.clone());
         let sandboxes = ScriptedSandboxes::new(file.sandboxes.clone(), Arc::clone(&blobs), notes.clone());
+        let services = ScriptedServices::new(file.services.clone(), notes.clone());
         Scripts {
+            services: Arc::new(services),
             models: Arc::new(models),
             world: Arc::new(world),
             sandboxes: Arc::new(sandboxes),
@@ -226,6 +229,7 @@ impl Scripts {
             blobs: Some(self.blobs.clone()),
             sandboxes: Some(self.sandboxes.clone()),
             browsers: None,
+            services: Some(self.services.clone()),
         }
     }
 
@@ -234,6 +238,7 @@ impl Scripts {
         self.models.note_rest();
         self.world.note_rest();
         self.sandboxes.note_rest();
+        self.services.note_rest();
     }
 }
 
@@ -244,7 +249,8 @@ fn played(recording: &Recording, notes: &Notes) -> Capabilities {
         environments: Some(tape.clone()),
         blobs: Some(tape.clone()),
         sandboxes: Some(tape.clone()),
-        browsers: Some(tape),
+        browsers: Some(tape.clone()),
+        services: Some(tape),
     }
 }
 

@@ -3,11 +3,13 @@
 mod blobs;
 mod machines;
 mod models;
+mod services;
 mod world;
 
 pub(crate) use blobs::MemoryBlobs;
 pub(crate) use machines::ScriptedSandboxes;
 pub(crate) use models::ScriptedModels;
+pub(crate) use services::ScriptedServices;
 pub(crate) use world::ScriptedWorld;
 
 use crate::report::Problem;

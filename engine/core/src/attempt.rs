@@ -199,6 +199,7 @@ impl Draft {
             reward: self.signal.reward,
             reward_parts: self.signal.reward_parts,
             turn_rewards: self.signal.turn_rewards,
+            removed: self.signal.removed,
             trainable: self.trainable,
             timing_ms: Timing {
                 queue: millis(place.queued),

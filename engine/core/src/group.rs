@@ -6,6 +6,9 @@
 //!
 //! Where rewards see the rollouts of a group together, they do so once all have ended and before the filters look at what
 //! came out. What such a reward leaves without a score is not replaced: the rollouts are there, and stay unscored.
+//!
+//! A rollout whose sample was removed counts without a reward: it is not replaced, and takes no part in filters. Its group is
+//! `short` at most, since `ready` means that as many as were requested have a reward.
 
 mod again;
 #[cfg(test)]
@@ -143,8 +146,11 @@ impl GroupsConfig {
 pub struct MemberEnd {
     /// What became of it.
     pub status: Status,
-    /// What it is worth; `None`: unscored, so it is replaced.
+    /// What it is worth; `None`: unscored, so it is replaced, unless it was removed.
     pub reward: Option<f64>,
+    /// Whether its sample was removed: it keeps its place without a reward. A cause such as a captcha would meet its
+    /// replacements too.
+    pub removed: bool,
 }
 
 /// Where one rollout of the group stands.
@@ -303,7 +309,7 @@ impl GroupState {
 
     fn unrewarded(&self) -> impl Iterator<Item = u32> + '_ {
         self.members.iter().filter_map(|(index, member)| match member {
-            Member::Ended(end) if end.reward.is_none() => Some(*index),
+            Member::Ended(end) if end.reward.is_none() && !end.removed => Some(*index),
             Member::Ended(_) | Member::Live => None,
         })
     }
@@ -342,9 +348,14 @@ impl GroupState {
         let ends: Vec<MemberEnd> = counted.iter().filter_map(|index| self.end(*index)).collect();
         let rewards: Vec<f64> = ends.iter().filter_map(|end| end.reward).collect();
         let n_ready = rewards.len() as u32;
+        let removed = ends.iter().filter(|end| end.removed).count();
         let (status, drop_reason) = if n_ready < config.min_size() {
-            let reason =
-                format!("{n_ready} of {} rollouts have a reward, {} needed", config.size, config.min_size());
+            let removed = if removed > 0 { format!(" ({removed} removed)") } else { String::new() };
+            let reason = format!(
+                "{n_ready} of {} rollouts have a reward{removed}, {} needed",
+                config.size,
+                config.min_size()
+            );
             (GroupStatus::Failed, Some(reason))
         } else if let Some(reason) =
             config.filters.iter().find_map(|filter| filter.holds_back(&ends, &rewards))

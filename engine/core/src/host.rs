@@ -1,12 +1,14 @@
 //! The capabilities a plugin can be given, as traits and plain types.
 //!
 //! `inference` implements [`Models`], `plugin` implements [`Environments`] (an environment is itself a plugin), `store`
-//! implements [`Blobs`], `sandbox` implements [`sandbox::Sandboxes`], `browser` implements [`browser::Browsers`]; `plugin` maps WIT onto them, `daemon` wires them. Every method here is **cancel-safe**: a
+//! implements [`Blobs`], `sandbox` implements [`sandbox::Sandboxes`], `browser` implements [`browser::Browsers`],
+//! `services` implements [`service::Services`]; `plugin` maps WIT onto them, `daemon` wires them. Every method here is **cancel-safe**: a
 //! future that is dropped before it is ready leaves the capability as it was before the call, so a timeout of one
 //! import never breaks the next.
 
 pub mod browser;
 pub mod sandbox;
+pub mod service;
 
 use crate::chat::{CompleteOptions, Completion, Message, Tool, Usage};
 use crate::failure::Failure;
@@ -27,6 +29,8 @@ pub struct Capabilities {
     pub sandboxes: Option<Arc<dyn sandbox::Sandboxes>>,
     /// `espalier:browser`.
     pub browsers: Option<Arc<dyn browser::Browsers>>,
+    /// `espalier:service`.
+    pub services: Option<Arc<dyn service::Services>>,
 }
 
 /// The models of one rollout.

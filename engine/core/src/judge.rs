@@ -13,6 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The model that a judge asks, where `[[judges]]` names none; and the name by which every judge opens its own.
 pub const MODEL: &str = "judge";
 
+/// Why a sample is removed whose judge has failed for good, with `on_failure = "remove"`.
+pub const JUDGE_UNAVAILABLE: &str = "judge unavailable";
+
 /// The name of the score that the votes about turns come to.
 pub const TURN_VOTES: &str = "votes";
 
@@ -50,7 +53,7 @@ pub struct JudgeConfig {
     /// What follows when it fails.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// Attempts before the reward is null, with `on_failure = "retry"`. 1..=100, default 3.
+    /// Attempts before the reward is null or the sample removed, with `on_failure = "retry"` or `"remove"`. 1..=100, default 3.
     #[serde(default = "three")]
     pub attempts: u32,
     /// Whether the model's answers are delivered as groups of their own (`kind = judge-turn`), one for each turn that was
@@ -142,6 +145,9 @@ pub enum OnFailure {
     Retry,
     /// The reward is null at once.
     Null,
+    /// It is asked again, `attempts` times in all; then the sample is removed. A defect of the plugin (a trap, invalid data) makes
+    /// the reward null all the same, so that it is scored again with the repaired plugin.
+    Remove,
 }
 
 fn judge() -> String {
@@ -185,7 +191,7 @@ impl JudgeConfig {
     /// Attempts at one judgement.
     pub fn attempts(&self) -> u32 {
         match self.on_failure {
-            OnFailure::Retry => self.attempts,
+            OnFailure::Retry | OnFailure::Remove => self.attempts,
             OnFailure::Null => 1,
         }
     }

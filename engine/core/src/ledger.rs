@@ -19,7 +19,7 @@ mod withdraw;
 pub(crate) use finish::is_real;
 pub use finish::{Finished, Trainability};
 pub use reconcile::{HEAL_MAX, Reconciled};
-pub use withdraw::{abandon, restore, withhold};
+pub use withdraw::{abandon, remove, restore, withhold};
 
 use crate::samples::{Call, ImageSpan, Origin};
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub mod reason {
     pub const CONTEXT_OVERFLOW: &str = "context-overflow";
     /// The endpoint speaks text alone.
     pub const NO_TOKEN_IDS: &str = "no-token-ids";
+    /// Before the reason for which the sample was removed.
+    pub const REMOVED: &str = "removed: ";
 }
 
 /// A branch of one [`Ledger`].

@@ -31,6 +31,8 @@ pub mod rollout;
 pub mod samples;
 pub mod sandbox;
 pub mod seed;
+pub mod service;
 pub mod signal;
+pub mod step_budget;
 pub mod task;
 pub mod trajectory;

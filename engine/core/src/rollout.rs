@@ -55,6 +55,15 @@ pub struct AttemptOutcome {
     pub stop_reason: StopReason,
     /// What it is worth; `None`: unscored.
     pub reward: Option<f64>,
+    /// Whether its sample was removed: unscored for good, and not replaced.
+    pub removed: bool,
+}
+
+impl AttemptOutcome {
+    /// It ended so, without a reward.
+    pub const fn unscored(stop_reason: StopReason) -> AttemptOutcome {
+        AttemptOutcome { stop_reason, reward: None, removed: false }
+    }
 }
 
 /// Whether an attempt is the rollout's result.
@@ -319,14 +328,15 @@ mod tests {
     const POLICY: RetryPolicy =
         RetryPolicy { attempts: 3, delay: Duration::from_secs(1), delay_max: Duration::from_secs(60) };
 
-    const UNSCORED: AttemptOutcome = AttemptOutcome { stop_reason: StopReason::GaveUp, reward: None };
+    const UNSCORED: AttemptOutcome = AttemptOutcome::unscored(StopReason::GaveUp);
 
     fn key(attempt: u32, token: u64) -> AttemptKey {
         AttemptKey { attempt, token }
     }
 
     fn outcome(stop_reason: StopReason) -> AttemptOutcome {
-        AttemptOutcome { stop_reason, reward: (stop_reason == Submitted).then_some(1.0) }
+        let reward = (stop_reason == Submitted).then_some(1.0);
+        AttemptOutcome { reward, ..AttemptOutcome::unscored(stop_reason) }
     }
 
     fn ended(attempt: u32, token: u64, stop_reason: StopReason) -> Event {

@@ -4,11 +4,13 @@
 //! Serialised to a human-readable format the long arrays are lists of numbers; to a binary one they are byte strings of
 //! little-endian elements (the JSON Lines and msgpack forms of the contract).
 
+pub mod advantages;
 mod arrays;
 pub mod check;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod judge_turn;
+pub mod per_call;
 
 use crate::ending::{Status, StopReason};
 use serde::{Deserialize, Serialize};
@@ -162,6 +164,10 @@ pub struct Trajectory {
     /// Scores by turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_rewards: Option<Vec<Option<f64>>>,
+    /// Why the sample was removed, by a score that says so ([`crate::signal::REMOVE_SAMPLE`]) or for want of a judge. Then it has no
+    /// reward, is not replaced, and all its sampled tokens are excluded as `removed: REASON`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<String>,
     /// Whether its tokens may train.
     pub trainable: bool,
     /// Where the time went.
@@ -355,7 +361,7 @@ pub struct Excluded {
     /// Whether a row still holds them.
     pub how: ExcludedHow,
     /// Why: `after-stop`, `drift`, `branch-not-selected`, `harness`, `no-logprob`, `not-trainable`, `attempt-abandoned`,
-    /// `context-overflow`, `no-token-ids`.
+    /// `context-overflow`, `no-token-ids`, `removed: ...`.
     pub reason: String,
 }
 

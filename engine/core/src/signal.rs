@@ -3,7 +3,7 @@
 //! A reward that failed makes the rollout's reward null, which is not 0: a failure of the infrastructure never becomes a
 //! score. Retries of a failed reward are the runner's work.
 
-use crate::judge::JudgeLimits;
+use crate::judge::{JUDGE_UNAVAILABLE, JudgeLimits};
 use crate::samples::{ErrorNote, RewardPart};
 use crate::trajectory::Score;
 use schemars::JsonSchema;
@@ -12,6 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the score that `weight` applies to.
 pub const REWARD: &str = "reward";
+
+/// The key of a score's `extra` that takes the sample out: `{"remove_sample": "captcha"}`.
+pub const REMOVE_SAMPLE: &str = "remove_sample";
+
+/// Longest reason of a removed sample, characters.
+const REMOVED_REASON_MAX: usize = 200;
 
 /// One entry of `[[rewards]]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -136,12 +142,14 @@ pub enum UnscoredCause {
     Wall,
     /// A sandbox or a store was lost.
     Infrastructure,
+    /// The sample was removed: by a score that says so, or because its judge was unavailable and `on_failure` is `remove`.
+    Removed,
 }
 
 impl UnscoredCause {
     /// Every cause.
-    pub const ALL: [UnscoredCause; 3] =
-        [UnscoredCause::Failure, UnscoredCause::Wall, UnscoredCause::Infrastructure];
+    pub const ALL: [UnscoredCause; 4] =
+        [UnscoredCause::Failure, UnscoredCause::Wall, UnscoredCause::Infrastructure, UnscoredCause::Removed];
 
     /// The code of the error that a trajectory has of it.
     pub fn as_str(self) -> &'static str {
@@ -149,6 +157,7 @@ impl UnscoredCause {
             UnscoredCause::Failure => "reward-failure",
             UnscoredCause::Wall => "scoring-wall",
             UnscoredCause::Infrastructure => "scoring-infrastructure",
+            UnscoredCause::Removed => "removed",
         }
     }
 }
@@ -162,8 +171,43 @@ pub struct Signal {
     pub reward_parts: BTreeMap<String, RewardPart>,
     /// By turn, the weighted sum of the scores that name it; `None` where no weighted score names a turn.
     pub turn_rewards: Option<Vec<Option<f64>>>,
+    /// Why the sample was removed: the first reason that was given. Then there is no reward, whatever else was scored.
+    pub removed: Option<String>,
     /// Why the reward is null, and scores that could not be used.
     pub errors: Vec<ErrorNote>,
+}
+
+impl Signal {
+    fn remove(&mut self, reason: String, text: String) {
+        self.errors.push(note(UnscoredCause::Removed.as_str(), text));
+        self.removed.get_or_insert(reason);
+    }
+}
+
+/// Why these scores remove the sample, if one of them does: `extra` is an object whose `remove_sample` is not null.
+/// Errors: what is wrong with it, where it is no reason.
+pub fn removal(scores: &[Score]) -> Result<Option<String>, String> {
+    for score in scores {
+        let extra = score.extra.as_deref().and_then(|extra| serde_json::from_str(extra).ok());
+        let Some(serde_json::Value::Object(extra)) = extra else { continue };
+        let reason = match extra.get(REMOVE_SAMPLE) {
+            None | Some(serde_json::Value::Null) => continue,
+            Some(serde_json::Value::String(reason)) => reason.trim(),
+            Some(other) => {
+                return Err(format!("{REMOVE_SAMPLE} of score `{}` is {other}, expected a text", score.name));
+            }
+        };
+        let fits = (1..=REMOVED_REASON_MAX).contains(&reason.chars().count())
+            && !reason.chars().any(char::is_control);
+        if !fits {
+            return Err(format!(
+                "{REMOVE_SAMPLE} of score `{}` is {reason:?}, expected one line of 1 to {REMOVED_REASON_MAX} characters",
+                score.name
+            ));
+        }
+        return Ok(Some(reason.to_owned()));
+    }
+    Ok(None)
 }
 
 /// Combines the scores of all rewards of a rollout with `turns` turns; without rewards there is none.
@@ -194,6 +238,10 @@ pub fn add(signal: &mut Signal, rewards: &[Scored<'_>], turns: u32) {
         taken.insert(alias.clone());
         let scores = match &reward.result {
             Ok(scores) => *scores,
+            Err(Unscored { cause: UnscoredCause::Removed, text }) => {
+                signal.remove(JUDGE_UNAVAILABLE.to_owned(), format!("{alias}: {text}"));
+                continue;
+            }
             Err(Unscored { cause, text }) => {
                 sum = None;
                 signal.errors.push(note(cause.as_str(), format!("{alias}: {text}")));
@@ -204,6 +252,10 @@ pub fn add(signal: &mut Signal, rewards: &[Scored<'_>], turns: u32) {
             sum = None;
             signal.errors.push(note(UnscoredCause::Failure.as_str(), format!("{alias}: {problem}")));
             continue;
+        }
+        if let Ok(Some(reason)) = removal(scores) {
+            let text = format!("{alias}: {reason}");
+            signal.remove(reason, text);
         }
         for score in scores {
             let weight = reward.config.weight_of(&score.name);
@@ -220,6 +272,10 @@ pub fn add(signal: &mut Signal, rewards: &[Scored<'_>], turns: u32) {
                 Some(_) => {}
             }
         }
+    }
+    if signal.removed.is_some() {
+        // It takes no part in anything that is computed from rewards, those of its turns included.
+        return;
     }
     let overflown = |sum: &f64| !sum.is_finite();
     if let Some(sum) = sum.iter().chain(by_turn.iter().flatten()).copied().find(overflown) {
@@ -251,6 +307,12 @@ pub fn defect(config: &RewardConfig, scores: &[Score], turns: u32) -> Option<Str
             }
             None => names.push(&score.name),
         }
+    }
+    match removal(scores) {
+        Err(problem) => return Some(problem),
+        // What is removed needs no score.
+        Ok(Some(_)) => return None,
+        Ok(None) => {}
     }
     let about_turns = |name: &str| scores.iter().any(|score| score.name == name && score.turn.is_some());
     let weighted = config.scores.keys().map(String::as_str).chain([REWARD]);
@@ -398,6 +460,68 @@ mod tests {
             "a: score `x` is about turn 2, the rollout has 2 turns",
         );
         assert_eq!(combine(&[], 1).reward, None, "nothing scores nothing");
+    }
+
+    #[test]
+    fn a_score_that_removes_the_sample_leaves_it_without_a_reward_and_is_no_failure() {
+        let config = config(1.0, &[]);
+        let with = |extra: &str| Score { extra: Some(extra.to_owned()), ..score("captcha", 1.0, None) };
+        let good = [score("reward", 1.0, None), score("step", 0.5, Some(0))];
+        let cases: [(&str, Option<&str>, &[&str]); 8] = [
+            (r#"{"remove_sample": "captcha"}"#, Some("captcha"), &["removed j: captcha"]),
+            (r#"{"remove_sample": " captcha ", "x": 1}"#, Some("captcha"), &["removed j: captcha"]),
+            (
+                r#"{"remove_sample": null}"#,
+                None,
+                &["reward-failure j: no score named `reward`, which has weight 1"],
+            ),
+            ("[1]", None, &["reward-failure j: no score named `reward`, which has weight 1"]),
+            ("no JSON", None, &["reward-failure j: no score named `reward`, which has weight 1"]),
+            (
+                r#"{"remove_sample": true}"#,
+                None,
+                &["reward-failure j: remove_sample of score `captcha` is true, expected a text"],
+            ),
+            (
+                r#"{"remove_sample": " "}"#,
+                None,
+                &[
+                    "reward-failure j: remove_sample of score `captcha` is \"\", expected one line of 1 to 200 characters",
+                ],
+            ),
+            (
+                r#"{"remove_sample": "a\nb"}"#,
+                None,
+                &[
+                    "reward-failure j: remove_sample of score `captcha` is \"a\\nb\", expected one line of 1 to 200 characters",
+                ],
+            ),
+        ];
+        for (extra, removed, errors) in cases {
+            let scores = [with(extra)];
+            for others_first in [false, true] {
+                let mut rewards = vec![
+                    Scored { config: &config, alias: "j", result: Ok(&scores) },
+                    Scored { config: &config, alias: "r", result: Ok(&good) },
+                ];
+                if others_first {
+                    rewards.reverse();
+                }
+                let signal = combine(&rewards, 1);
+                assert_eq!((signal.reward, signal.removed.as_deref()), (None, removed), "{extra}");
+                let told: Vec<String> =
+                    signal.errors.iter().map(|note| format!("{} {}", note.code, note.text)).collect();
+                assert_eq!(told, errors, "{extra}");
+                assert_eq!(defect(&config, &scores, 1).is_none(), removed.is_some(), "{extra}");
+                assert!(signal.reward_parts.contains_key("r/reward"), "other scores are still recorded");
+            }
+        }
+        let unavailable = Unscored { cause: UnscoredCause::Removed, text: "no server (try 3 of 3)".into() };
+        let mut signal = combine(&[Scored { config: &config, alias: "j", result: Err(unavailable) }], 1);
+        assert_eq!((signal.reward, signal.removed.as_deref()), (None, Some("judge unavailable")));
+        assert_eq!(signal.errors[0].text, "j: no server (try 3 of 3)");
+        add(&mut signal, &[Scored { config: &config, alias: "g", result: Ok(&good[..1]) }], 1);
+        assert_eq!((signal.reward, signal.turn_rewards), (None, None), "a later reward gives none either");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::browser::{BrowserFile, BrowserSpec};
 use crate::limits::LimitsFile;
 use crate::sandbox::{MAIN, SandboxFile, SandboxSpec};
+use crate::service::{self, TaskService};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -88,6 +89,9 @@ pub struct Task {
     /// Its browser.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub browser: Option<BrowserFile>,
+    /// How the sessions of the services that it uses begin, by the names of `[services]`. Its browser reaches them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, TaskService>,
     /// For environment and rewards alone: reference, hidden tests, anything else. Never shown to a harness without
     /// the grant `private-task`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,6 +152,9 @@ pub enum TaskError {
     /// A browser that cannot be.
     #[error("{0}")]
     Browser(String),
+    /// A session of a service that cannot be.
+    #[error("{0}")]
+    Service(String),
 }
 
 impl TaskError {
@@ -183,6 +190,7 @@ impl Task {
             BrowserSpec::resolve(&BrowserFile::default(), browser)
                 .map_err(|error| TaskError::Browser(error.to_string()))?;
         }
+        service::check_task(&task.services).map_err(TaskError::Service)?;
         task.check_free_parts()?;
         task.reference()?;
         Ok(task)
@@ -371,7 +379,7 @@ mod tests {
         check(r#"["a","x"]"#, "expected an object, found an array");
         check(
             r#"{"id":"ä","colour":1}"#,
-            "unknown field `colour`, expected one of `id`, `instruction`, `environment`, `seed`, `tags`, `limits`, `data`, `sandbox`, `sandboxes`, `browser`, `private` (column 18)",
+            "unknown field `colour`, expected one of `id`, `instruction`, `environment`, `seed`, `tags`, `limits`, `data`, `sandbox`, `sandboxes`, `browser`, `services`, `private` (column 18)",
         );
         check(r#"{"id":"a","instruction":" "}"#, "instruction is empty");
         check(

@@ -23,6 +23,7 @@ mod sandbox;
 mod schema;
 mod serve;
 mod show;
+mod show_page;
 mod side_run;
 mod signals;
 mod step;
@@ -256,6 +257,10 @@ pub struct ShowArgs {
     /// For a rollout: print one of its blobs as it is, by name or hash; a name that it does not have is answered with those that it has.
     #[arg(long, value_name = "NAME|HASH", conflicts_with_all = ["tokens", "calls", "logs"])]
     pub blob: Option<String>,
+    /// For a rollout: write it as one page for a browser, step by step, with screenshots and what was done on them; `-` is standard
+    /// output.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tokens", "calls", "logs", "blob", "all"])]
+    pub html: Option<PathBuf>,
     /// For a run: show all groups. For several runs: show all tasks.
     #[arg(long)]
     pub all: bool,

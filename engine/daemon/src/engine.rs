@@ -33,14 +33,16 @@ use crate::experiment::{Experiment, ExperimentError};
 use crate::progress::{Counts, PluginChange, ProgressSender, Stage};
 use crate::runner::now_ms;
 use crate::scheduler::{self, Fatal, MissingPart, Resume, RunBlocker, Schedule};
-use backend::EngineBackend;
+use backend::{Budget, EngineBackend};
 use components::Finder;
 use espalier_core::breaker::TASKS_MIN;
 use espalier_core::control::{Command, ControlEvent};
 use espalier_core::ending::StopReason;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::samples::GroupStatus;
+use espalier_core::step_budget::{BudgetedGroup, StepBudget};
 use espalier_plugin::Compiler;
+use espalier_services::RunServices;
 use espalier_store::{
     AttemptState, Causes, Claim, GroupOpened, GroupReopened, Holder, RunSpec, RunState, RunWriter, Start,
     Store, StoreError, StoreUrl,
@@ -139,17 +141,22 @@ pub async fn run(
     let stage = |stage: Stage| progress.send_modify(|progress| progress.stage = stage);
     stage(Stage::Tasks);
     let (of, skip_bad) = (experiment.clone(), options.skip_bad_tasks);
-    let tasks = off_runtime("the tasks", move || Tasks::open(&of, skip_bad)).await??;
+    let (services, tasks) = off_runtime("the tasks", move || {
+        let services = Arc::new(of.services()?);
+        let tasks = Tasks::open(&of, skip_bad, &services)?;
+        Ok::<_, EngineError>((services, tasks))
+    })
+    .await??;
     progress.send_modify(|progress| {
         (_, progress.tasks) = tasks.counts();
         (progress.tasks_rejected, _) = tasks.rejected();
         progress.groups_wanted = wanted(&tasks, &options);
     });
     let checked = experiment.clone();
-    let file_hash = tasks.file_hash().map(str::to_owned);
+    let (file_hash, served) = (tasks.file_hash().map(str::to_owned), Arc::clone(&services));
     let (meaning, record) = off_runtime("the experiment's files", move || {
         checked.check_files()?;
-        Ok::<_, ExperimentError>((checked.meaning(file_hash.as_deref()), checked.record()))
+        Ok::<_, ExperimentError>((checked.meaning(file_hash.as_deref(), served.digests()), checked.record()))
     })
     .await??;
     stage(Stage::Store);
@@ -172,8 +179,15 @@ pub async fn run(
         commands.on(ControlEvent::Command(Command::Pause));
     }
     let inbox = inbox::open(claim.run.clone(), commands.commander());
-    let session =
-        Session { experiment: Arc::new(experiment), options, tasks, run: claim.run, progress, began };
+    let session = Session {
+        experiment: Arc::new(experiment),
+        options,
+        services,
+        tasks,
+        run: claim.run,
+        progress,
+        began,
+    };
     let result = Box::pin(session.play(&lease, commands)).await;
     // Whoever lost the lock writes nothing more; all others give it back, so the next command need not wait.
     let state = match &result {
@@ -241,6 +255,7 @@ const TASKS_LOOKED_AT: usize = 1_000;
 struct Session {
     experiment: Arc<Experiment>,
     options: RunOptions,
+    services: Arc<RunServices>,
     tasks: Tasks,
     run: RunWriter,
     progress: ProgressSender,
@@ -340,6 +355,7 @@ impl Session {
             plugins,
             runner,
             (opened, versions),
+            self.step_budget().await?,
             self.progress.clone(),
         ));
         let open_tasks = (0..target).filter(|index| !resume.closed.contains(index)).take(TASKS_LOOKED_AT);
@@ -397,6 +413,20 @@ impl Session {
         })
     }
 
+    /// The stage of `[step_budget]` that the run has come to, from what its store says.
+    async fn step_budget(&self) -> Result<Option<Budget>, EngineError> {
+        let Some(config) = self.experiment.file.step_budget.clone() else { return Ok(None) };
+        let means = self.run.mean_rewards(None).await?;
+        let groups: Vec<BudgetedGroup> = (self.run.progress().await?.into_iter())
+            .map(|group| {
+                let group_index = group.opened.group_index;
+                let closed = group.status.map(|_| means.get(&group_index).copied());
+                BudgetedGroup { group_index, turns: group.opened.step_budget, closed }
+            })
+            .collect();
+        Ok(Some(Budget::new(StepBudget::resume(config, &groups))))
+    }
+
     /// What earlier sessions left.
     async fn resume(&self) -> Result<Earlier, EngineError> {
         let mut resume = Resume::default();
@@ -431,14 +461,13 @@ impl Session {
             let attempts = group.rollouts.into_iter().map(|(rollout_index, rollout)| {
                 let durable = rollout.attempts.iter().filter_map(|attempt| match attempt.state {
                     AttemptState::Final(result) => {
-                        let (stop_reason, reward) = (result.stop_reason, result.reward);
-                        Some((attempt.attempt, AttemptOutcome { stop_reason, reward }))
+                        let espalier_store::AttemptResult { stop_reason, reward, removed, .. } = result;
+                        Some((attempt.attempt, AttemptOutcome { stop_reason, reward, removed }))
                     }
                     // Each session has its own patience with the infrastructure: what an earlier one has abandoned
                     // counts against no bound, as if it had been cut.
                     AttemptState::Abandoned(_) => {
-                        let stop_reason = StopReason::Cancelled;
-                        Some((attempt.attempt, AttemptOutcome { stop_reason, reward: None }))
+                        Some((attempt.attempt, AttemptOutcome::unscored(StopReason::Cancelled)))
                     }
                     AttemptState::Running | AttemptState::Cut => None,
                 });

@@ -18,9 +18,12 @@ pub use espalier_core::judge::JudgeConfig;
 use espalier_core::judge::JudgeLimits;
 use espalier_core::limits::LimitsFile;
 pub use espalier_core::sandbox::SandboxConfig;
+pub use espalier_core::service::ServiceConfig;
 use espalier_core::signal::Asks;
 pub use espalier_core::signal::RewardConfig;
+pub use espalier_core::step_budget::StepBudgetConfig;
 use espalier_inference::config::{ModelConfig, TemplateSource};
+use espalier_services::{RunServices, ServiceError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use source::Source;
@@ -80,6 +83,10 @@ pub struct ExperimentFile {
     /// Defaults and limits of the browsers of tasks; gives each task a browser `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub browser: Option<BrowserConfig>,
+    /// Services that the engine answers itself, by name: `NAME` is reached at `http://NAME.espalier.internal/` by browsers of tasks that
+    /// name it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, ServiceConfig>,
     /// The plugins that judge a finished rollout by a model, before its rewards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judges: Vec<JudgeConfig>,
@@ -92,6 +99,9 @@ pub struct ExperimentFile {
     /// Limits of one rollout.
     #[serde(default)]
     pub limits: LimitsFile,
+    /// Turns of a rollout in stages, in the place of `limits.turns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_budget: Option<StepBudgetConfig>,
     /// Whether to keep arguments and results of each host call of the harness, up to 64 KiB each and 16 MiB per rollout. Default
     /// false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -363,6 +373,20 @@ impl Experiment {
         Ok(())
     }
 
+    /// Reads what its services serve. Errors name the key of the service. Blocks.
+    pub fn services(&self) -> Result<RunServices, ExperimentError> {
+        let read = RunServices::read(
+            &self.file.services,
+            |path| self.resolve(path),
+            crate::services::installed_miniwob,
+        );
+        read.map_err(|ServiceError { name, key, problem, hint }| {
+            let place = format!("services.{name}");
+            let place = if key.is_empty() { place } else { format!("{place}.{key}") };
+            self.refuse(&place, format!("`services.{name}`: {problem}"), &hint)
+        })
+    }
+
     /// A path of the file, made relative to the process's own folder.
     pub fn resolve(&self, path: &Path) -> PathBuf {
         self.folder.join(path)
@@ -522,6 +546,16 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
         let hint = format!("choose {} to {}", error.least, error.most);
         source.refuse(&format!("limits.{}", error.key), error.to_string(), &hint)
     })?;
+    if let Some(budget) = &file.step_budget {
+        if let Err((key, problem)) = budget.check() {
+            let hint = "see \"Step budget\" in docs/gui-training.md";
+            return refuse(&format!("step_budget.{key}"), format!("`step_budget.{key}` {problem}"), hint);
+        }
+        if file.limits.turns.is_some() {
+            let problem = "`limits.turns` and `step_budget` both say how many turns a rollout may take";
+            return refuse("limits.turns", problem.to_owned(), "leave one of them out");
+        }
+    }
     Ok(())
 }
 

@@ -19,4 +19,5 @@ mod regular;
 pub mod runner;
 pub mod sandboxes;
 pub mod scheduler;
+mod services;
 pub mod task_schema;

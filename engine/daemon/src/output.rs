@@ -9,6 +9,7 @@ pub mod compare_view;
 pub mod pace;
 pub mod problem;
 pub mod progress_line;
+pub mod rollout_page;
 pub mod rollout_view;
 pub mod run_view;
 pub mod settings_view;

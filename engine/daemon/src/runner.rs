@@ -41,6 +41,7 @@ use espalier_core::trajectory::{AttemptRecord, LogLine, LogSource};
 use espalier_engine_browser::RunBrowsers;
 use espalier_inference::models::Model;
 use espalier_plugin::{HARNESS_EXPORT, HarnessOutcome, Job, JobClock, Plugin, PluginHost};
+use espalier_services::RunServices;
 use espalier_store::{AttemptStarted, IssuedBlob, RunWriter, StoreError, ids};
 use sandboxes::RunSandboxes;
 use std::collections::BTreeMap;
@@ -111,6 +112,8 @@ pub struct Runner {
     pub sandboxes: Option<Arc<RunSandboxes>>,
     /// Opens browsers, where experiment or tasks speak of any.
     pub browsers: Option<Arc<RunBrowsers>>,
+    /// What `[services]` has.
+    pub services: Arc<RunServices>,
 }
 
 /// What an attempt left.
@@ -290,10 +293,16 @@ impl Runner {
         draft: Draft,
         blobs: Vec<IssuedBlob>,
     ) -> Finished {
-        let outcome = AttemptOutcome { stop_reason: draft.ending.stop_reason, reward: draft.signal.reward };
+        let outcome = AttemptOutcome {
+            stop_reason: draft.ending.stop_reason,
+            reward: draft.signal.reward,
+            removed: draft.signal.removed.is_some(),
+        };
         let (ended_ms, plugins) = (draft.ended_ms, draft.plugins.clone());
         let mut record = draft.into_record(record::place(group, start, names));
-        if record.trajectory.trainable && outcome.reward.is_none() {
+        if let Some(why) = record.trajectory.removed.take() {
+            ledger::remove(&mut record.trajectory, &why);
+        } else if record.trajectory.trainable && outcome.reward.is_none() {
             // It trains once it has a reward: what else keeps tokens back is kept apart.
             ledger::withhold(&mut record.trajectory, ledger::reason::NOT_TRAINABLE);
             record.withheld = true;

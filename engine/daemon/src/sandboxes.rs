@@ -11,20 +11,26 @@ use espalier_store::StoreUrl;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens them; nothing is started before the first is asked for. `images_max` bounds the images of the store, in bytes.
-pub fn open(store: &StoreUrl, images_max: Option<u64>) -> Result<Sandboxes, SandboxError> {
-    open_with(store, ImageOptions { size_max: images_max, ..ImageOptions::default() })
+/// Opens them; nothing is started before the first is asked for. `images_max` bounds the images of the store, in bytes; `services` are
+/// what allow-lists grant as `service:NAME`.
+pub fn open(
+    store: &StoreUrl,
+    images_max: Option<u64>,
+    services: Services,
+) -> Result<Sandboxes, SandboxError> {
+    open_with(store, ImageOptions { size_max: images_max, ..ImageOptions::default() }, services)
 }
 
 /// The same, with images as the options say.
-pub fn open_with(store: &StoreUrl, images: ImageOptions) -> Result<Sandboxes, SandboxError> {
+pub fn open_with(
+    store: &StoreUrl,
+    images: ImageOptions,
+    services: Services,
+) -> Result<Sandboxes, SandboxError> {
     let folder = folder(store)?;
     let (keeper, agent) = programs()?;
-    let local = Local::open(
-        Config { folder, keeper: vec![keeper.into_os_string()], agent },
-        images,
-        Services::default(),
-    )?;
+    let local =
+        Local::open(Config { folder, keeper: vec![keeper.into_os_string()], agent }, images, services)?;
     Ok(Sandboxes::new(Arc::new(local)))
 }
 

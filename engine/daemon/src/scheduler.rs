@@ -361,7 +361,8 @@ impl<W: SchedulerBackend> Scheduler<W> {
                 }
                 Effect::End { outcome } => {
                     self.counts.count_end(outcome.stop_reason, outcome.reward);
-                    let end = MemberEnd { status: outcome.stop_reason.row().status, reward: outcome.reward };
+                    let AttemptOutcome { stop_reason, reward, removed } = outcome;
+                    let end = MemberEnd { status: stop_reason.row().status, reward, removed };
                     let rollout_index = rollout.rollout_index;
                     self.group_event(rollout.group_index, GroupEvent::RolloutEnded { rollout_index, end });
                 }
@@ -406,7 +407,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
         {
             self.blocker.get_or_insert(blocker);
             // It counts as cut by the engine's own end: it says nothing of the rollout, which goes on when the run does.
-            ended.outcome = AttemptOutcome { stop_reason: StopReason::Cancelled, reward: None };
+            ended.outcome = AttemptOutcome::unscored(StopReason::Cancelled);
         }
         let draw = self.rng.random();
         let event = match ended.sample_again {
@@ -486,7 +487,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
         self.attempt_ended(AttemptEnded {
             rollout,
             key,
-            outcome: AttemptOutcome { stop_reason, reward: None },
+            outcome: AttemptOutcome::unscored(stop_reason),
             record: None,
             lost: Some(why),
             blocker: None,

@@ -5,6 +5,7 @@
 use espalier_core::browser::BrowserFile;
 use espalier_core::limits::LimitsFile;
 use espalier_core::sandbox::SandboxFile;
+use espalier_core::service::TaskService;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,6 +47,9 @@ pub struct TaskLine {
     /// Its browser, within the limits of the experiment.
     #[serde(default)]
     pub browser: Option<BrowserFile>,
+    /// How the sessions of the services that it uses begin, by the names of `[services]`. Its browser reaches them.
+    #[serde(default)]
+    pub services: BTreeMap<String, TaskService>,
     /// Data for environment and rewards only; a harness sees it with the grant `private-task`.
     #[serde(default)]
     pub private: Option<PrivatePart>,
@@ -95,6 +99,8 @@ mod tests {
             (r#"{"id":"a","instruction":"x","sandbox":{"setup":"true","files":{"/a":"b"}}}"#, true),
             (r#"{"id":"a","instruction":"x","sandboxes":{"db":{"memory":"1GiB"}}}"#, true),
             (r#"{"id":"a","instruction":"x","sandbox":{"colour":1}}"#, false),
+            (r#"{"id":"a","instruction":"x","services":{"mail":{"state":{"a":1}}}}"#, true),
+            (r#"{"id":"a","instruction":"x","services":{"mail":{"colour":1}}}"#, false),
         ];
         for (line, good) in lines {
             assert_eq!(Task::parse(line).is_ok(), good, "{line}");

@@ -2,6 +2,7 @@
 //! for `http://NAME.espalier.internal/`. No port of this machine leads to them, and nothing of them is looked up by name servers.
 
 use super::{Allowed, Refused, Target};
+pub use espalier_core::service::SERVICE_DOMAIN;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderName};
@@ -13,8 +14,6 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// The domain below which names are services.
-pub const SERVICE_DOMAIN: &str = "espalier.internal";
 /// Their only port.
 const PORT: u16 = 80;
 /// Longest body of a request.

@@ -166,7 +166,7 @@ impl Server {
             let _ =
                 writeln!(text, "tab {}{active}: {} {}", tab.index, one_line(&tab.title), one_line(&tab.url));
         }
-        text.push_str(&snapshot.text);
+        text.push_str(if snapshot.text.is_empty() { "(the page is empty)" } else { &snapshot.text });
         Ok(CallToolResult::success(vec![ContentBlock::text(text)]))
     }
 

@@ -102,6 +102,7 @@ pub(crate) mod judge {
             "espalier:plugin/diagnostics": crate::bindings::harness::espalier::plugin::diagnostics,
             "espalier:sandbox/sandboxes": crate::bindings::harness::espalier::sandbox::sandboxes,
             "espalier:sandbox/scoring": crate::bindings::reward::espalier::sandbox::scoring,
+            "espalier:service": crate::bindings::reward::espalier::service,
         },
         require_store_data_send: true,
     });

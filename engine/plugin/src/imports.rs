@@ -1,8 +1,9 @@
 //! The imports of every world: WIT on one side, the traits of `espalier_core::host` on the other, the gate in between.
-//! Imports of browsers and sandboxes have files of their own.
+//! Imports of browsers, sandboxes and services have files of their own.
 
 mod browser;
 mod sandbox;
+mod service;
 
 use crate::bindings::harness::espalier::base::{blobs, clock, log, random, settings, types};
 use crate::bindings::harness::espalier::environment::environments;

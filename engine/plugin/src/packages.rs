@@ -115,6 +115,12 @@ pub(crate) const PACKAGES: Packages = Packages(&[
         interfaces: &[capability("browsers", link!(harness::espalier::browser::browsers))],
     },
     Package {
+        name: "espalier:service",
+        track: "0.1",
+        patch: 0,
+        interfaces: &[capability("services", link!(reward::espalier::service::services))],
+    },
+    Package {
         name: "espalier:plugin",
         track: "0.1",
         patch: 2,

@@ -63,6 +63,7 @@ impl World {
         const SANDBOXES: &str = "espalier:sandbox/sandboxes";
         const SCORING: &str = "espalier:sandbox/scoring";
         const BROWSERS: &str = "espalier:browser/browsers";
+        const SERVICES: &str = "espalier:service/services";
         const DIAGNOSTICS: &str = "espalier:plugin/diagnostics";
         match self {
             World::Harness => &[
@@ -79,7 +80,7 @@ impl World {
             ],
             World::Environment => &[LOG, SETTINGS, CLOCK, RANDOM, DIAGNOSTICS],
             World::Reward => {
-                &[LOG, BLOBS, SETTINGS, CLOCK, RANDOM, SANDBOXES, SCORING, BROWSERS, DIAGNOSTICS]
+                &[LOG, BLOBS, SETTINGS, CLOCK, RANDOM, SANDBOXES, SCORING, BROWSERS, SERVICES, DIAGNOSTICS]
             }
             World::GroupReward => {
                 &[LOG, BLOBS, SETTINGS, CLOCK, RANDOM, CONVERSATIONS, SANDBOXES, SCORING, DIAGNOSTICS]
@@ -94,6 +95,7 @@ impl World {
                 SANDBOXES,
                 SCORING,
                 BROWSERS,
+                SERVICES,
                 DIAGNOSTICS,
             ],
             World::TaskGenerator => &[

@@ -25,6 +25,7 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
         step(6, "disk quota", include_str!("../migrations/0006_disk_quota.sql")),
         step(7, "run commands", include_str!("../migrations/0007_run_commands.sql")),
         step(8, "generated tasks", include_str!("../migrations/0008_generated_tasks.sql")),
+        step(9, "training", include_str!("../migrations/0009_training.sql")),
     ])
 });
 

@@ -16,7 +16,9 @@ pub use images::Images;
 use crate::blobs::blocking;
 use crate::error::StoreError;
 use crate::store::Store;
+use espalier_core::samples::advantages::Advantages;
 use espalier_core::samples::check::{self, Violation};
+use espalier_core::samples::per_call::per_call;
 use espalier_core::samples::{Group, GroupStatus, TokenSums};
 use output::Output;
 use std::fmt::Write as _;
@@ -93,13 +95,49 @@ pub struct ExportOptions {
     pub model: Option<String>,
     /// What becomes of the images in rows of `group/v1` and in conversations.
     pub images: Images,
+    /// How the rows of `group/v1` are cut.
+    pub rows: Rows,
+    /// Advantages that the rows of `group/v1` carry; `None`: none.
+    pub advantages: Option<Advantages>,
+}
+
+/// How the rows of `group/v1` are cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rows {
+    /// A row is a history: the answers that follow from one another stand in one.
+    #[default]
+    History,
+    /// A row for each call, whose answer alone is sampled in it ([`per_call`]).
+    PerCall,
 }
 
 impl ExportOptions {
     /// Ready and short groups of every model.
     pub fn new(run_id: impl Into<String>, format: Format) -> Self {
         let status = vec![GroupStatus::Ready, GroupStatus::Short];
-        ExportOptions { run_id: run_id.into(), format, status, model: None, images: Images::default() }
+        ExportOptions {
+            run_id: run_id.into(),
+            format,
+            status,
+            model: None,
+            images: Images::default(),
+            rows: Rows::default(),
+            advantages: None,
+        }
+    }
+
+    /// Cuts rows and puts advantages, as asked for `group/v1`.
+    fn prepare(&self, group: &mut Group) {
+        if !matches!(self.format, Format::GroupMsgpack | Format::GroupJsonl) {
+            return;
+        }
+        if self.rows == Rows::PerCall {
+            group.trajectories.iter_mut().chain(&mut group.replaced).for_each(per_call);
+            group.images = group.images_in_rows();
+        }
+        if let Some(advantages) = self.advantages {
+            advantages.put(group);
+        }
     }
 }
 
@@ -209,9 +247,10 @@ impl Store {
                 continue;
             }
             let mut content = self.group_content(&options.run_id, row.opened.group_index).await?;
-            let judged = content.take_judged();
+            let mut judged = content.take_judged();
             let wanted = |group: &Group| options.model.as_ref().is_none_or(|model| *model == group.model);
             if wanted(&content.group) {
+                options.prepare(&mut content.group);
                 summary.add(&content.group)?;
                 summary.records += match options.format {
                     Format::SwebenchPredictions => {
@@ -233,7 +272,8 @@ impl Store {
                 };
             }
             if matches!(options.format, Format::GroupMsgpack | Format::GroupJsonl) {
-                for group in judged.iter().filter(|group| wanted(group)) {
+                for group in judged.iter_mut().filter(|group| wanted(group)) {
+                    options.prepare(group);
                     summary.add(group)?;
                     self.write_samples(group, options, output, &mut summary).await?;
                     summary.records += 1;

@@ -300,14 +300,15 @@ impl Store {
         }
         let mut unscored = BTreeMap::new();
         let rows = sqlx::query(
-            "SELECT error_code, COUNT(*) AS n FROM attempts \
-             WHERE run_id = $1 AND state = 'final' AND error_code IS NOT NULL GROUP BY error_code",
+            "SELECT CASE WHEN removed IS NULL THEN error_code ELSE 'removed' END AS code, COUNT(*) AS n FROM attempts \
+             WHERE run_id = $1 AND state = 'final' AND (error_code IS NOT NULL OR removed IS NOT NULL) \
+             GROUP BY CASE WHEN removed IS NULL THEN error_code ELSE 'removed' END",
         )
         .bind(run_id)
         .fetch_all(readers)
         .await?;
         for row in rows {
-            let code: &str = row.try_get("error_code")?;
+            let code: &str = row.try_get("code")?;
             if let Some(cause) = UnscoredCause::ALL.into_iter().find(|cause| cause.as_str() == code) {
                 unscored.insert(cause, number(&row, "n")?);
             }

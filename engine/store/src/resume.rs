@@ -73,9 +73,27 @@ pub struct AttemptResult {
     pub status: Status,
     /// What it is worth; `None`: unscored.
     pub reward: Option<f64>,
+    /// Whether its sample was removed.
+    pub removed: bool,
 }
 
 impl RunWriter {
+    /// Mean rewards of the rollouts that count, by group; groups without a reward are left out. `group_index`: of this group alone.
+    pub async fn mean_rewards(&self, group_index: Option<u64>) -> Result<BTreeMap<u64, f64>, StoreError> {
+        let all = group_index.is_none();
+        let rows = sqlx::query(
+            "SELECT group_index, AVG(reward) AS mean FROM attempts WHERE run_id = $1 AND state = 'final' \
+             AND replaced = 0 AND reward IS NOT NULL AND ($2 = 1 OR group_index = $3) GROUP BY group_index",
+        )
+        .bind(self.run_id())
+        .bind(i64::from(all))
+        .bind(group_index.unwrap_or_default() as i64)
+        .fetch_all(self.store().database().readers())
+        .await?;
+        let mean = |row: &AnyRow| Ok((row.try_get::<i64, _>("group_index")? as u64, row.try_get("mean")?));
+        rows.iter().map(mean).collect()
+    }
+
     /// Every group of the run, by place; open ones with their rollouts.
     pub async fn progress(&self) -> Result<Vec<GroupProgress>, StoreError> {
         let readers = self.store().database().readers();
@@ -91,7 +109,8 @@ impl RunWriter {
             groups.insert(opened.group_index, GroupProgress { opened, status, rollouts: BTreeMap::new() });
         }
         let rows = sqlx::query(
-            "SELECT a.group_index, a.rollout_index, a.attempt, a.state, a.status, a.stop_reason, a.reward, a.failures \
+            "SELECT a.group_index, a.rollout_index, a.attempt, a.state, a.status, a.stop_reason, a.reward, a.removed, \
+             a.failures \
              FROM attempts a JOIN groups g ON g.run_id = a.run_id AND g.group_index = a.group_index \
              WHERE a.run_id = $1 AND g.status IS NULL ORDER BY a.group_index, a.rollout_index, a.attempt",
         )
@@ -116,6 +135,7 @@ pub(crate) fn attempt_state(row: &AnyRow) -> Result<AttemptState, StoreError> {
             stop_reason: words::parse_stop_reason(row.try_get("stop_reason")?)?,
             status: words::parse_status(row.try_get("status")?)?,
             reward: row.try_get("reward")?,
+            removed: row.try_get::<Option<&str>, _>("removed")?.is_some(),
         })
     };
     Ok(match row.try_get::<&str, _>("state")? {
@@ -143,6 +163,7 @@ pub(crate) fn opened(row: &AnyRow) -> Result<GroupOpened, StoreError> {
         n_requested: row.try_get::<i64, _>("n_requested")? as u32,
         dispatch_version: row.try_get("dispatch_version")?,
         deadline_ms: row.try_get::<Option<i64>, _>("deadline_ms")?.map(|ms| ms as u64),
+        step_budget: row.try_get::<Option<i64>, _>("step_budget")?.map(|turns| turns as u32),
         plugins: words::json(row.try_get("plugins")?)?,
         opened_ms: row.try_get::<i64, _>("opened_ms")? as u64,
     })

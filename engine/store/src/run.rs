@@ -84,6 +84,8 @@ pub struct GroupOpened {
     pub dispatch_version: String,
     /// When the group is stale, ms since 1970.
     pub deadline_ms: Option<u64>,
+    /// Turns that its rollouts have by the stage of `[step_budget]` in which it opens; `None`: there are no stages.
+    pub step_budget: Option<u32>,
     /// Plugin digests by alias, resolved for all rollouts of the group.
     pub plugins: BTreeMap<String, String>,
     /// Now, ms since 1970.

@@ -1,16 +1,20 @@
-//! Published sets of software tasks, as tasks of ours: SWE-bench and its kin row by row, Harbor folder by folder.
-//! Whoever calls reads the files. How hidden tests are run and graded: docs/grading.md.
+//! Published sets of tasks, as tasks of ours: SWE-bench and its kin row by row, Harbor folder by folder, tasks on websites, and
+//! MiniWoB++. Whoever calls reads the files. How hidden tests are run and graded: docs/grading.md.
 
 mod commands;
 mod harbor;
+mod miniwob;
 mod rows;
 mod swe;
+mod web;
 
 pub use harbor::{HarborOptions, harbor_task};
+pub use miniwob::{SEEDS_MAX, miniwob_tasks};
+pub use web::{Answers, WebOptions, WebSet, read_web};
 
 use serde_json::Value;
 
-/// A published form whose records are rows of JSON.
+/// A published form of software tasks whose records are rows of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// SWE-bench, Lite, Verified and Multilingual among it.
@@ -72,7 +76,7 @@ pub fn read<'a>(
     rows::rows(text).map(move |(record, row)| {
         let mut id = None;
         let task = row.and_then(|row| {
-            id = row.id();
+            id = row.name("instance_id");
             swe::task(format, &row, options)
         });
         task.and_then(|task| checked(&task)).map_err(|problem| DatasetError { record, id, problem })

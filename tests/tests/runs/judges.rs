@@ -16,13 +16,18 @@ const GROUPS: &str = "size = 2\nreplacements = 0\nconcurrent_rollouts = 1";
 
 /// Runs one group of two whose judge answers these texts, over and over.
 async fn play(answers: &'static [&'static str], judge: &str) -> (RunSummary, Left, u64) {
+    play_judge(answers, &format!("plugin = \"llm-judge\"\n{judge}")).await
+}
+
+/// The same with any judge.
+async fn play_judge(answers: &'static [&'static str], judge: &str) -> (RunSummary, Left, u64) {
     let policy = Scripted::start(Options::new(by_text(|_| "well".to_owned()))).await.unwrap();
     let asked = AtomicUsize::new(0);
     let answer = move |_: &str| answers[asked.fetch_add(1, Ordering::SeqCst) % answers.len()].to_owned();
     let server = Scripted::start(Options::new(by_text(answer))).await.unwrap();
     let world = format!(
         "[models.judge]\nkind = \"llama-cpp\"\nurl = \"{}\"\nsampling = {{ max_tokens = 64 }}\n\
-         [[judges]]\nplugin = \"llm-judge\"\n{judge}",
+         [[judges]]\n{judge}",
         server.url()
     );
     let parts =
@@ -286,5 +291,37 @@ async fn images_are_shown_to_a_judge_that_sees_them() {
             let body = one.request.to_string();
             assert_eq!(body.matches("data:image/png;base64,iVBORw0KGgo=").count(), shown, "{body}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_or_a_judge_that_is_away_removes_the_sample() {
+    let judge = "plugin = \"gui-judge\"\nweight = 1.0\non_failure = \"remove\"\nattempts = 2\nsettings = { images = 0 }";
+    let (summary, left, requests) = play_judge(&["VERDICT: SUCCESS", "VERDICT: CAPTCHA"], judge).await;
+    assert_eq!((left.groups.clone(), requests), (vec![Some(GroupStatus::Failed)], 2), "1 of 2 has a reward");
+    assert_eq!((summary.counts.scored, summary.counts.replacements), (1, 0));
+    let ends: Vec<_> = left
+        .finals()
+        .map(|(row, record)| (row.replaced, record.trajectory.reward, record.trajectory.removed.clone()))
+        .collect();
+    assert_eq!(ends, [(false, Some(1.0), None), (false, None, Some("captcha".to_owned()))]);
+    let causes: Vec<_> =
+        summary.causes.list.iter().map(|cause| (cause.rollouts, cause.error.clone())).collect();
+    assert_eq!(causes, [(1, Some("removed: captcha".to_owned()))]);
+
+    // No verdict in any attempt: the judge has failed, which says nothing of the rollout.
+    let (summary, left, requests) = play_judge(&["no verdict"], judge).await;
+    assert_eq!((requests, summary.counts.replacements), (2 * 2, 0));
+    for (_, record) in left.finals() {
+        let trajectory = &record.trajectory;
+        assert_eq!((trajectory.reward, trajectory.removed.as_deref()), (None, Some("judge unavailable")));
+        assert_eq!(trajectory.stop_reason, espalier_core::ending::StopReason::Submitted);
+        assert!(
+            trajectory.errors[0].text.contains("no verdict in 1 answers of the model"),
+            "{:?}",
+            trajectory.errors
+        );
+        assert!(trajectory.excluded.iter().all(|one| one.reason == "removed: judge unavailable"));
+        assert_eq!(trajectory.token_sums().trained, 0);
     }
 }

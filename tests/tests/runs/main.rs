@@ -16,4 +16,5 @@ mod pairwise;
 mod recorded;
 mod setting;
 mod standard;
+mod step_budget;
 mod told;

@@ -23,11 +23,11 @@ more(); setInterval(() => o.append(' tick ' + Math.round(performance.now())), 13
 document.querySelector('button').onclick = more</script>";
 
 /// Serves the form, and counts how often; what follows the number of the visit is up to `on_visit`.
-async fn serve(on_visit: impl Fn(usize) + Send + Sync + 'static) -> u16 {
+pub(crate) async fn serve(on_visit: impl Fn(usize) + Send + Sync + 'static) -> u16 {
     serve_page(FORM, on_visit).await
 }
 
-async fn serve_page(page: &'static str, on_visit: impl Fn(usize) + Send + Sync + 'static) -> u16 {
+pub(crate) async fn serve_page(page: &'static str, on_visit: impl Fn(usize) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (visits, on_visit) = (Arc::new(AtomicUsize::new(0)), Arc::new(on_visit));
@@ -117,7 +117,7 @@ async fn a_rollout_acts_in_a_browser_of_its_own_and_is_scored_by_its_page() {
 }
 
 /// Kills the browser processes in the sandboxes of a store.
-fn kill_browsers(store: &Path) {
+pub(crate) fn kill_browsers(store: &Path) {
     let sandboxes = std::fs::read_dir(store.join("sandboxes/sandboxes")).into_iter().flatten().flatten();
     let names = sandboxes.filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned()));
     let folders: Vec<String> = names.map(|id| format!("/tmp/espalier-browser/{id}/")).collect();
@@ -211,8 +211,9 @@ async fn a_deterministic_rollout_is_repeated_to_the_byte_from_the_archive_that_i
     assert!(seen.iter().all(|one| *one == seen[0]), "{seen:#?}");
     assert!(second.iter().all(|record| record.logs.is_empty()), "{:?}", second[0].logs);
 
+    let third = Store::new();
     let missing =
-        run(other.path(), &[&common[..], &["browser.deterministic={ archive = 'none.archive' }"]].concat())
+        run(third.path(), &[&common[..], &["browser.deterministic={ archive = 'none.archive' }"]].concat())
             .await;
     assert_eq!(missing.status.code(), Some(2), "{}", text(&missing));
     assert!(text(&missing).contains("none.archive: No such file"), "{}", text(&missing));

@@ -5,10 +5,13 @@
 mod agents;
 mod browsers;
 mod groups;
+mod gui;
 mod hand;
+mod mcp;
 mod memory;
 mod place;
 mod sdist;
+mod services;
 mod suspend;
 mod swe;
 mod tricks;

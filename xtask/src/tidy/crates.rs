@@ -24,7 +24,7 @@ const OWNERS: [(&str, &[&str]); 16] = [
 ];
 
 /// A crate: its folder, its name, and the crates of the workspace that it may name.
-const CRATES: [(&str, &str, &[&str]); 19] = [
+const CRATES: [(&str, &str, &[&str]); 20] = [
     ("browser", "espalier-browser", &[]),
     ("engine/core", "espalier-core", &[]),
     ("engine/plugin", "espalier-plugin", &["espalier-core"]),
@@ -37,6 +37,7 @@ const CRATES: [(&str, &str, &[&str]); 19] = [
     ("engine/egress", "espalier-egress", &["espalier-core"]),
     ("engine/images", "espalier-images", &["espalier-core", "espalier-egress"]),
     ("engine/keeper", "espalier-keeper", &[]),
+    ("engine/services", "espalier-services", &["espalier-core"]),
     (
         "engine/sandbox",
         "espalier-sandbox",
@@ -67,6 +68,7 @@ const CRATES: [(&str, &str, &[&str]); 19] = [
             "espalier-mcp",
             "espalier-plugin",
             "espalier-sandbox",
+            "espalier-services",
             "espalier-store",
             "espalier-tasks",
         ],

@@ -396,9 +396,7 @@ pub(crate) async fn create(
         wanted = body.wanted(SandboxSpec { image: wanted.spec.image, ..record.spec })?;
     }
     if wanted.spec.user_namespaces && !api.settings.user_namespaces {
-        let detail = "user_namespaces: this service does not allow user namespaces in sandboxes";
-        return Err(Problem::new(Code::Unsupported, detail)
-            .hint("leave it out, or ask the operator, who starts the service with --user-namespaces"));
+        return Err(Problem::no_user_namespaces());
     }
     let wanted = Wanted { request, ..wanted };
     let entry = api.registry.create_once(&key, vec![wanted], None).await?.remove(0);

@@ -12,6 +12,7 @@ use espalier_core::host::sandbox::{
     ChangeSet, Channel, Command, Entry, FileStat, Outcome, PatchOptions, PatchedFile, Piece, Process,
     RunOptions, Sandbox, Sandboxes, Shell, ShellOptions, TerminalSize, WriteOptions,
 };
+use espalier_core::host::service::{ServiceRequest, ServiceResponse, Services};
 use espalier_core::host::{
     BlobInfo, Blobs, Branch, Conversation, Environment, Environments, Models, Observation, StepResult,
 };
@@ -241,6 +242,15 @@ impl BrowserSession for Tape {
 
     async fn storage_state(&self) -> Result<String, Failure> {
         reply!(self, "session.storage-state", Reply::Text(json) => json.into_owned())
+    }
+}
+
+#[async_trait]
+impl Services for Tape {
+    async fn request(&self, _: ServiceRequest) -> Result<ServiceResponse, Failure> {
+        reply!(self, "services.request", Reply::Response { status, content_type, body } => {
+            ServiceResponse { status, content_type: content_type.into_owned(), body: body.0.into_owned() }
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use crate::ending::Status;
 /// How a rollout of an earlier session ended, for [`again`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Past {
-    /// With a reward.
+    /// With a reward, or removed: it keeps its place and stays as it is.
     Rewarded,
     /// Without one, for good.
     Unrewarded,
@@ -52,7 +52,7 @@ pub fn again(config: &GroupsConfig, ends: &[(u32, Past)]) -> Again {
         .filter(|(index, past)| is_kept(*past) || staying.contains(index))
         .map(|(index, past)| {
             let reward = (*past == Past::Rewarded).then_some(0.0);
-            (*index, MemberEnd { status: Status::Completed, reward })
+            (*index, MemberEnd { status: Status::Completed, reward, removed: false })
         })
         .collect();
     let live: Vec<u32> = GroupState::resume(config, false, &kept).0.live().collect();
@@ -106,6 +106,7 @@ mod tests {
             let end = |rewarded| MemberEnd {
                 status: if rewarded { Status::Completed } else { Status::Aborted },
                 reward: rewarded.then_some(1.0),
+                removed: false,
             };
             let done_again = |index: &u32| again.run.contains(index) || again.score.contains(index);
             let kept: Vec<_> = ends

@@ -7,7 +7,8 @@ fn config(size: u32) -> GroupsConfig {
 }
 
 fn end(reward: Option<f64>) -> MemberEnd {
-    MemberEnd { status: if reward.is_some() { Status::Completed } else { Status::Failed }, reward }
+    let status = if reward.is_some() { Status::Completed } else { Status::Failed };
+    MemberEnd { status, reward, removed: false }
 }
 
 fn ended(rollout_index: u32, reward: Option<f64>) -> GroupEvent {
@@ -142,7 +143,7 @@ fn filters_keep_back_with_a_reason() {
     check(&[Filter::Positive], [0.0, -1.0], Some("positive: none of 2 rewards is above 0"));
     check(&[Filter::Deviation, Filter::Positive], [0.0, 0.0], Some("deviation: 0 over 2 rewards"));
     let aborted = GroupsConfig { filters: vec![Filter::NoAborted], replacements: Some(0), ..config(3) };
-    let abort = MemberEnd { status: Status::Aborted, reward: None };
+    let abort = MemberEnd { status: Status::Aborted, reward: None, removed: false };
     play(
         &aborted,
         &[
@@ -270,4 +271,56 @@ fn a_reward_of_a_group_that_fails_replaces_nobody() {
     let all = [(0, end(Some(0.0))), (1, end(Some(1.0)))];
     let (_, effects) = GroupState::resume(&config, true, &all);
     assert_eq!(effects, score(&[0, 1]), "a run that was killed meanwhile scores them again");
+}
+
+#[test]
+fn a_removed_sample_keeps_its_place_and_counts_for_nothing() {
+    let removed = |rollout_index| GroupEvent::RolloutEnded {
+        rollout_index,
+        end: MemberEnd { status: Status::Completed, reward: None, removed: true },
+    };
+    let filtered = |filters: &[Filter]| GroupsConfig { filters: filters.to_vec(), ..config(3) };
+    // No replacement; `ready` would mean three rewards.
+    play(
+        &config(3),
+        &[
+            (removed(0), vec![]),
+            (ended(1, Some(1.0)), vec![]),
+            (ended(2, Some(0.0)), close(GroupStatus::Short, None, &[0, 1, 2], &[], 2)),
+        ],
+    );
+    // One that failed is replaced as ever, beside it.
+    play(
+        &config(3),
+        &[
+            (ended(0, None), add(3)),
+            (removed(1), vec![]),
+            (ended(2, Some(0.0)), vec![]),
+            (ended(3, Some(1.0)), close(GroupStatus::Short, None, &[1, 2, 3], &[0], 2)),
+        ],
+    );
+    // Filters see the others alone.
+    let deviation = Some("deviation: 0 over 2 rewards");
+    play(
+        &filtered(&[Filter::NoAborted, Filter::Deviation]),
+        &[
+            (removed(0), vec![]),
+            (ended(1, Some(1.0)), vec![]),
+            (ended(2, Some(1.0)), close(GroupStatus::Filtered, deviation, &[0, 1, 2], &[], 2)),
+        ],
+    );
+    let too_few = Some("1 of 3 rollouts have a reward (2 removed), 2 needed");
+    play(
+        &config(3),
+        &[
+            (removed(0), vec![]),
+            (removed(1), vec![]),
+            (ended(2, Some(1.0)), close(GroupStatus::Failed, too_few, &[0, 1, 2], &[], 1)),
+        ],
+    );
+    let gone = MemberEnd { status: Status::Completed, reward: None, removed: true };
+    let (group, effects) = GroupState::resume(&config(2), false, &[(0, gone), (1, end(Some(1.0)))]);
+    assert_eq!(group.live().count(), 0, "a resumed run replaces it no more");
+    let too_few = Some("1 of 2 rollouts have a reward (1 removed), 2 needed");
+    assert_eq!(effects, close(GroupStatus::Failed, too_few, &[0, 1], &[], 1));
 }

@@ -180,4 +180,11 @@ calls! {
     "session.screenshot" => BrowserScreenshot { session: Handle, options: Cow<'a, ScreenshotOptions> },
     "session.evaluate" => BrowserEvaluate { session: Handle, expression: Cow<'a, str>, world: ScriptWorld },
     "session.storage-state" => BrowserStorageState { session: Handle },
+
+    "services.request" => ServiceRequest {
+        name: Cow<'a, str>,
+        method: Cow<'a, str>,
+        path: Cow<'a, str>,
+        body: Bytes<'a>
+    },
 }

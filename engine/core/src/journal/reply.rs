@@ -63,6 +63,15 @@ pub enum Reply<'a> {
     Snapshot(Cow<'a, Snapshot>),
     /// A page as a picture.
     Picture(Cow<'a, Picture>),
+    /// What a service answered.
+    Response {
+        /// Of HTTP.
+        status: u16,
+        /// Of the body.
+        content_type: Cow<'a, str>,
+        /// The body.
+        body: Bytes<'a>,
+    },
 }
 
 impl Reply<'_> {
@@ -99,6 +108,9 @@ impl Reply<'_> {
             Reply::Tabs(tabs) => Reply::Tabs(own(tabs)),
             Reply::Snapshot(snapshot) => Reply::Snapshot(own(snapshot)),
             Reply::Picture(picture) => Reply::Picture(own(picture)),
+            Reply::Response { status, content_type, body: Bytes(body) } => {
+                Reply::Response { status, content_type: own(content_type), body: Bytes(own(body)) }
+            }
         }
     }
 }

@@ -49,9 +49,23 @@ pub fn restore(trajectory: &mut Trajectory, why: &str) {
     }
 }
 
+/// Marks the sample as removed: no reward, nothing trains, and every sampled token is excluded as `removed: WHY`, whatever else
+/// would have excluded it. Rows stay. This is not undone.
+pub fn remove(trajectory: &mut Trajectory, why: &str) {
+    let reason = format!("{}{why}", reason::REMOVED);
+    withhold(trajectory, &reason);
+    for excluded in &mut trajectory.excluded {
+        excluded.reason.clone_from(&reason);
+    }
+    trajectory.reward = None;
+    trajectory.turn_rewards = None;
+    trajectory.removed = Some(why.to_owned());
+}
+
 /// Takes the rows away and drops every sampled token, `attempt-abandoned`: the attempt is tried again.
 pub fn abandon(trajectory: &mut Trajectory) {
     trajectory.trainable = false;
+    trajectory.removed = None;
     trajectory.segments.clear();
     trajectory.excluded = trajectory
         .calls

@@ -21,8 +21,11 @@ pub enum Rule {
     Counts,
     /// Trajectory, rollout and call ids, and rollout indices, are unique.
     Unique,
-    /// What was replaced has no reward.
+    /// What was replaced has no reward, and was not removed.
     Replaced,
+    /// What was removed has no reward and no rewards of turns, and all its sampled tokens are excluded as `removed: REASON`; no
+    /// others are.
+    Removed,
     /// `calls` are to the group's model, `other_calls` are not.
     Model,
     /// `status` is that of the row of `stop_reason`.
@@ -92,6 +95,9 @@ pub fn check(group: &Group) -> Vec<Violation> {
         report.place = format!("trajectory {}", trajectory.traj_id);
         report.ensure(!replaced || trajectory.reward.is_none(), Rule::Replaced, || {
             "replaced, but it has a reward".into()
+        });
+        report.ensure(!replaced || trajectory.removed.is_none(), Rule::Replaced, || {
+            "replaced, but its sample was removed, which is not replaced".into()
         });
         trajectory_rules(trajectory, &group.model, &mut report);
         for call in trajectory.calls.iter().chain(&trajectory.other_calls) {
@@ -186,6 +192,7 @@ fn trajectory_rules(trajectory: &Trajectory, model: &str, report: &mut Report) {
             format!("call {} is excluded with reason {:?}", excluded.call_id, excluded.reason)
         });
     }
+    removed(trajectory, report);
     let trains = trajectory.segments.iter().any(|segment| segment.mask.contains(&1));
     report.ensure(trajectory.trainable || !trains, Rule::Reason, || {
         "not trainable, but tokens have mask 1".into()
@@ -209,6 +216,30 @@ fn trajectory_rules(trajectory: &Trajectory, model: &str, report: &mut Report) {
             format!("versions of call {} do not cover its {} tokens", call.call_id, call.n_sampled)
         });
     }
+}
+
+/// The account says whether every token is excluded; this, that each exclusion has the one reason.
+fn removed(trajectory: &Trajectory, report: &mut Report) {
+    let of_removal = trajectory.removed.as_ref().map(|why| format!("{}{why}", reason::REMOVED));
+    let other = trajectory.excluded.iter().find(|excluded| match &of_removal {
+        Some(reason) => excluded.reason != *reason,
+        None => excluded.reason.starts_with(reason::REMOVED),
+    });
+    report.ensure(other.is_none(), Rule::Removed, || {
+        let excluded = other.expect("one was found");
+        format!(
+            "call {} is excluded with reason {:?}, the sample was removed for {:?}",
+            excluded.call_id, excluded.reason, trajectory.removed
+        )
+    });
+    let Some(why) = &trajectory.removed else { return };
+    let bare = trajectory.reward.is_none() && trajectory.turn_rewards.is_none() && !trajectory.trainable;
+    report.ensure(bare && !why.is_empty(), Rule::Removed, || {
+        format!(
+            "removed for {why:?}, with reward {:?}, trainable: {}",
+            trajectory.reward, trajectory.trainable
+        )
+    });
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ pub(crate) fn trajectory(number: u32, stop_reason: StopReason, finished: Finishe
         reward: trainable.then_some(1.0),
         reward_parts: BTreeMap::new(),
         turn_rewards: None,
+        removed: None,
         trainable,
         timing_ms: Timing::default(),
         plugins: BTreeMap::new(),

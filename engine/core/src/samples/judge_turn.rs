@@ -131,6 +131,7 @@ impl Turn<'_> {
             reward: Some(part.score * part.weight),
             reward_parts: BTreeMap::from([(format!("{}/{name}", self.judge.judge), part)]),
             turn_rewards: None,
+            removed: None,
             trainable,
             timing_ms: Timing::default(),
             plugins: digest.map(|digest| (self.judge.judge.clone(), digest.clone())).into_iter().collect(),

@@ -17,6 +17,7 @@ use espalier_engine_browser::{MAIN, RolloutBrowsers, RunBrowsers, RunBrowsersCon
 use espalier_mcp::{BrowserSource, ServerOptions};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +99,11 @@ async fn mcp(context: &mut Context, args: McpArgs) -> Result<Exit, Problem> {
         return Err(Problem::new(Exit::Input, text));
     }
     let (config, folder) = configured(&args)?;
-    let service = crate::sandboxes::open(&context.common.store.parse()?, None)?;
+    let service = crate::sandboxes::open(
+        &context.common.store.parse()?,
+        None,
+        espalier_sandbox::local::Services::default(),
+    )?;
     let tools = config.file().tools.unwrap_or_default();
     let (name, value) = LABEL;
     let browsers = RunBrowsers::new(RunBrowsersConfig {
@@ -113,8 +118,8 @@ async fn mcp(context: &mut Context, args: McpArgs) -> Result<Exit, Problem> {
         Problem::of(Exit::Input, &error).hint("docs/browsers.md lists the keys of `[browser]`")
     })?;
     let browsers = Arc::new(browsers);
-    let task =
-        Task::parse(r#"{"id":"mcp","instruction":""}"#).map_err(|error| Problem::of(Exit::Input, &error))?;
+    let task = Task::parse(r#"{"id":"mcp","instruction":"Answer the calls of a client."}"#)
+        .map_err(|error| Problem::of(Exit::Input, &error))?;
     let source =
         Source { browsers: Arc::clone(&browsers), task: Arc::new(task), tools, blobs: Arc::default() };
     let options = ServerOptions {
@@ -124,7 +129,8 @@ async fn mcp(context: &mut Context, args: McpArgs) -> Result<Exit, Problem> {
         call_max: args.call_max.0,
     };
     let mut signals = Signals::new(&context.listeners)?;
-    let serving = espalier_mcp::serve(Arc::new(source), options, tokio::io::stdin(), tokio::io::stdout());
+    let (input, output) = (stream(&std::io::stdin())?, stream(&std::io::stdout())?);
+    let serving = espalier_mcp::serve(Arc::new(source), options, input, output);
     let served = tokio::select! {
         served = serving => served.map(|()| Exit::Done).map_err(|error| Problem::new(Exit::Input, format!("mcp: {error}"))),
         () = signals.next() => Ok(Exit::Interrupted),
@@ -135,6 +141,12 @@ async fn mcp(context: &mut Context, args: McpArgs) -> Result<Exit, Problem> {
         () = signals.next() => {}
     }
     served
+}
+
+/// A standard stream, read or written by threads of the runtime, whatever it is.
+fn stream(of: &impl AsFd) -> Result<tokio::fs::File, Problem> {
+    let owned = of.as_fd().try_clone_to_owned().map_err(|error| Problem::of(Exit::Unavailable, &error))?;
+    Ok(tokio::fs::File::from_std(owned.into()))
 }
 
 /// `[browser]` as file and options say it, and the folder that its paths start from.

@@ -8,7 +8,8 @@ use crate::output::problem::Problem;
 use crate::output::text::{bytes, count, counted};
 use clap::{Args, ValueEnum};
 use espalier_core::samples::GroupStatus;
-use espalier_store::export::{ExportError, ExportOptions, ExportSummary, Format, Images};
+use espalier_core::samples::advantages::Advantages;
+use espalier_store::export::{ExportError, ExportOptions, ExportSummary, Format, Images, Rows};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use tokio::time::timeout;
@@ -33,6 +34,28 @@ pub struct ExportArgs {
     /// Images that rows of group/v1 name: in the folder PATH.images, in each group, or left out.
     #[arg(long, value_enum, default_value = "beside")]
     pub images: ImagesArg,
+    /// Rows of group/v1.
+    #[arg(long, value_enum, default_value = "history")]
+    pub rows: RowsArg,
+    /// Advantages that rows of group/v1 carry; default: none.
+    #[arg(long, value_enum)]
+    pub advantages: Option<AdvantagesArg>,
+}
+
+/// How rows are cut, as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RowsArg {
+    /// One row per history: answers that follow from one another train together.
+    History,
+    /// One row per call: its answer trains, what stands before it is context.
+    PerCall,
+}
+
+/// How advantages are computed, as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AdvantagesArg {
+    /// (reward - mean) / (sample deviation + 1e-6) over the group, the same for all tokens of a trajectory.
+    GrpoDdof1,
 }
 
 /// What becomes of images, as an argument.
@@ -85,6 +108,16 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
         return Err(Problem::new(Exit::Input, "--json and --out - would both write to standard output")
             .hint("name a file with --out, or leave --json out"));
     }
+    let is_group = matches!(args.format, ExportFormat::GroupMsgpack | ExportFormat::GroupJsonl);
+    if !is_group && (args.rows == RowsArg::PerCall || args.advantages.is_some()) {
+        let format = Format::from(args.format).as_str();
+        let what = if args.advantages.is_some() { "--advantages" } else { "--rows per-call" };
+        return Err(Problem::new(
+            Exit::Input,
+            format!("{what} is about rows of group/v1; {format} has none"),
+        )
+        .hint("use --format group-msgpack or group-jsonl"));
+    }
     let store = open_existing(&context.common.store).await?;
     let run_id = store.resolve_run(&args.run).await?;
     let options = ExportOptions {
@@ -93,6 +126,11 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
         status: args.status.iter().map(|status| GroupStatus::from(*status)).collect(),
         model: Some(args.model.clone()),
         images: args.images.into(),
+        rows: match args.rows {
+            RowsArg::History => Rows::History,
+            RowsArg::PerCall => Rows::PerCall,
+        },
+        advantages: args.advantages.map(|AdvantagesArg::GrpoDdof1| Advantages::GrpoDdof1),
     };
     let mut signals = Signals::new(&context.listeners)?;
     // A task of its own: it may be held up in a write to a pipe that nobody reads. Owner: this; a signal aborts it, and

@@ -135,6 +135,7 @@ pub(super) async fn play(context: &mut Context, project: &Project, args: &PlayAr
         full: false,
         logs: false,
         blob: None,
+        html: None,
         all: false,
     };
     let traj_id = store.resolve_attempt(&format!("{}.g0.r0", summary.run_id)).await?;

@@ -244,7 +244,11 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) async fn sandbox(context: &mut Context, command: SandboxCommand) -> Result<Exit, Problem> {
-    let service = crate::sandboxes::open(&context.common.store.parse()?, None)?;
+    let service = crate::sandboxes::open(
+        &context.common.store.parse()?,
+        None,
+        espalier_sandbox::local::Services::default(),
+    )?;
     let listeners = context.listeners.clone();
     let mut signals = match &command {
         // Signals are for the command in the sandbox, from when it runs.

@@ -102,7 +102,7 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
         strangers: Some(strangers),
         ..ImageOptions::default()
     };
-    let sandboxes = crate::sandboxes::open_with(&url, images)?;
+    let sandboxes = crate::sandboxes::open_with(&url, images, espalier_sandbox::local::Services::default())?;
     let bounds = Bounds {
         lease: args.lease.0,
         sandboxes_max: args.sandboxes_max,

@@ -7,7 +7,7 @@ use crate::cli::exit::Exit;
 use crate::engine::CallRecord;
 use crate::output::problem::Problem;
 use crate::output::rollout_view::{self, Parts};
-use crate::output::run_view::{GroupLine, RunView};
+use crate::output::run_view::{GroupLine, RunView, step_budgets};
 use crate::output::text::{counted, one_line};
 use crate::output::versions::Versions;
 use crate::runner::now_ms;
@@ -23,8 +23,8 @@ pub(super) async fn show(context: &mut Context, args: ShowArgs) -> Result<Exit, 
     };
     match store.resolve_run(id).await {
         Ok(run_id) => {
-            if args.tokens || args.calls || args.blob.is_some() {
-                let text = format!("`{id}` is a run; --tokens, --calls and --blob need a rollout");
+            if args.tokens || args.calls || args.blob.is_some() || args.html.is_some() {
+                let text = format!("`{id}` is a run; --tokens, --calls, --blob and --html need a rollout");
                 let hint = format!("name a rollout, like `espalier show {run_id}.g0.r0 --tokens`");
                 return Err(Problem::new(Exit::Input, text).hint(hint));
             }
@@ -110,6 +110,7 @@ pub(super) async fn view_of(store: &Store, run_id: &str, groups_most: usize) -> 
     let totals = store.run_totals(run_id).await?;
     let groups = store.groups(run_id).await?;
     let (groups_all, versions) = (groups.len(), Versions::of(&groups));
+    let step_budget = step_budgets(&groups);
     let state = run.state_word(now_ms(), &Holder::this_process()).to_owned();
     let mut lines = Vec::with_capacity(groups_all.min(groups_most));
     for group in groups.into_iter().take(groups_most) {
@@ -117,7 +118,7 @@ pub(super) async fn view_of(store: &Store, run_id: &str, groups_most: usize) -> 
         lines.push(GroupLine { group, attempts });
     }
     let causes = store.causes(run_id, CAUSES_MAX).await?;
-    Ok(RunView { run, state, totals, causes, groups: lines, groups_all, versions })
+    Ok(RunView { run, state, totals, causes, groups: lines, groups_all, versions, step_budget })
 }
 
 /// What `show RUN --json` prints.
@@ -144,6 +145,9 @@ pub(super) async fn show_rollout(
     };
     if let Some(name) = &args.blob {
         return show_blob(context, store, &record, name).await;
+    }
+    if let Some(file) = &args.html {
+        return super::show_page::write(context, store, (&record, &attempt, &group), file).await;
     }
     let siblings: Vec<AttemptRow> = store
         .attempts(&attempt.run_id, attempt.group_index)

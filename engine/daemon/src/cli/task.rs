@@ -17,13 +17,16 @@ For an experiment, the reference solution of each task must score `full` and
 doing nothing must score `idle`, which [check] of the experiment sets (default 1
 and 0). For a task file, only the form of each line is checked.")]
     Check(task_check::TaskCheckArgs),
-    /// Convert a published set of software tasks to a task file.
+    /// Convert a published set of tasks to a task file.
     #[command(after_help = "Examples:
   espalier task import swe-bench verified.jsonl --out tasks/verified.jsonl
   espalier task import swe-rebench-v2 rows.json --out rebench.jsonl
   espalier task import harbor terminal-bench/tasks --out tasks/terminal.jsonl
+  espalier task import webvoyager WebVoyager_data.jsonl --allow '*.cdn.example:443' --out tasks/sites.jsonl
+  espalier task import miniwob site-packages/miniwob/html --seeds 4 --out tasks/miniwob.jsonl
 
-Score these tasks with the reward `tests-reward`: docs/grading.md.")]
+Score software tasks with the reward `tests-reward`: docs/grading.md. Tasks on
+websites and pages of MiniWoB++: docs/browsers.md.")]
     Import(task_import::TaskImportArgs),
     /// Create a task from two releases of a Python library: the old source, the changelog and the new tests.
     #[command(after_help = "Examples:

@@ -16,8 +16,9 @@ use espalier_core::ending::StopReason;
 use espalier_core::group::Verdict;
 use espalier_core::judge::JudgeConfig;
 use espalier_core::ledger;
-use espalier_core::limits::Limits;
+use espalier_core::limits::{Limits, LimitsFile};
 use espalier_core::rollout::{AttemptOutcome, Disposition};
+use espalier_core::step_budget::StepBudget;
 use espalier_engine_browser::RunBrowsers;
 use espalier_plugin::CancelToken;
 use espalier_store::{AttemptEnd, GroupClosed, GroupOpened, StoreError};
@@ -38,7 +39,20 @@ pub(super) struct EngineBackend {
     /// Groups that were open when the session began, as they were opened.
     opened: BTreeMap<u64, GroupOpened>,
     versions: Mutex<VersionLog>,
+    step_budget: Option<Mutex<Budget>>,
     progress: ProgressSender,
+}
+
+/// The stages of `[step_budget]`, with the turns of the groups that are being opened.
+pub(super) struct Budget {
+    stages: StepBudget,
+    opening: BTreeMap<u64, u32>,
+}
+
+impl Budget {
+    pub(super) fn new(stages: StepBudget) -> Budget {
+        Budget { stages, opening: BTreeMap::new() }
+    }
 }
 
 impl EngineBackend {
@@ -48,10 +62,12 @@ impl EngineBackend {
         plugins: Plugins,
         runner: Runner,
         (opened, versions): (BTreeMap<u64, GroupOpened>, BTreeMap<String, String>),
+        step_budget: Option<Budget>,
         progress: ProgressSender,
     ) -> Self {
         let versions = Mutex::new(VersionLog::after(versions));
-        EngineBackend { experiment, tasks, plugins, runner, opened, versions, progress }
+        let step_budget = step_budget.map(Mutex::new);
+        EngineBackend { experiment, tasks, plugins, runner, opened, versions, step_budget, progress }
     }
 
     fn versions(&self) -> MutexGuard<'_, VersionLog> {
@@ -85,7 +101,7 @@ impl EngineBackend {
         let nothing = |stop_reason| AttemptEnded {
             rollout: start.rollout,
             key: start.key,
-            outcome: AttemptOutcome { stop_reason, reward: None },
+            outcome: AttemptOutcome::unscored(stop_reason),
             record: None,
             lost: None,
             blocker: None,
@@ -120,7 +136,13 @@ impl EngineBackend {
         };
         let plugins = self.plugins.load(&self.experiment, before.map(|opened| &opened.plugins)).await?;
         let file = &self.experiment.file;
-        let limits = Limits::resolve(&file.limits, &slot.task.limits)
+        let step_budget = match (&self.step_budget, before) {
+            (Some(_), Some(opened)) => opened.step_budget,
+            (Some(budget), None) => budget.lock().opening.remove(&group_index),
+            (None, _) => None,
+        };
+        let of_experiment = LimitsFile { turns: step_budget.or(file.limits.turns), ..file.limits.clone() };
+        let limits = Limits::resolve(&of_experiment, &slot.task.limits)
             .map_err(|error| EngineError::Engine(format!("task {}: {error}", slot.task.id)))?;
         let digests = plugins.digests();
         let opened_ms = match before {
@@ -148,6 +170,7 @@ impl EngineBackend {
                     n_requested: file.groups.size,
                     dispatch_version: version.unwrap_or_default(),
                     deadline_ms: None,
+                    step_budget,
                     plugins: digests.clone(),
                     opened_ms,
                 };
@@ -180,6 +203,14 @@ impl SchedulerBackend for EngineBackend {
 
     fn opening(&self, group_index: u64) {
         self.versions().begin(group_index);
+        // Here, where groups are in order: the stage of a group does not depend on how long its opening takes.
+        if let Some(budget) = &self.step_budget
+            && !self.opened.contains_key(&group_index)
+        {
+            let mut budget = budget.lock();
+            let turns = budget.stages.open(group_index);
+            budget.opening.insert(group_index, turns);
+        }
     }
 
     async fn open_group(&self, group_index: u64, task: Option<Slot>) -> Result<GroupContext, Fatal> {
@@ -324,6 +355,11 @@ impl SchedulerBackend for EngineBackend {
         };
         let scores = scores.unwrap_or_default();
         self.runner.run.close_scored_group(closed, scores).await.map_err(fatal)?;
+        if let Some(budget) = &self.step_budget {
+            let index = group.group_index;
+            let means = self.runner.run.mean_rewards(Some(index)).await.map_err(fatal)?;
+            budget.lock().stages.close(index, means.get(&index).copied());
+        }
         self.tasks.closed(&self.runner.run, group.group_index).await.map_err(fatal)
     }
 }

@@ -110,6 +110,7 @@ impl Session {
             private_task: file.harness.sees_private_task(),
             sandboxes,
             browsers,
+            services: Arc::clone(&self.services),
         })
     }
 
@@ -157,8 +158,9 @@ impl Session {
         let config = file.sandbox.clone().unwrap_or_default();
         let images_max = config.images_max.map(|size| size.0);
         let url: StoreUrl = self.options.sandboxes.parse()?;
-        let service =
-            off_runtime("the store of sandboxes", move || crate::sandboxes::open(&url, images_max)).await??;
+        let services = crate::services::for_sandboxes(&self.services);
+        let open = move || crate::sandboxes::open(&url, images_max, services);
+        let service = off_runtime("the store of sandboxes", open).await??;
         let room = off_runtime("this machine's memory", crate::runner::sandboxes::room).await?;
         let sandboxes = RunSandboxes {
             service,

@@ -7,6 +7,7 @@ use crate::scheduler::{SourceFailed, TaskSource};
 use async_trait::async_trait;
 use espalier_core::limits::LimitsFile;
 use espalier_core::task::{Task, TaskId};
+use espalier_services::RunServices;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,10 +53,11 @@ impl Plan {
         limits: &LimitsFile,
         seed: u64,
         skip_bad: bool,
+        services: &RunServices,
     ) -> Result<Plan, EngineError> {
         let refuse = |problem, source| EngineError::Tasks { path: path.to_owned(), problem, source };
         let bytes = std::fs::read(path).map_err(|error| refuse("cannot be read", Some(error)))?;
-        let (tasks, rejected, lines) = parse(&bytes, limits);
+        let (tasks, rejected, lines) = parse(&bytes, limits, services);
         if !rejected.is_empty() && !skip_bad {
             return Err(EngineError::BadTasks { path: path.to_owned(), lines, rejected });
         }
@@ -110,14 +112,20 @@ impl Plan {
     }
 }
 
-fn parse(bytes: &[u8], limits: &LimitsFile) -> (Vec<Arc<Task>>, Vec<RejectedTask>, u64) {
+fn parse(
+    bytes: &[u8],
+    limits: &LimitsFile,
+    services: &RunServices,
+) -> (Vec<Arc<Task>>, Vec<RejectedTask>, u64) {
     let mut tasks = Vec::new();
     let mut rejected = Vec::new();
     let mut lines = 0;
     let mut seen: HashMap<TaskId, u64> = HashMap::new();
     for (number, line) in task_lines(bytes) {
         lines += 1;
-        match line.map_err(|error| (error, None)).and_then(|line| read_task(line, limits)) {
+        let task = line.map_err(|error| (error, None)).and_then(|line| read_task(line, limits));
+        let provided = |task: Task| services.check(&task).map(|()| task).map_err(|why| (why, None));
+        match task.and_then(provided) {
             Ok(task) => match seen.get(&task.id) {
                 Some(first) => {
                     let reason = format!("id {:?} was already given in line {first}", task.id.as_str());
@@ -169,7 +177,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tasks.jsonl");
         std::fs::write(&path, text).unwrap();
-        Plan::read(&path, config, &LimitsFile::default(), 7, skip_bad)
+        Plan::read(&path, config, &LimitsFile::default(), 7, skip_bad, &RunServices::default())
     }
 
     fn config(limit: Option<u64>, order: TaskOrder, repeat: u32) -> TasksConfig {
@@ -230,7 +238,8 @@ mod tests {
         bytes.extend(lines(1).bytes().chain(*b"ab\xFF\n"));
         std::fs::write(&path, bytes).unwrap();
         let all = config(None, TaskOrder::File, 1);
-        let plan = super::Plan::read(&path, &all, &LimitsFile::default(), 7, true).unwrap();
+        let plan =
+            super::Plan::read(&path, &all, &LimitsFile::default(), 7, true, &RunServices::default()).unwrap();
         assert_eq!(plan.tasks_read(), 1);
         assert_eq!(
             plan.rejected,
@@ -260,7 +269,14 @@ mod tests {
         6: limit `turns` is 0, expected 1 to 10000
         "#);
         assert!(matches!(
-            super::Plan::read(Path::new("/nowhere"), &all, &LimitsFile::default(), 0, true),
+            super::Plan::read(
+                Path::new("/nowhere"),
+                &all,
+                &LimitsFile::default(),
+                0,
+                true,
+                &RunServices::default()
+            ),
             Err(EngineError::Tasks { .. })
         ));
     }

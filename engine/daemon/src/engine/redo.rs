@@ -24,6 +24,7 @@ pub(super) struct EarlierGroup {
 pub(super) struct EarlierResult {
     pub(super) rollout_index: u32,
     pub(super) stop_reason: StopReason,
+    /// Whether it has a reward, or was removed: nothing of it is done again.
     pub(super) rewarded: bool,
     pub(super) failures: Vec<PluginFailure>,
 }
@@ -36,7 +37,7 @@ impl EarlierResult {
         failures: Vec<PluginFailure>,
     ) -> Option<EarlierResult> {
         let AttemptState::Final(end) = state else { return None };
-        let (stop_reason, rewarded) = (end.stop_reason, end.reward.is_some());
+        let (stop_reason, rewarded) = (end.stop_reason, end.reward.is_some() || end.removed);
         Some(EarlierResult { rollout_index, stop_reason, rewarded, failures })
     }
 }
@@ -194,6 +195,7 @@ mod tests {
             n_requested: 2,
             dispatch_version: String::new(),
             deadline_ms: None,
+            step_budget: None,
             plugins,
             opened_ms: 0,
         };

@@ -10,6 +10,7 @@ use crate::runner::statistics;
 use crate::scheduler::TaskSource;
 use espalier_core::limits::{Limits, LimitsFile};
 use espalier_core::task::Task;
+use espalier_services::RunServices;
 use espalier_store::{GroupOpened, RunWriter, Store, StoreError};
 use std::collections::HashMap;
 use std::path::Path;
@@ -48,38 +49,45 @@ pub(super) enum Tasks {
 }
 
 /// What an experiment has for tasks that nobody knows when its run begins.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Provided {
     /// Whether it has `[sandbox]`.
     pub(super) sandboxes: bool,
     /// Whether it has `[browser]`.
     pub(super) browsers: bool,
+    /// What `[services]` has.
+    pub(super) services: Arc<RunServices>,
 }
 
 impl Provided {
-    fn of(file: &ExperimentFile) -> Provided {
-        Provided { sandboxes: file.sandbox.is_some(), browsers: file.browser.is_some() }
+    fn of(file: &ExperimentFile, services: &Arc<RunServices>) -> Provided {
+        let services = Arc::clone(services);
+        Provided { sandboxes: file.sandbox.is_some(), browsers: file.browser.is_some(), services }
     }
 
     /// Refuses a task that needs more.
-    pub(super) fn check(self, task: &Task) -> Result<(), String> {
+    pub(super) fn check(&self, task: &Task) -> Result<(), String> {
         if !self.sandboxes && !task.sandboxes().is_empty() {
             return Err("needs a sandbox, but the experiment has no `[sandbox]`".to_owned());
         }
         if !self.browsers && task.browser.is_some() {
             return Err("needs a browser, but the experiment has no `[browser]`".to_owned());
         }
-        Ok(())
+        self.services.check(task)
     }
 }
 
 impl Tasks {
     /// Reads, parses and orders the tasks of a file: a set may be large, so not on the runtime. A stream is not read yet.
-    pub(super) fn open(experiment: &Experiment, skip_bad: bool) -> Result<Tasks, EngineError> {
+    pub(super) fn open(
+        experiment: &Experiment,
+        skip_bad: bool,
+        services: &Arc<RunServices>,
+    ) -> Result<Tasks, EngineError> {
         let file = &experiment.file;
         if let (Some(plugin), Some(limit)) = (&file.tasks.plugin, file.tasks.limit) {
             let asked = (plugin.clone(), limit, file.tasks.batch());
-            let provided = Provided::of(file);
+            let provided = Provided::of(file, services);
             let generator = Generator::new(asked, file.tasks.adapt, file.limits.clone(), provided);
             return Ok(Tasks::Generated(Arc::new(generator)));
         }
@@ -88,7 +96,7 @@ impl Tasks {
             return Err(experiment.refuse("tasks", problem, "add `source = \"tasks.jsonl\"`").into());
         };
         if !is_stream(&path) {
-            let plan = Plan::read(&path, &file.tasks, &file.limits, file.seed, skip_bad)?;
+            let plan = Plan::read(&path, &file.tasks, &file.limits, file.seed, skip_bad, services)?;
             return Ok(Tasks::Planned(Arc::new(plan)));
         }
         let of_file = "needs a task file: a stream is read only once";
@@ -104,7 +112,7 @@ impl Tasks {
             path,
             limit: file.tasks.limit,
             limits: file.limits.clone(),
-            provided: Provided::of(file),
+            provided: Provided::of(file, services),
             tally: Tally::default(),
         })))
     }

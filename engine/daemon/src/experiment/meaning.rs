@@ -8,6 +8,7 @@
 use super::Experiment;
 use espalier_inference::config::TemplateSource;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Keys of a model that say where and how patiently it is called, not what it answers.
 const MODEL_TRANSPORT: [&str; 5] = ["url", "api_key_env", "in_flight", "deadlines", "retries"];
@@ -24,8 +25,8 @@ const BROWSER_PACE: [&str; 3] = ["contexts_max", "cpu", "memory"];
 impl Experiment {
     /// The meaning as one object. `task_file_hash` is the hash of the task file's bytes; `None`: tasks are read as they come,
     /// and which ones that are is not part of it. Files of templates and tokenizers count by their content, and as `null` where
-    /// they cannot be read.
-    pub fn meaning(&self, task_file_hash: Option<&str>) -> Value {
+    /// they cannot be read. `services`: digests of what services serve, by their names.
+    pub fn meaning(&self, task_file_hash: Option<&str>, services: &BTreeMap<String, String>) -> Value {
         let mut value = serde_json::to_value(&self.file).expect("a file that was read can be written");
         let file = value.as_object_mut().expect("an experiment is an object");
         for key in ["check", "record_calls"] {
@@ -48,6 +49,10 @@ impl Experiment {
         }
         if let Some(browser) = file.get_mut("browser").and_then(Value::as_object_mut) {
             browser.retain(|key, _| !BROWSER_PACE.contains(&key.as_str()));
+        }
+        for (name, digest) in services {
+            let service = file["services"][name.as_str()].as_object_mut().expect("a service is an object");
+            service.insert("folder".to_owned(), json!(digest));
         }
         for (name, config) in &self.file.models {
             let model = file["models"][name.as_str()].as_object_mut().expect("a model is an object");

@@ -179,7 +179,9 @@ fn an_error_of_an_argument_names_the_argument() {
 
 #[test]
 fn the_meaning_has_what_decides_the_samples_and_nothing_else() {
-    let meaning = |text: &str, sets: &[&str]| read(text, sets).unwrap().meaning(Some("hash of the tasks"));
+    let meaning = |text: &str, sets: &[&str]| {
+        read(text, sets).unwrap().meaning(Some("hash of the tasks"), &BTreeMap::new())
+    };
     let base = meaning(FILE, &[]);
     let same = [
         "groups.concurrent_rollouts=3",
@@ -207,8 +209,8 @@ fn the_meaning_has_what_decides_the_samples_and_nothing_else() {
     for set in other {
         assert_ne!(meaning(FILE, &[set]), base, "{set}");
     }
-    assert_ne!(read(FILE, &[]).unwrap().meaning(Some("other tasks")), base);
-    assert_ne!(read(FILE, &[]).unwrap().meaning(None), base);
+    assert_ne!(read(FILE, &[]).unwrap().meaning(Some("other tasks"), &BTreeMap::new()), base);
+    assert_ne!(read(FILE, &[]).unwrap().meaning(None, &BTreeMap::new()), base);
 }
 
 #[test]

@@ -82,6 +82,9 @@ impl RolloutView<'_> {
         if trajectory.reward.is_none() {
             reward = "none (unscored, which is not 0)".to_owned();
         }
+        if let Some(why) = &trajectory.removed {
+            reward = format!("none (removed: {why}; it neither trains nor counts in its group)");
+        }
         if let [_, _, ..] | [] = trajectory.reward_parts.iter().collect::<Vec<_>>().as_slice() {
             let parts: Vec<String> = trajectory
                 .reward_parts

@@ -2,7 +2,7 @@
 
 use super::summary::RunFigures;
 use super::table::{Align, Cell, Table};
-use super::text::{count, cut, duration, score};
+use super::text::{count, counted, cut, duration, score};
 use super::versions::Versions;
 use super::{Look, causes_view, styles};
 use espalier_core::samples::{GroupStatus, TokenSums};
@@ -36,6 +36,8 @@ pub struct RunView {
     pub groups_all: usize,
     /// Versions of all groups.
     pub versions: Versions,
+    /// The stages of `[step_budget]` that groups opened in: the first group of each, with its turns.
+    pub step_budget: Vec<(u64, u32)>,
 }
 
 impl RunView {
@@ -59,6 +61,10 @@ impl RunView {
                 ]);
             }
             lines.extend(table.lines(look));
+        }
+        if let Some(stages) = step_budget_line(&self.step_budget) {
+            lines.push(String::new());
+            lines.push(stages);
         }
         let mixed = self.versions.mixed();
         if !mixed.is_empty() {
@@ -120,6 +126,11 @@ impl RunView {
         parts.insert("turns".into(), json!(self.totals.turns));
         parts.insert("calls".into(), json!(self.totals.calls));
         parts.insert("plugin_versions".into(), self.versions.json());
+        if !self.step_budget.is_empty() {
+            let stage = |(group, turns): &(u64, u32)| json!({ "from_group": group, "turns": turns });
+            let stages: Vec<Value> = self.step_budget.iter().map(stage).collect();
+            parts.insert("step_budget".into(), stages.into());
+        }
         parts.insert("group_list".into(), groups.into());
         parts
     }
@@ -223,6 +234,28 @@ impl RunView {
     }
 }
 
+/// The first group of each stage of `[step_budget]`, with its turns.
+pub fn step_budgets(groups: &[GroupRow]) -> Vec<(u64, u32)> {
+    let mut stages: Vec<(u64, u32)> = Vec::new();
+    for group in groups {
+        if let Some(turns) = group.opened.step_budget
+            && stages.last().is_none_or(|(_, last)| *last != turns)
+        {
+            stages.push((group.opened.group_index, turns));
+        }
+    }
+    stages
+}
+
+/// `step budget: 15 turns from g0, 30 turns from g41`.
+fn step_budget_line(stages: &[(u64, u32)]) -> Option<String> {
+    let told: Vec<String> = stages
+        .iter()
+        .map(|(group, turns)| format!("{} from g{group}", counted(u64::from(*turns), "turn")))
+        .collect();
+    (!told.is_empty()).then(|| format!("step budget: {}", told.join(", ")))
+}
+
 /// `1 0 0.5 (guest-trap) .`: one word per rollout, `.` for one under way.
 fn rewards(attempts: &[AttemptRow]) -> String {
     let mut by_rollout = std::collections::BTreeMap::new();
@@ -230,6 +263,7 @@ fn rewards(attempts: &[AttemptRow]) -> String {
         let word = match attempt.state {
             AttemptState::Final(result) => match result.reward {
                 Some(_) => score(result.reward),
+                None if result.removed => "(removed)".to_owned(),
                 None => format!("({})", result.stop_reason.as_str()),
             },
             AttemptState::Running | AttemptState::Cut | AttemptState::Abandoned(_) => ".".to_owned(),
@@ -252,6 +286,7 @@ fn attempt_json(attempt: &AttemptRow) -> Value {
         "status": result.map(|result| result.status.as_str()),
         "stop_reason": result.map(|result| result.stop_reason.as_str()),
         "reward": result.and_then(|result| result.reward),
+        "removed": result.is_some_and(|result| result.removed),
         "replaced": attempt.replaced,
         "turns": attempt.turns,
         "tokens": attempt.tokens,

@@ -105,7 +105,8 @@ impl Runner {
             return Ok(ScoredAgain::AsItWas(StopReason::Cancelled));
         }
         let provider = resources.sandboxes.as_ref().map(|sandboxes| &sandboxes.provider);
-        let missed = resources.browsers.as_ref().is_some_and(|browsers| browsers.was_missed());
+        let missed = resources.browsers.as_ref().is_some_and(|browsers| browsers.was_missed())
+            || resources.services.as_ref().is_some_and(|services| services.was_missed());
         if missed || provider.is_some_and(|provider| provider.was_missed()) {
             return Ok(ScoredAgain::NeedsSampling);
         }
@@ -121,7 +122,10 @@ impl Runner {
         for reward in scorers(group) {
             trajectory.plugins.insert(reward.alias.clone(), reward.plugin.digest().to_owned());
         }
-        if trajectory.reward.is_some() && record.withheld {
+        if let Some(why) = &draft.signal.removed {
+            ledger::remove(trajectory, why);
+            record.withheld = false;
+        } else if trajectory.reward.is_some() && record.withheld {
             ledger::restore(trajectory, ledger::reason::NOT_TRAINABLE);
             record.withheld = false;
         }
@@ -135,7 +139,8 @@ impl Runner {
         record.log_bytes_dropped += draft.log_bytes_dropped;
         record.failures.clone_from(&draft.plugins.failures);
         record.sandboxes.extend(provider.map(|provider| provider.made()).unwrap_or_default());
-        let outcome = AttemptOutcome { stop_reason, reward: record.trajectory.reward };
+        let (reward, removed) = (record.trajectory.reward, record.trajectory.removed.is_some());
+        let outcome = AttemptOutcome { stop_reason, reward, removed };
         Ok(ScoredAgain::Done(Box::new(Finished {
             record,
             blobs: resources.blobs.issued(),

@@ -7,6 +7,7 @@ use crate::scheduler::AttemptStart;
 use espalier_core::attempt::{AttemptCapabilities, Owner};
 use espalier_core::host::browser::Browsers;
 use espalier_core::host::sandbox::Sandboxes;
+use espalier_core::host::service::Services;
 use espalier_core::host::{Blobs, Capabilities, Environments, Models};
 use espalier_core::journal::EdgeLog;
 use espalier_core::meter::Meter;
@@ -16,6 +17,7 @@ use espalier_engine_browser::{RolloutBrowsers, RunBrowsers};
 use espalier_inference::models::{RolloutContext, RolloutModels};
 use espalier_plugin::EnvironmentRun;
 use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
+use espalier_services::RolloutServices;
 use espalier_store::{IssuedBlob, RolloutBlobs, ids};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,6 +41,7 @@ pub(crate) struct ScoringResources {
     pub(super) blobs: Arc<RolloutBlobs>,
     pub(super) sandboxes: Option<ScoringSandboxes>,
     pub(super) browsers: Option<Arc<RolloutBrowsers>>,
+    pub(super) services: Option<Arc<RolloutServices>>,
 }
 
 /// The sandboxes of an attempt, and what makes them.
@@ -55,6 +58,7 @@ impl ScoringResources {
             blobs: Some(Arc::clone(&self.blobs) as Arc<dyn Blobs>),
             sandboxes: sandboxes.map(|sandboxes| Arc::clone(sandboxes) as Arc<dyn Sandboxes>),
             browsers: self.browsers.clone().map(|browsers| browsers as Arc<dyn Browsers>),
+            services: self.services.clone().map(|services| services as Arc<dyn Services>),
             ..Capabilities::default()
         }
     }
@@ -98,16 +102,25 @@ impl Runner {
         if let Some(sandboxes) = &sandboxes {
             parts.link(Arc::clone(&sandboxes.rollout));
         }
-        let browsers =
-            self.browsers_of(group, &blobs, RolloutBrowsers::new).map(|own| parts.link(Arc::new(own)));
+        let services = (!group.task.services.is_empty())
+            .then(|| parts.link(Arc::new(RolloutServices::open(Arc::clone(&self.services), &group.task))));
+        let session = services.as_ref().and_then(|services| services.session());
+        let browsers = self
+            .browsers_of(group, &blobs, RolloutBrowsers::new)
+            .map(|own| parts.link(Arc::new(own.with_services(session))));
         let asked = Arc::clone(&models) as Arc<dyn Models>;
         let asked = match (&self.sandboxes, &sandboxes) {
             (Some(run), Some(sandboxes)) => run.models(asked, &sandboxes.rollout),
             _ => asked,
         };
-        let scoring = ScoringResources { blobs, sandboxes, browsers };
-        let harness =
-            Capabilities { models: Some(asked), environments: Some(environments), ..scoring.capabilities() };
+        let scoring = ScoringResources { blobs, sandboxes, browsers, services };
+        let harness = Capabilities {
+            models: Some(asked),
+            environments: Some(environments),
+            // What they know is for whoever scores.
+            services: None,
+            ..scoring.capabilities()
+        };
         Linked { parts, harness, scoring, meter, models, no_environment }
     }
 
@@ -124,7 +137,9 @@ impl Runner {
             (provider.at(level, Stage::Reward { again: false }).without(gone), None)
         });
         let browsers = self.browsers_of(group, &blobs, RolloutBrowsers::ended).map(Arc::new);
-        ScoringResources { blobs, sandboxes, browsers }
+        let services = (!group.task.services.is_empty())
+            .then(|| Arc::new(RolloutServices::ended(Arc::clone(&self.services))));
+        ScoringResources { blobs, sandboxes, browsers, services }
     }
 
     fn browsers_of(

@@ -266,15 +266,19 @@ fn add_scores(record: &mut AttemptRecord, rewards: &[Scored<'_>], turns: u32) {
         reward: trajectory.reward,
         reward_parts: std::mem::take(&mut trajectory.reward_parts),
         turn_rewards: trajectory.turn_rewards.take(),
+        removed: trajectory.removed.take(),
         errors: std::mem::take(&mut trajectory.errors),
     };
     add(&mut signal, rewards, turns);
-    let Signal { reward, reward_parts, turn_rewards, errors } = signal;
+    let Signal { reward, reward_parts, turn_rewards, removed, errors } = signal;
     trajectory.reward = reward;
     trajectory.reward_parts = reward_parts;
     trajectory.turn_rewards = turn_rewards;
     trajectory.errors = errors;
-    if reward.is_none() && trajectory.trainable && !record.withheld {
+    if let Some(why) = removed {
+        ledger::remove(trajectory, &why);
+        record.withheld = false;
+    } else if reward.is_none() && trajectory.trainable && !record.withheld {
         ledger::withhold(trajectory, ledger::reason::NOT_TRAINABLE);
         record.withheld = true;
     }

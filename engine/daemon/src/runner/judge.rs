@@ -8,11 +8,11 @@ use super::{GroupContext, Loaded, Names, Runner};
 use crate::scheduler::AttemptStart;
 use espalier_core::attempt::Draft;
 use espalier_core::host::{Blobs, Capabilities, Models};
-use espalier_core::judge::{JudgeConfig, JudgeGrant, JudgeRecord, JudgeSamples, Judgement, Vote};
+use espalier_core::judge::{JudgeConfig, JudgeGrant, JudgeRecord, JudgeSamples, Judgement, OnFailure, Vote};
 use espalier_core::ledger::Trainability;
-use espalier_core::plugin_failure;
+use espalier_core::plugin_failure::{self, PluginFailure};
 use espalier_core::seed::Purpose;
-use espalier_core::signal::{RewardConfig, Unscored, defect};
+use espalier_core::signal::{RewardConfig, Unscored, UnscoredCause, defect, removal};
 use espalier_core::trajectory::{RolloutView, Score};
 use espalier_plugin::{JUDGE_EXPORT, Job, ScoreError, ScoreOutcome};
 use futures::future::BoxFuture;
@@ -25,6 +25,16 @@ pub(super) struct Judged<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) config: RewardConfig,
     pub(super) result: Result<Vec<Score>, Unscored>,
+}
+
+impl Judged<'_> {
+    /// Whether it takes the sample out: by its own word, or because it failed and the experiment says so.
+    pub(super) fn removes(&self) -> bool {
+        match &self.result {
+            Ok(scores) => matches!(removal(scores), Ok(Some(_))),
+            Err(unscored) => unscored.cause == UnscoredCause::Removed,
+        }
+    }
 }
 
 impl Runner {
@@ -93,7 +103,15 @@ impl Runner {
                 })
             };
             let policy = self.reward_policy(config);
-            let result = tries(&policy, &start.cancel, call, noted).await;
+            let defects = noted.plugins.failures.len();
+            let mut result = tries(&policy, &start.cancel, call, noted).await;
+            let is_defect = noted.plugins.failures[defects..].iter().any(PluginFailure::is_defect);
+            if let Err(unscored) = &mut result
+                && config.on_failure == OnFailure::Remove
+                && !is_defect
+            {
+                unscored.cause = UnscoredCause::Removed;
+            }
             let asked = asked.into_inner();
             draft.judge_calls.extend(asked.calls);
             let transcript = asked.last.transcript.clone();

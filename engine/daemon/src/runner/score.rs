@@ -2,6 +2,7 @@
 
 use super::again::Scores;
 use super::attempt::ScoringResources;
+use super::judge::Judged;
 use super::record::Shown;
 use super::{GroupContext, Loaded, Names, Runner, judge};
 use crate::scheduler::AttemptStart;
@@ -75,8 +76,10 @@ impl Runner {
             }
         });
         let mut results: Vec<Result<Vec<Score>, Unscored>> = Vec::with_capacity(rewards.len());
+        // What a judge has removed is worth nothing to anybody: no reward is asked.
+        let is_removed = judged.iter().any(Judged::removes);
         for (loaded, config) in &rewards {
-            if start.cancel.is_cancelled() {
+            if start.cancel.is_cancelled() || is_removed {
                 break;
             }
             let result = match (&view, given.by(&loaded.alias)) {

@@ -132,7 +132,8 @@ impl<W: SchedulerBackend> Scheduler<W> {
             .filter_map(|(index, rollout)| match rollout.phase {
                 Phase::Ended { outcome, .. } => {
                     let status = outcome.stop_reason.row().status;
-                    Some((*index, MemberEnd { status, reward: outcome.reward }))
+                    let (reward, removed) = (outcome.reward, outcome.removed);
+                    Some((*index, MemberEnd { status, reward, removed }))
                 }
                 _ => None,
             })

@@ -201,6 +201,7 @@ impl SchedulerBackend for Simulation {
                 stop_reason,
                 reward: (stop_reason.row().trainable && group_index >= self.broken_below)
                     .then_some(f64::from(group_index.is_multiple_of(2))),
+                removed: false,
             },
             record: Some(()),
             lost: None,

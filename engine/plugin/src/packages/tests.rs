@@ -166,7 +166,7 @@ async fn two_tracks_of_a_package_are_provided_beside_each_other() {
 #[test]
 fn the_table_is_that_of_the_files() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit");
-    let mut found: Vec<String> = ["base", "model", "environment", "sandbox", "browser"]
+    let mut found: Vec<String> = ["base", "model", "environment", "sandbox", "browser", "service"]
         .iter()
         .map(|name| std::fs::read_to_string(root.join(format!("deps/{name}/{name}.wit"))).unwrap())
         .collect();

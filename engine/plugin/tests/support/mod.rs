@@ -265,6 +265,7 @@ impl Case {
                 blobs: Some(Arc::new(MemoryBlobs::default())),
                 sandboxes: self.sandboxes,
                 browsers: None,
+                services: None,
             },
             meter,
             seed: self.seed,

@@ -55,7 +55,8 @@ impl Store {
         let mut behind = -1;
         loop {
             let rows = sqlx::query(
-                "SELECT a.rollout_id, a.traj_id, a.stop_reason, a.error, a.failures, g.task_id FROM attempts a \
+                "SELECT a.rollout_id, a.traj_id, a.stop_reason, a.error, a.removed, a.failures, g.task_id \
+                 FROM attempts a \
                  JOIN groups g ON g.run_id = a.run_id AND g.group_index = a.group_index \
                  WHERE a.run_id = $1 AND a.state = 'final' AND a.reward IS NULL AND a.rollout_id > $2 \
                  ORDER BY a.rollout_id LIMIT $3",
@@ -68,8 +69,14 @@ impl Store {
             for row in &rows {
                 behind = row.try_get::<i64, _>("rollout_id")?;
                 let stop_reason = words::parse_stop_reason(row.try_get("stop_reason")?)?;
-                let error: Option<String> = row.try_get("error")?;
-                let failures = words::parse_failures(row.try_get("failures")?)?;
+                let removed: Option<&str> = row.try_get("removed")?;
+                let mut error: Option<String> = row.try_get("error")?;
+                let mut failures = words::parse_failures(row.try_get("failures")?)?;
+                // One that was removed has no other cause, whatever failed besides.
+                if let Some(why) = removed {
+                    error = Some(format!("removed: {why}"));
+                    failures.clear();
+                }
                 // The name of the task makes no other cause.
                 let task: &str = row.try_get("task_id")?;
                 let without = |text: &str| match task.len() {

@@ -91,8 +91,8 @@ async fn open_group(
     let plugins = serde_json::to_string(&group.plugins).expect("a map of strings can be written");
     let inserted = sqlx::query(
         "INSERT INTO groups (run_id, group_index, group_id, kind, model, task_id, task_hash, task_repeat, environment, \
-         n_requested, dispatch_version, deadline_ms, plugins, opened_ms, task_text) \
-         VALUES ($1, $2, $3, 'task', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING",
+         n_requested, dispatch_version, deadline_ms, plugins, opened_ms, task_text, step_budget) \
+         VALUES ($1, $2, $3, 'task', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) ON CONFLICT DO NOTHING",
     )
     .bind(run_id)
     .bind(group.group_index as i64)
@@ -108,6 +108,7 @@ async fn open_group(
     .bind(plugins.as_str())
     .bind(group.opened_ms as i64)
     .bind(group.task_text.as_deref())
+    .bind(group.step_budget.map(i64::from))
     .execute(&mut *connection)
     .await?;
     if inserted.rows_affected() == 1 {
@@ -247,7 +248,7 @@ async fn write_end(connection: &mut AnyConnection, ended: &Ended) -> Result<(), 
          reward = CASE WHEN $6 = 1 THEN $7 END, trainable = $8, record = $9, record_bytes = $10, turns = $11, \
          steps = $12, calls = $13, host_calls = $14, sampled = $15, trained = $16, masked = $17, dropped = $18, \
          queue_ms = $19, boot_ms = $20, model_ms = $21, env_ms = $22, score_ms = $23, error = $24, \
-         failures = $25, error_code = $26 WHERE traj_id = $1",
+         failures = $25, error_code = $26, removed = $27 WHERE traj_id = $1",
     )
     .bind(ended.traj_id.as_str())
     .bind(ended.state)
@@ -275,6 +276,7 @@ async fn write_end(connection: &mut AnyConnection, ended: &Ended) -> Result<(), 
     .bind(ended.error.as_deref())
     .bind(ended.failures.as_deref())
     .bind(ended.error_code.as_deref())
+    .bind(ended.removed.as_deref())
     .execute(connection)
     .await?;
     Ok(())

@@ -156,6 +156,7 @@ on_both! {
         let judge = espalier_store::GroupOpened {
             model: "judge".into(),
             deadline_ms: Some(NOW + 5),
+            step_budget: None,
             repeat: 2,
             ..opened(7)
         };

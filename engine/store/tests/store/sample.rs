@@ -37,6 +37,7 @@ pub(crate) fn opened(group_index: u64) -> GroupOpened {
         n_requested: 2,
         dispatch_version: "base".into(),
         deadline_ms: None,
+        step_budget: None,
         plugins: BTreeMap::from([("harness".to_owned(), "cd".repeat(32))]),
         opened_ms: NOW,
     }
@@ -123,6 +124,7 @@ pub(crate) fn record_of(
         reward,
         reward_parts: parts.into_iter().collect(),
         turn_rewards: None,
+        removed: None,
         trainable: trains,
         timing_ms: Timing { queue: 1, boot: 2, model: 3, env: 4, score: 5 },
         plugins: BTreeMap::from([("harness".to_owned(), "cd".repeat(32))]),

@@ -32,8 +32,9 @@ impl Row {
         }
     }
 
-    pub(super) fn id(&self) -> Option<String> {
-        self.0.get("instance_id")?.as_str().map(str::to_owned)
+    /// The record's own name, where this key has it.
+    pub(super) fn name(&self, key: &str) -> Option<String> {
+        self.0.get(key)?.as_str().map(str::to_owned)
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&Value> {

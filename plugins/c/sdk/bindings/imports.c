@@ -201,6 +201,11 @@ extern void __wasm_import_espalier_browser_browsers_method_session_storage_state
 __attribute__((__import_module__("espalier:browser/browsers@0.1.0"), __import_name__("open")))
 extern void __wasm_import_espalier_browser_browsers_open(uint8_t *, size_t, uint8_t *);
 
+// Imported Functions from `espalier:service/services@0.1.0`
+
+__attribute__((__import_module__("espalier:service/services@0.1.0"), __import_name__("request")))
+extern void __wasm_import_espalier_service_services_request(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *);
+
 // Imported Functions from `espalier:sandbox/scoring@0.1.1`
 
 __attribute__((__import_module__("espalier:sandbox/scoring@0.1.1"), __import_name__("open-fresh")))
@@ -1188,9 +1193,20 @@ void espalier_browser_browsers_outcome_free(espalier_browser_browsers_outcome_t 
   }
 }
 
+void imports_option_u16_free(imports_option_u16_t *ptr) {
+  if (ptr->is_some) {
+  }
+}
+
 void espalier_browser_browsers_navigation_free(espalier_browser_browsers_navigation_t *ptr) {
   imports_string_free(&ptr->url);
   imports_string_free(&ptr->title);
+  imports_option_u16_free(&ptr->status);
+}
+
+void espalier_browser_browsers_navigation_failure_free(espalier_browser_browsers_navigation_failure_t *ptr) {
+  imports_string_free(&ptr->url);
+  imports_string_free(&ptr->reason);
 }
 
 void espalier_browser_browsers_dialog_free(espalier_browser_browsers_dialog_t *ptr) {
@@ -1211,6 +1227,15 @@ void espalier_browser_browsers_download_free(espalier_browser_browsers_download_
   espalier_browser_browsers_option_blob_ref_free(&ptr->blob);
 }
 
+void espalier_browser_browsers_download_failure_free(espalier_browser_browsers_download_failure_t *ptr) {
+  imports_string_free(&ptr->name);
+  imports_string_free(&ptr->reason);
+}
+
+void espalier_browser_browsers_scroll_free(espalier_browser_browsers_scroll_t *ptr) {
+  imports_string_free(&ptr->what);
+}
+
 void espalier_browser_browsers_tab_free(espalier_browser_browsers_tab_t *ptr) {
   imports_string_free(&ptr->url);
   imports_string_free(&ptr->title);
@@ -1228,32 +1253,45 @@ void espalier_browser_browsers_effect_free(espalier_browser_browsers_effect_t *p
       break;
     }
     case 1: {
-      espalier_browser_browsers_tab_free(&ptr->val.tab_opened);
+      espalier_browser_browsers_navigation_failure_free(&ptr->val.navigation_failed);
       break;
     }
     case 2: {
+      imports_string_free(&ptr->val.blocked);
       break;
     }
     case 3: {
-      espalier_browser_browsers_dialog_free(&ptr->val.dialog);
+      espalier_browser_browsers_tab_free(&ptr->val.tab_opened);
       break;
     }
     case 4: {
-      espalier_browser_browsers_download_free(&ptr->val.downloaded);
       break;
     }
     case 5: {
-      imports_tuple2_u32_string_free(&ptr->val.console_errors);
+      espalier_browser_browsers_dialog_free(&ptr->val.dialog);
       break;
     }
     case 6: {
+      espalier_browser_browsers_download_free(&ptr->val.downloaded);
       break;
     }
     case 7: {
-      imports_string_free(&ptr->val.changed);
+      espalier_browser_browsers_download_failure_free(&ptr->val.download_failed);
+      break;
+    }
+    case 8: {
+      imports_tuple2_u32_string_free(&ptr->val.console_errors);
       break;
     }
     case 9: {
+      espalier_browser_browsers_scroll_free(&ptr->val.scrolled);
+      break;
+    }
+    case 10: {
+      imports_string_free(&ptr->val.changed);
+      break;
+    }
+    case 12: {
       espalier_browser_browsers_json_free(&ptr->val.other);
       break;
     }
@@ -1297,6 +1335,7 @@ void espalier_browser_browsers_step_free(espalier_browser_browsers_step_t *ptr) 
   espalier_browser_browsers_outcome_free(&ptr->outcome);
   espalier_browser_browsers_option_element_free(&ptr->element);
   espalier_browser_browsers_option_position_free(&ptr->position);
+  espalier_browser_browsers_list_effect_free(&ptr->meanwhile);
   espalier_browser_browsers_list_effect_free(&ptr->effects);
   espalier_browser_browsers_option_settled_free(&ptr->settled);
   imports_string_free(&ptr->text);
@@ -1430,6 +1469,33 @@ void espalier_browser_browsers_result_own_session_failure_free(espalier_browser_
   if (!ptr->is_err) {
   } else {
     espalier_browser_browsers_failure_free(&ptr->val.err);
+  }
+}
+
+void espalier_service_services_json_free(espalier_service_services_json_t *ptr) {
+  espalier_base_types_json_free(ptr);
+}
+
+void espalier_service_services_failure_free(espalier_service_services_failure_t *ptr) {
+  espalier_base_types_failure_free(ptr);
+}
+
+void espalier_service_services_option_json_free(espalier_service_services_option_json_t *ptr) {
+  if (ptr->is_some) {
+    espalier_service_services_json_free(&ptr->val);
+  }
+}
+
+void espalier_service_services_response_free(espalier_service_services_response_t *ptr) {
+  imports_string_free(&ptr->content_type);
+  espalier_service_services_option_json_free(&ptr->extra);
+}
+
+void espalier_service_services_result_response_failure_free(espalier_service_services_result_response_failure_t *ptr) {
+  if (!ptr->is_err) {
+    espalier_service_services_response_free(&ptr->val.ok);
+  } else {
+    espalier_service_services_failure_free(&ptr->val.err);
   }
 }
 
@@ -7072,13 +7138,13 @@ bool espalier_browser_browsers_method_session_act(espalier_browser_browsers_borr
     }
     case 1: {
       result.is_err = true;
-      espalier_base_types_failure_t variant10;
-      variant10.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
-      switch ((int32_t) variant10.tag) {
+      espalier_base_types_failure_t variant15;
+      variant15.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant15.tag) {
         case 0: {
-          espalier_base_types_budget_kind_t variant9;
-          variant9.tag = (int32_t) *((uint8_t*) (ptr + (2*sizeof(void*))));
-          switch ((int32_t) variant9.tag) {
+          espalier_base_types_budget_kind_t variant14;
+          variant14.tag = (int32_t) *((uint8_t*) (ptr + (2*sizeof(void*))));
+          switch ((int32_t) variant14.tag) {
             case 0: {
               break;
             }
@@ -7098,30 +7164,30 @@ bool espalier_browser_browsers_method_session_act(espalier_browser_browsers_borr
               break;
             }
             case 6: {
-              variant9.val.other = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (3*sizeof(void*))))), (*((size_t*) (ptr + (4*sizeof(void*))))) };
+              variant14.val.other = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (3*sizeof(void*))))), (*((size_t*) (ptr + (4*sizeof(void*))))) };
               break;
             }
           }
-          variant10.val.budget = variant9;
+          variant15.val.budget = variant14;
           break;
         }
         case 1: {
           break;
         }
         case 2: {
-          variant10.val.denied = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          variant15.val.denied = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
           break;
         }
         case 3: {
-          variant10.val.unavailable = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          variant15.val.unavailable = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
           break;
         }
         case 4: {
-          variant10.val.invalid = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          variant15.val.invalid = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
           break;
         }
         case 5: {
-          variant10.val.other = (espalier_base_types_other_failure_t) {
+          variant15.val.other = (espalier_base_types_other_failure_t) {
             (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
             (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
           };
@@ -7129,7 +7195,7 @@ bool espalier_browser_browsers_method_session_act(espalier_browser_browsers_borr
         }
       }
 
-      result.val.err = variant10;
+      result.val.err = variant15;
       break;
     }
   }
@@ -7664,6 +7730,108 @@ bool espalier_browser_browsers_open(imports_string_t *name, espalier_browser_bro
     case 0: {
       result.is_err = false;
       result.val.ok = (espalier_browser_browsers_own_session_t) { *((int32_t*) (ptr + sizeof(void*))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      espalier_base_types_failure_t variant0;
+      variant0.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant0.tag) {
+        case 0: {
+          espalier_base_types_budget_kind_t variant;
+          variant.tag = (int32_t) *((uint8_t*) (ptr + (2*sizeof(void*))));
+          switch ((int32_t) variant.tag) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              break;
+            }
+            case 2: {
+              break;
+            }
+            case 3: {
+              break;
+            }
+            case 4: {
+              break;
+            }
+            case 5: {
+              break;
+            }
+            case 6: {
+              variant.val.other = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (3*sizeof(void*))))), (*((size_t*) (ptr + (4*sizeof(void*))))) };
+              break;
+            }
+          }
+          variant0.val.budget = variant;
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant0.val.denied = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          variant0.val.unavailable = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 4: {
+          variant0.val.invalid = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 5: {
+          variant0.val.other = (espalier_base_types_other_failure_t) {
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+            (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+          };
+          break;
+        }
+      }
+
+      result.val.err = variant0;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool espalier_service_services_request(imports_string_t *name, imports_string_t *method, imports_string_t *path, imports_list_u8_t *body, espalier_service_services_response_t *ret, espalier_service_services_failure_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(9*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_espalier_service_services_request((uint8_t *) (*name).ptr, (*name).len, (uint8_t *) (*method).ptr, (*method).len, (uint8_t *) (*path).ptr, (*path).len, (uint8_t *) (*body).ptr, (*body).len, ptr);
+  espalier_service_services_result_response_failure_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      espalier_service_services_option_json_t option;
+      switch ((int32_t) *((uint8_t*) (ptr + (6*sizeof(void*))))) {
+        case 0: {
+          option.is_some = false;
+          break;
+        }
+        case 1: {
+          option.is_some = true;
+          option.val = (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (7*sizeof(void*))))), (*((size_t*) (ptr + (8*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.ok = (espalier_service_services_response_t) {
+        (uint16_t) (uint16_t) ((int32_t) *((uint16_t*) (ptr + sizeof(void*)))),
+        (imports_string_t) (imports_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+        (imports_list_u8_t) (imports_list_u8_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+        (espalier_service_services_option_json_t) option,
+      };
       break;
     }
     case 1: {

@@ -1086,7 +1086,7 @@ typedef struct espalier_browser_browsers_element_t {
 // Why an action was not done.
 typedef struct espalier_browser_browsers_problem_t {
   // Stable word for programs: `invalid-arguments`, `unknown-tool`, `stale-reference`, `no-such-tab`, `blocked-url`,
-  // `navigation-failed`, `not-interactive`, `timed-out` ...
+  // `navigation-failed`, `not-interactive`, `covered`, `timed-out`, `dialog`, `download-refused` ...
   imports_string_t   code;
   // Sentence for the model.
   imports_string_t   text;
@@ -1125,11 +1125,27 @@ typedef struct espalier_browser_browsers_outcome_t {
 // Anything newer.
 #define ESPALIER_BROWSER_BROWSERS_OUTCOME_OTHER 5
 
-// A document was opened in the tab.
+typedef struct {
+  bool is_some;
+  uint16_t val;
+} imports_option_u16_t;
+
+// The tab shows another address.
 typedef struct espalier_browser_browsers_navigation_t {
   imports_string_t   url;
   imports_string_t   title;
+  // Of the response, where there was one.
+  imports_option_u16_t   status;
+  // Whether the document is the same: a hash, or the history API.
+  bool   within_document;
 } espalier_browser_browsers_navigation_t;
+
+// The tab was to show another address, and does not.
+typedef struct espalier_browser_browsers_navigation_failure_t {
+  imports_string_t   url;
+  // Chromium's reason, such as `net::ERR_CONNECTION_REFUSED`.
+  imports_string_t   reason;
+} espalier_browser_browsers_navigation_failure_t;
 
 // A dialog of the page, and how it was answered.
 typedef struct espalier_browser_browsers_dialog_t {
@@ -1155,6 +1171,25 @@ typedef struct espalier_browser_browsers_download_t {
   uint64_t   length;
 } espalier_browser_browsers_download_t;
 
+// A download that was cancelled, or failed.
+typedef struct espalier_browser_browsers_download_failure_t {
+  // As the page suggests.
+  imports_string_t   name;
+  imports_string_t   reason;
+} espalier_browser_browsers_download_failure_t;
+
+// What a tool scrolled.
+typedef struct espalier_browser_browsers_scroll_t {
+  // `the page`, or the element.
+  imports_string_t   what;
+  // By CSS pixels to the right.
+  double   x;
+  // By CSS pixels down.
+  double   y;
+  // Whether its end in this direction is reached.
+  bool   at_end;
+} espalier_browser_browsers_scroll_t;
+
 // A tab.
 typedef struct espalier_browser_browsers_tab_t {
   // From 0.
@@ -1176,32 +1211,38 @@ typedef struct espalier_browser_browsers_effect_t {
   uint8_t tag;
   union {
     espalier_browser_browsers_navigation_t     navigated;
+    espalier_browser_browsers_navigation_failure_t     navigation_failed;
+    imports_string_t     blocked;
     espalier_browser_browsers_tab_t     tab_opened;
     uint32_t     tab_closed;
     espalier_browser_browsers_dialog_t     dialog;
     espalier_browser_browsers_download_t     downloaded;
+    espalier_browser_browsers_download_failure_t     download_failed;
     imports_tuple2_u32_string_t     console_errors;
-    espalier_browser_browsers_position_t     scrolled;
+    espalier_browser_browsers_scroll_t     scrolled;
     imports_string_t     changed;
     espalier_browser_browsers_json_t     other;
   } val;
 } espalier_browser_browsers_effect_t;
 
 #define ESPALIER_BROWSER_BROWSERS_EFFECT_NAVIGATED 0
-#define ESPALIER_BROWSER_BROWSERS_EFFECT_TAB_OPENED 1
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_NAVIGATION_FAILED 1
+// An attempt to leave for an address that may not be opened.
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_BLOCKED 2
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_TAB_OPENED 3
 // Its index.
-#define ESPALIER_BROWSER_BROWSERS_EFFECT_TAB_CLOSED 2
-#define ESPALIER_BROWSER_BROWSERS_EFFECT_DIALOG 3
-#define ESPALIER_BROWSER_BROWSERS_EFFECT_DOWNLOADED 4
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_TAB_CLOSED 4
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_DIALOG 5
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_DOWNLOADED 6
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_DOWNLOAD_FAILED 7
 // Errors that the page wrote to its console: how many, and the first.
-#define ESPALIER_BROWSER_BROWSERS_EFFECT_CONSOLE_ERRORS 5
-// By so many CSS pixels.
-#define ESPALIER_BROWSER_BROWSERS_EFFECT_SCROLLED 6
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_CONSOLE_ERRORS 8
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_SCROLLED 9
 // The page looks or reads otherwise; a short summary.
-#define ESPALIER_BROWSER_BROWSERS_EFFECT_CHANGED 7
-#define ESPALIER_BROWSER_BROWSERS_EFFECT_NOTHING_CHANGED 8
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_CHANGED 10
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_NOTHING_CHANGED 11
 // Anything newer.
-#define ESPALIER_BROWSER_BROWSERS_EFFECT_OTHER 9
+#define ESPALIER_BROWSER_BROWSERS_EFFECT_OTHER 12
 
 // How the page came to rest after an action.
 typedef struct espalier_browser_browsers_settled_t {
@@ -1240,6 +1281,8 @@ typedef struct espalier_browser_browsers_step_t {
   espalier_browser_browsers_option_element_t   element;
   // Where it acted.
   espalier_browser_browsers_option_position_t   position;
+  // What had happened since the step before, by itself; with the first step of a call alone.
+  espalier_browser_browsers_list_effect_t   meanwhile;
   espalier_browser_browsers_list_effect_t   effects;
   espalier_browser_browsers_option_settled_t   settled;
   uint64_t   duration_ms;
@@ -1391,6 +1434,34 @@ typedef struct {
     espalier_browser_browsers_failure_t err;
   } val;
 } espalier_browser_browsers_result_own_session_failure_t;
+
+typedef espalier_base_types_json_t espalier_service_services_json_t;
+
+typedef espalier_base_types_failure_t espalier_service_services_failure_t;
+
+typedef struct {
+  bool is_some;
+  espalier_service_services_json_t val;
+} espalier_service_services_option_json_t;
+
+// What a service answered.
+typedef struct espalier_service_services_response_t {
+  // Of HTTP: 200, 422 ...
+  uint16_t   status;
+  // Media type of the body.
+  imports_string_t   content_type;
+  imports_list_u8_t   body;
+  // Later additions.
+  espalier_service_services_option_json_t   extra;
+} espalier_service_services_response_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    espalier_service_services_response_t ok;
+    espalier_service_services_failure_t err;
+  } val;
+} espalier_service_services_result_response_failure_t;
 
 typedef espalier_base_types_failure_t espalier_sandbox_scoring_failure_t;
 
@@ -1779,6 +1850,11 @@ extern bool espalier_browser_browsers_method_session_storage_state(espalier_brow
 // Errors: `invalid` for a name that the task does not have; `unavailable`. Journaled.
 extern bool espalier_browser_browsers_open(imports_string_t *name, espalier_browser_browsers_own_session_t *ret, espalier_browser_browsers_failure_t *err);
 
+// Imported Functions from `espalier:service/services@0.1.0`
+// Asks the service of this name. `method` is GET or POST, `path` begins with `/` and may have a query; `sid` is not needed in it.
+// The body is 4 MiB at most, empty for none. Journaled.
+extern bool espalier_service_services_request(imports_string_t *name, imports_string_t *method, imports_string_t *path, imports_list_u8_t *body, espalier_service_services_response_t *ret, espalier_service_services_failure_t *err);
+
 // Imported Functions from `espalier:sandbox/scoring@0.1.1`
 // A new sandbox of this name, with the task's image, files and set-up, that no agent has touched; for the agent's work take
 // `changes` of the one and `apply-changes` to the other. At most 8 alive at a time. It ends with the scoring, or earlier when
@@ -2070,13 +2146,21 @@ void espalier_browser_browsers_end_free(espalier_browser_browsers_end_t *ptr);
 
 void espalier_browser_browsers_outcome_free(espalier_browser_browsers_outcome_t *ptr);
 
+void imports_option_u16_free(imports_option_u16_t *ptr);
+
 void espalier_browser_browsers_navigation_free(espalier_browser_browsers_navigation_t *ptr);
+
+void espalier_browser_browsers_navigation_failure_free(espalier_browser_browsers_navigation_failure_t *ptr);
 
 void espalier_browser_browsers_dialog_free(espalier_browser_browsers_dialog_t *ptr);
 
 void espalier_browser_browsers_option_blob_ref_free(espalier_browser_browsers_option_blob_ref_t *ptr);
 
 void espalier_browser_browsers_download_free(espalier_browser_browsers_download_t *ptr);
+
+void espalier_browser_browsers_download_failure_free(espalier_browser_browsers_download_failure_t *ptr);
+
+void espalier_browser_browsers_scroll_free(espalier_browser_browsers_scroll_t *ptr);
 
 void espalier_browser_browsers_tab_free(espalier_browser_browsers_tab_t *ptr);
 
@@ -2131,6 +2215,16 @@ void espalier_browser_browsers_result_picture_failure_free(espalier_browser_brow
 void espalier_browser_browsers_result_json_failure_free(espalier_browser_browsers_result_json_failure_t *ptr);
 
 void espalier_browser_browsers_result_own_session_failure_free(espalier_browser_browsers_result_own_session_failure_t *ptr);
+
+void espalier_service_services_json_free(espalier_service_services_json_t *ptr);
+
+void espalier_service_services_failure_free(espalier_service_services_failure_t *ptr);
+
+void espalier_service_services_option_json_free(espalier_service_services_option_json_t *ptr);
+
+void espalier_service_services_response_free(espalier_service_services_response_t *ptr);
+
+void espalier_service_services_result_response_failure_free(espalier_service_services_result_response_failure_t *ptr);
 
 void espalier_sandbox_scoring_failure_free(espalier_sandbox_scoring_failure_t *ptr);
 

@@ -23,6 +23,7 @@ const WORLD: &str = "
         import espalier:environment/environments@0.1.0;
         import espalier:sandbox/sandboxes@0.1.1;
         import espalier:browser/browsers@0.1.0;
+        import espalier:service/services@0.1.0;
         import espalier:sandbox/scoring@0.1.1;
         import espalier:sandbox/creation@0.1.1;
         import espalier:plugin/diagnostics@0.1.2;

@@ -5,15 +5,16 @@ const BLOBS = 'base/blobs@0.1.0';
 const MODEL = 'model/conversations@0.1.0';
 const SANDBOX = 'sandbox/sandboxes@0.1.1';
 const BROWSER = 'browser/browsers@0.1.0';
+const SERVICE = 'service/services@0.1.0';
 const SCORING = [BLOBS, SANDBOX, 'sandbox/scoring@0.1.1'];
 
 /** By kind: the export of the component, its interface, and the interfaces that it may import. */
 export const KINDS = {
   harness: kind('harness', 'plugin/harness@0.1.2', BLOBS, MODEL, 'environment/environments@0.1.0', SANDBOX, BROWSER),
   environment: kind('provider', 'environment/provider@0.1.0'),
-  reward: kind('reward', 'plugin/reward@0.1.2', ...SCORING, BROWSER),
+  reward: kind('reward', 'plugin/reward@0.1.2', ...SCORING, BROWSER, SERVICE),
   'group-reward': kind('groupReward', 'plugin/group-reward@0.1.2', MODEL, ...SCORING),
-  judge: kind('judge', 'plugin/judge@0.1.2', MODEL, ...SCORING, BROWSER),
+  judge: kind('judge', 'plugin/judge@0.1.2', MODEL, ...SCORING, BROWSER, SERVICE),
   'task-generator': kind('taskGenerator', 'plugin/task-generator@0.1.2', BLOBS, MODEL, SANDBOX, 'sandbox/creation@0.1.1'),
 };
 

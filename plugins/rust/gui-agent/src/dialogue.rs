@@ -27,8 +27,10 @@ pub enum End {
     Done(String),
     /// It cannot be done, with this answer.
     GaveUp(String),
-    /// `max_turns`.
+    /// `max_turns`, or `limits.turns` of the experiment.
     Turns,
+    /// A bound on tokens of the experiment.
+    Tokens,
     /// `format_errors_max`.
     Format,
 }

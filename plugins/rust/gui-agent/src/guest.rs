@@ -7,7 +7,8 @@ use espalier_sdk::wit::espalier::browser::browsers::{
     self, Outcome as Did, ScreenshotOptions, SnapshotOptions, Step,
 };
 use espalier_sdk::{
-    Answer, Browser, Conversation, Failure, Limit, Message, Outcome, Part, Report, Role, TaskView, invalid,
+    Answer, Browser, BudgetKind, Conversation, Failure, Limit, Message, Outcome, Part, Report, Role,
+    TaskView, invalid,
 };
 use serde_json::Value;
 
@@ -28,7 +29,13 @@ fn run(task: TaskView, settings: Settings) -> Result<Report, Failure> {
     let opening = dialogue.opening(&task.instruction, &seen.text);
     chat.user_with_images(opening, seen.picture);
     let end = loop {
-        let answer = chat.complete()?;
+        let answer = match chat.complete() {
+            Ok(answer) => answer,
+            // Met by the experiment's count: it ends as by the harness's own, with what rewards want to know of it.
+            Err(Failure::Budget(BudgetKind::Turns)) => break End::Turns,
+            Err(Failure::Budget(BudgetKind::Tokens | BudgetKind::SampledTokens)) => break End::Tokens,
+            Err(failure) => return Err(failure),
+        };
         if let Some(end) = turn(&mut dialogue, &mut chat, &browser, &answer)? {
             break end;
         }
@@ -39,6 +46,7 @@ fn run(task: TaskView, settings: Settings) -> Result<Report, Failure> {
         End::Done(answer) => report(Outcome::Submitted, Some(answer)),
         End::GaveUp(answer) => report(Outcome::GaveUp, Some(answer).filter(|answer| !answer.is_empty())),
         End::Turns => report(Outcome::Limit(Limit::Turns), None),
+        End::Tokens => report(Outcome::Limit(Limit::Tokens), None),
         End::Format => report(Outcome::Limit(Limit::Format), None),
     })
 }

@@ -28,6 +28,7 @@ from .records import (
     VersionSpan,
     read,
 )
+from .rows import advantages, per_call, with_advantages
 
 __all__ = [
     "Call",
@@ -48,8 +49,11 @@ __all__ = [
     "Trajectory",
     "VersionRun",
     "VersionSpan",
+    "advantages",
     "check_file",
     "check_group",
+    "per_call",
     "read",
     "read_raw",
+    "with_advantages",
 ]

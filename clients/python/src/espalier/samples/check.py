@@ -43,6 +43,8 @@ FINISHES = {"stop", "length", "tool-calls", "filtered"}
 LOGPROB_KINDS = {"raw", "processed"}
 #: Reasons that exclude a whole rollout; in one that trains, each exclusion has a reason of its own.
 WHOLE_ROLLOUT = {"not-trainable", "attempt-abandoned"}
+#: Before the reason for which a sample was removed.
+REMOVED = "removed: "
 
 STR, INT, NUMBER, BOOL, LIST, MAP = "a string", "a whole number", "a number", "true or false", "a list", "a map"
 SIGNED, ARRAY = "an integer", "an array"
@@ -58,7 +60,7 @@ TRAJECTORY_KEYS = {
     "stop_reason": STR, "reward_parts": MAP, "trainable": BOOL, "timing_ms": MAP, "plugins": MAP, "errors": LIST,
     "calls": LIST, "segments": LIST, "excluded": LIST,
 }  # fmt: skip
-TRAJECTORY_OPTIONAL = {"turn_rewards": LIST, "other_calls": LIST}
+TRAJECTORY_OPTIONAL = {"turn_rewards": LIST, "other_calls": LIST, "removed": STR}
 CALL_KEYS = {
     "call_id": STR, "model": STR, "turn": INT, "n_prompt": INT, "n_sampled": INT, "finish": STR, "versions": LIST,
     "sampling": MAP, "logprob_kind": STR,
@@ -267,6 +269,7 @@ class _Checker:
         number = reward is None or (_is(reward, NUMBER) and math.isfinite(reward))
         self.ensure(number, "reward", place, f"reward is {reward!r}")
         self.ensure(not replaced or reward is None, "replaced", place, f"was replaced, but has reward {reward!r}")
+        self.removed(place, trajectory, replaced)
         for name, part in trajectory["reward_parts"].items():
             if self.form(f"{place}, reward_parts.{name}", part, {"score": NUMBER, "weight": NUMBER}):
                 self.ensure(math.isfinite(part["score"]), "reward", place, f"score {name!r} is {part['score']!r}")
@@ -284,6 +287,16 @@ class _Checker:
             place,
             f"is trainable with reward {reward!r}, status {status}, stop_reason {reason}",
         )
+
+    def removed(self, place: str, trajectory: Raw, replaced: bool) -> None:
+        """A removed sample is worth nothing, trains nothing, and is not replaced; the account says why for each token."""
+        why = trajectory.get("removed")
+        if why is None:
+            return
+        self.ensure(not replaced, "replaced", place, "was replaced, but its sample was removed, which is not replaced")
+        bare = bool(why) and trajectory["reward"] is None and not trajectory["trainable"]
+        text = f"was removed for {why!r}, with reward {trajectory['reward']!r}, trainable: {trajectory['trainable']}"
+        self.ensure(bare and "turn_rewards" not in trajectory, "removed", place, text)
 
     def call(self, place: str, call: Any, model: str, own: bool) -> bool:
         if isinstance(call, dict) and isinstance(call.get("call_id"), str):
@@ -481,6 +494,9 @@ class _Checker:
             where[call_id][excluded["offset"] : excluded["offset"] + excluded["len"]] += 1
             own = bool(reason) and not (trajectory["trainable"] and reason in WHOLE_ROLLOUT)
             self.ensure(own, "reason", place, f"{text} has reason {reason!r}")
+            why = trajectory.get("removed")
+            fits = not reason.startswith(REMOVED) if why is None else reason == REMOVED + why
+            self.ensure(fits, "removed", place, f"{text} has reason {reason!r}, the sample was removed for {why!r}")
         for call_id, call in calls.items():
             total = trains[call_id] + masked[call_id] + dropped[call_id]
             place_of_call = f"{place}, call {call_id}"

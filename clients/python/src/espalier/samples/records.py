@@ -146,6 +146,9 @@ class Trajectory:
     other_calls: List[Call]
     segments: List[Segment]
     excluded: List[Excluded]
+    #: Why its sample was removed, by a reward or judge: it has no reward, trains nothing, and takes no part in what is computed from
+    #: the rewards of its group.
+    removed: Optional[str] = None
 
     def token_sums(self) -> TokenSums:
         """Over the calls to the group's model."""
@@ -253,6 +256,7 @@ def _trajectory(raw: Raw) -> Trajectory:
             Excluded(item["call_id"], item["offset"], item["len"], item["how"], item["reason"])
             for item in raw["excluded"]
         ],
+        removed=raw.get("removed"),
     )
 
 

@@ -9,7 +9,7 @@ use std::path::Path;
 pub(super) const NAME: &str = "espalier:plugin/used";
 
 /// Interfaces, by how their names begin, and the names of the SDK that lead to them.
-const LED_TO: [(&str, &[&str]); 6] = [
+const LED_TO: [(&str, &[&str]); 7] = [
     // The time is that of WASI.
     ("espalier:base/clock@", &[]),
     ("espalier:base/blobs@", &["blobs"]),
@@ -17,6 +17,7 @@ const LED_TO: [(&str, &[&str]); 6] = [
     ("espalier:environment/environments@", &["Environment"]),
     ("espalier:sandbox/", &["Sandbox"]),
     ("espalier:browser/", &["Browser"]),
+    ("espalier:service/", &["Service"]),
 ];
 /// Files with one of these may use anything.
 const ANYTHING: [&str; 2] = ["wit_world", "getattr"];

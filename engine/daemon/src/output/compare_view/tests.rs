@@ -74,6 +74,7 @@ fn group(group_index: u64, digest: &str) -> GroupRow {
             n_requested: 2,
             dispatch_version: String::new(),
             deadline_ms: None,
+            step_budget: None,
             plugins: [("react-text".to_owned(), format!("{digest:0<64}"))].into(),
             opened_ms: 0,
         },

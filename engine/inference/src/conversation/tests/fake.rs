@@ -390,6 +390,7 @@ fn group(output: &ModelOutput, trainable: bool) -> Group {
         reward: trainable.then_some(1.0),
         reward_parts: BTreeMap::new(),
         turn_rewards: None,
+        removed: None,
         trainable,
         timing_ms: Timing::default(),
         plugins: BTreeMap::new(),

@@ -6,6 +6,7 @@
 //     espalier:environment@0.1.0
 //     espalier:model@0.1.0
 //     espalier:sandbox@0.1.1
+//     espalier:service@0.1.0
 //     espalier:plugin@0.1.2
 //     espalier:sdk
 

@@ -6,6 +6,7 @@
 //     espalier:environment@0.1.0
 //     espalier:model@0.1.0
 //     espalier:sandbox@0.1.1
+//     espalier:service@0.1.0
 //     espalier:plugin@0.1.2
 //     espalier:sdk
 
@@ -71,7 +72,7 @@ type Element struct {
 // Why an action was not done.
 type Problem struct {
 	// Stable word for programs: `invalid-arguments`, `unknown-tool`, `stale-reference`, `no-such-tab`, `blocked-url`,
-	// `navigation-failed`, `not-interactive`, `timed-out` ...
+	// `navigation-failed`, `not-interactive`, `covered`, `timed-out`, `dialog`, `download-refused` ...
 	Code string
 	// Sentence for the model.
 	Text string
@@ -164,10 +165,21 @@ func MakeOutcomeOther(value string) Outcome {
 	return Outcome{Outcome_Other, value}
 }
 
-// A document was opened in the tab.
+// The tab shows another address.
 type Navigation struct {
 	Url   string
 	Title string
+	// Of the response, where there was one.
+	Status witTypes.Option[uint16]
+	// Whether the document is the same: a hash, or the history API.
+	WithinDocument bool
+}
+
+// The tab was to show another address, and does not.
+type NavigationFailure struct {
+	Url string
+	// Chromium's reason, such as `net::ERR_CONNECTION_REFUSED`.
+	Reason string
 }
 
 // A dialog of the page, and how it was answered.
@@ -189,6 +201,25 @@ type Download struct {
 	Length uint64
 }
 
+// A download that was cancelled, or failed.
+type DownloadFailure struct {
+	// As the page suggests.
+	Name   string
+	Reason string
+}
+
+// What a tool scrolled.
+type Scroll struct {
+	// `the page`, or the element.
+	What string
+	// By CSS pixels to the right.
+	X float64
+	// By CSS pixels down.
+	Y float64
+	// Whether its end in this direction is reached.
+	AtEnd bool
+}
+
 // A tab.
 type Tab struct {
 	// From 0.
@@ -201,21 +232,24 @@ type Tab struct {
 }
 
 const (
-	Effect_Navigated uint8 = 0
-	Effect_TabOpened uint8 = 1
+	Effect_Navigated        uint8 = 0
+	Effect_NavigationFailed uint8 = 1
+	// An attempt to leave for an address that may not be opened.
+	Effect_Blocked   uint8 = 2
+	Effect_TabOpened uint8 = 3
 	// Its index.
-	Effect_TabClosed  uint8 = 2
-	Effect_Dialog     uint8 = 3
-	Effect_Downloaded uint8 = 4
+	Effect_TabClosed      uint8 = 4
+	Effect_Dialog         uint8 = 5
+	Effect_Downloaded     uint8 = 6
+	Effect_DownloadFailed uint8 = 7
 	// Errors that the page wrote to its console: how many, and the first.
-	Effect_ConsoleErrors uint8 = 5
-	// By so many CSS pixels.
-	Effect_Scrolled uint8 = 6
+	Effect_ConsoleErrors uint8 = 8
+	Effect_Scrolled      uint8 = 9
 	// The page looks or reads otherwise; a short summary.
-	Effect_Changed        uint8 = 7
-	Effect_NothingChanged uint8 = 8
+	Effect_Changed        uint8 = 10
+	Effect_NothingChanged uint8 = 11
 	// Anything newer.
-	Effect_Other uint8 = 9
+	Effect_Other uint8 = 12
 )
 
 // What an action led to.
@@ -233,6 +267,20 @@ func (self Effect) Navigated() Navigation {
 		panic("tag mismatch")
 	}
 	return self.value.(Navigation)
+}
+
+func (self Effect) NavigationFailed() NavigationFailure {
+	if self.tag != Effect_NavigationFailed {
+		panic("tag mismatch")
+	}
+	return self.value.(NavigationFailure)
+}
+
+func (self Effect) Blocked() string {
+	if self.tag != Effect_Blocked {
+		panic("tag mismatch")
+	}
+	return self.value.(string)
 }
 
 func (self Effect) TabOpened() Tab {
@@ -263,6 +311,13 @@ func (self Effect) Downloaded() Download {
 	return self.value.(Download)
 }
 
+func (self Effect) DownloadFailed() DownloadFailure {
+	if self.tag != Effect_DownloadFailed {
+		panic("tag mismatch")
+	}
+	return self.value.(DownloadFailure)
+}
+
 func (self Effect) ConsoleErrors() witTypes.Tuple2[uint32, string] {
 	if self.tag != Effect_ConsoleErrors {
 		panic("tag mismatch")
@@ -270,11 +325,11 @@ func (self Effect) ConsoleErrors() witTypes.Tuple2[uint32, string] {
 	return self.value.(witTypes.Tuple2[uint32, string])
 }
 
-func (self Effect) Scrolled() Position {
+func (self Effect) Scrolled() Scroll {
 	if self.tag != Effect_Scrolled {
 		panic("tag mismatch")
 	}
-	return self.value.(Position)
+	return self.value.(Scroll)
 }
 
 func (self Effect) Changed() string {
@@ -294,6 +349,12 @@ func (self Effect) Other() string {
 func MakeEffectNavigated(value Navigation) Effect {
 	return Effect{Effect_Navigated, value}
 }
+func MakeEffectNavigationFailed(value NavigationFailure) Effect {
+	return Effect{Effect_NavigationFailed, value}
+}
+func MakeEffectBlocked(value string) Effect {
+	return Effect{Effect_Blocked, value}
+}
 func MakeEffectTabOpened(value Tab) Effect {
 	return Effect{Effect_TabOpened, value}
 }
@@ -306,10 +367,13 @@ func MakeEffectDialog(value Dialog) Effect {
 func MakeEffectDownloaded(value Download) Effect {
 	return Effect{Effect_Downloaded, value}
 }
+func MakeEffectDownloadFailed(value DownloadFailure) Effect {
+	return Effect{Effect_DownloadFailed, value}
+}
 func MakeEffectConsoleErrors(value witTypes.Tuple2[uint32, string]) Effect {
 	return Effect{Effect_ConsoleErrors, value}
 }
-func MakeEffectScrolled(value Position) Effect {
+func MakeEffectScrolled(value Scroll) Effect {
 	return Effect{Effect_Scrolled, value}
 }
 func MakeEffectChanged(value string) Effect {
@@ -338,7 +402,9 @@ type Step struct {
 	Outcome Outcome
 	Element witTypes.Option[Element]
 	// Where it acted.
-	Position   witTypes.Option[Position]
+	Position witTypes.Option[Position]
+	// What had happened since the step before, by itself; with the first step of a call alone.
+	Meanwhile  []Effect
 	Effects    []Effect
 	Settled    witTypes.Option[Settled]
 	DurationMs uint64
@@ -496,12 +562,12 @@ func (self *Session) Act(actions []Action) witTypes.Result[[]Step, espalier_base
 	witRuntime.Enter()
 	defer witRuntime.Leave()
 	wasm_import_method_session_act((self).Handle(), uintptr(result), length, returnArea)
-	var result51 witTypes.Result[[]Step, espalier_base_types.Failure]
+	var result83 witTypes.Result[[]Step, espalier_base_types.Failure]
 	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
 	case 0:
-		result42 := make([]Step, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
+		result74 := make([]Step, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
 		for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))); index++ {
-			base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4)))), index*(112+28*4))
+			base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4)))), index*(112+30*4))
 			value := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 			var variant Outcome
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))) {
@@ -599,207 +665,353 @@ func (self *Session) Act(actions []Action) witTypes.Result[[]Step, espalier_base
 			default:
 				panic("unreachable")
 			}
-			result34 := make([]Effect, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (80 + 19*4))))
+			result41 := make([]Effect, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (80 + 19*4))))
 			for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (80 + 19*4)))); index++ {
 				base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (80 + 18*4))))), index*(16+8*4))
-				var variant33 Effect
+				var variant40 Effect
 				switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))) {
 				case 0:
 					value17 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
 					value18 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
-
-					variant33 = MakeEffectNavigated(Navigation{Url: value17, Title: value18})
-
-				case 1:
-					value19 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4))))
-					value20 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4))))
-					var option22 witTypes.Option[string]
-					switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 6*4)))) {
-					case 0:
-
-						option22 = witTypes.None[string]()
-					case 1:
-						value21 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 7*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 8*4))))
-
-						option22 = witTypes.Some[string](value21)
-					default:
-						panic("unreachable")
-					}
-
-					variant33 = MakeEffectTabOpened(Tab{Index: uint32(*(*int32)(unsafe.Add(unsafe.Pointer(base), 8))), Url: value19, Title: value20, IsActive: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 5*4)))) != 0), Extra: option22})
-
-				case 2:
-
-					variant33 = MakeEffectTabClosed(uint32(*(*int32)(unsafe.Add(unsafe.Pointer(base), 8))))
-
-				case 3:
-					value23 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
-					value24 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
-					value25 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 5*4))))
-
-					variant33 = MakeEffectDialog(Dialog{Kind: value23, Message: value24, Answer: value25})
-
-				case 4:
-					value26 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
-					value27 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
-					var option29 witTypes.Option[string]
+					var option19 witTypes.Option[uint16]
 					switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4)))) {
 					case 0:
 
-						option29 = witTypes.None[string]()
+						option19 = witTypes.None[uint16]()
 					case 1:
-						value28 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 5*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 6*4))))
 
-						option29 = witTypes.Some[string](value28)
+						option19 = witTypes.Some[uint16](uint16(uint16(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (10 + 4*4))))))
 					default:
 						panic("unreachable")
 					}
 
-					variant33 = MakeEffectDownloaded(Download{Name: value26, Url: value27, Blob: option29, Length: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(base), (16 + 6*4))))})
+					variant40 = MakeEffectNavigated(Navigation{Url: value17, Title: value18, Status: option19, WithinDocument: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (12 + 4*4)))) != 0)})
+
+				case 1:
+					value20 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+					value21 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
+
+					variant40 = MakeEffectNavigationFailed(NavigationFailure{Url: value20, Reason: value21})
+
+				case 2:
+					value22 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+
+					variant40 = MakeEffectBlocked(value22)
+
+				case 3:
+					value23 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4))))
+					value24 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4))))
+					var option26 witTypes.Option[string]
+					switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 6*4)))) {
+					case 0:
+
+						option26 = witTypes.None[string]()
+					case 1:
+						value25 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 7*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 8*4))))
+
+						option26 = witTypes.Some[string](value25)
+					default:
+						panic("unreachable")
+					}
+
+					variant40 = MakeEffectTabOpened(Tab{Index: uint32(*(*int32)(unsafe.Add(unsafe.Pointer(base), 8))), Url: value23, Title: value24, IsActive: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 5*4)))) != 0), Extra: option26})
+
+				case 4:
+
+					variant40 = MakeEffectTabClosed(uint32(*(*int32)(unsafe.Add(unsafe.Pointer(base), 8))))
 
 				case 5:
-					value30 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4))))
+					value27 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+					value28 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
+					value29 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 5*4))))
 
-					variant33 = MakeEffectConsoleErrors(witTypes.Tuple2[uint32, string]{F0: uint32(*(*int32)(unsafe.Add(unsafe.Pointer(base), 8))), F1: value30})
+					variant40 = MakeEffectDialog(Dialog{Kind: value27, Message: value28, Answer: value29})
 
 				case 6:
+					value30 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+					value31 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
+					var option33 witTypes.Option[string]
+					switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4)))) {
+					case 0:
 
-					variant33 = MakeEffectScrolled(Position{X: *(*float64)(unsafe.Add(unsafe.Pointer(base), 8)), Y: *(*float64)(unsafe.Add(unsafe.Pointer(base), 16))})
+						option33 = witTypes.None[string]()
+					case 1:
+						value32 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 5*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 6*4))))
+
+						option33 = witTypes.Some[string](value32)
+					default:
+						panic("unreachable")
+					}
+
+					variant40 = MakeEffectDownloaded(Download{Name: value30, Url: value31, Blob: option33, Length: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(base), (16 + 6*4))))})
 
 				case 7:
-					value31 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+					value34 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+					value35 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
 
-					variant33 = MakeEffectChanged(value31)
+					variant40 = MakeEffectDownloadFailed(DownloadFailure{Name: value34, Reason: value35})
 
 				case 8:
+					value36 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4))))
 
-					variant33 = MakeEffectNothingChanged()
+					variant40 = MakeEffectConsoleErrors(witTypes.Tuple2[uint32, string]{F0: uint32(*(*int32)(unsafe.Add(unsafe.Pointer(base), 8))), F1: value36})
 
 				case 9:
-					value32 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+					value37 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
 
-					variant33 = MakeEffectOther(value32)
+					variant40 = MakeEffectScrolled(Scroll{What: value37, X: *(*float64)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4))), Y: *(*float64)(unsafe.Add(unsafe.Pointer(base), (16 + 2*4))), AtEnd: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (24 + 2*4)))) != 0)})
+
+				case 10:
+					value38 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+
+					variant40 = MakeEffectChanged(value38)
+
+				case 11:
+
+					variant40 = MakeEffectNothingChanged()
+
+				case 12:
+					value39 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+
+					variant40 = MakeEffectOther(value39)
 
 				default:
 					panic("unreachable")
 				}
 
-				result34 = append(result34, variant33)
+				result41 = append(result41, variant40)
 			}
 
-			var option38 witTypes.Option[Settled]
-			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (80 + 20*4)))) {
-			case 0:
+			result66 := make([]Effect, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (80 + 21*4))))
+			for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (80 + 21*4)))); index++ {
+				base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (80 + 20*4))))), index*(16+8*4))
+				var variant65 Effect
+				switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))) {
+				case 0:
+					value42 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+					value43 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
+					var option44 witTypes.Option[uint16]
+					switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4)))) {
+					case 0:
 
-				option38 = witTypes.None[Settled]()
-			case 1:
-				value35 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (88 + 20*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (88 + 21*4))))
-				result37 := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (96 + 23*4))))
-				for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (96 + 23*4)))); index++ {
-					base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (96 + 22*4))))), index*(2*4))
-					value36 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+						option44 = witTypes.None[uint16]()
+					case 1:
 
-					result37 = append(result37, value36)
+						option44 = witTypes.Some[uint16](uint16(uint16(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (10 + 4*4))))))
+					default:
+						panic("unreachable")
+					}
+
+					variant65 = MakeEffectNavigated(Navigation{Url: value42, Title: value43, Status: option44, WithinDocument: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (12 + 4*4)))) != 0)})
+
+				case 1:
+					value45 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+					value46 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
+
+					variant65 = MakeEffectNavigationFailed(NavigationFailure{Url: value45, Reason: value46})
+
+				case 2:
+					value47 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+
+					variant65 = MakeEffectBlocked(value47)
+
+				case 3:
+					value48 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4))))
+					value49 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4))))
+					var option51 witTypes.Option[string]
+					switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 6*4)))) {
+					case 0:
+
+						option51 = witTypes.None[string]()
+					case 1:
+						value50 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 7*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 8*4))))
+
+						option51 = witTypes.Some[string](value50)
+					default:
+						panic("unreachable")
+					}
+
+					variant65 = MakeEffectTabOpened(Tab{Index: uint32(*(*int32)(unsafe.Add(unsafe.Pointer(base), 8))), Url: value48, Title: value49, IsActive: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 5*4)))) != 0), Extra: option51})
+
+				case 4:
+
+					variant65 = MakeEffectTabClosed(uint32(*(*int32)(unsafe.Add(unsafe.Pointer(base), 8))))
+
+				case 5:
+					value52 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+					value53 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
+					value54 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 5*4))))
+
+					variant65 = MakeEffectDialog(Dialog{Kind: value52, Message: value53, Answer: value54})
+
+				case 6:
+					value55 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+					value56 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
+					var option58 witTypes.Option[string]
+					switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 4*4)))) {
+					case 0:
+
+						option58 = witTypes.None[string]()
+					case 1:
+						value57 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 5*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 6*4))))
+
+						option58 = witTypes.Some[string](value57)
+					default:
+						panic("unreachable")
+					}
+
+					variant65 = MakeEffectDownloaded(Download{Name: value55, Url: value56, Blob: option58, Length: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(base), (16 + 6*4))))})
+
+				case 7:
+					value59 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+					value60 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 3*4))))
+
+					variant65 = MakeEffectDownloadFailed(DownloadFailure{Name: value59, Reason: value60})
+
+				case 8:
+					value61 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4))))
+
+					variant65 = MakeEffectConsoleErrors(witTypes.Tuple2[uint32, string]{F0: uint32(*(*int32)(unsafe.Add(unsafe.Pointer(base), 8))), F1: value61})
+
+				case 9:
+					value62 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+
+					variant65 = MakeEffectScrolled(Scroll{What: value62, X: *(*float64)(unsafe.Add(unsafe.Pointer(base), (8 + 2*4))), Y: *(*float64)(unsafe.Add(unsafe.Pointer(base), (16 + 2*4))), AtEnd: (uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (24 + 2*4)))) != 0)})
+
+				case 10:
+					value63 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+
+					variant65 = MakeEffectChanged(value63)
+
+				case 11:
+
+					variant65 = MakeEffectNothingChanged()
+
+				case 12:
+					value64 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 8))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 1*4))))
+
+					variant65 = MakeEffectOther(value64)
+
+				default:
+					panic("unreachable")
 				}
 
-				option38 = witTypes.Some[Settled](Settled{Cause: value35, AfterMs: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(base), (88 + 22*4)))), Pending: result37})
-			default:
-				panic("unreachable")
+				result66 = append(result66, variant65)
 			}
-			value39 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (104 + 24*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (104 + 25*4))))
-			var option41 witTypes.Option[string]
-			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (104 + 26*4)))) {
+
+			var option70 witTypes.Option[Settled]
+			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (80 + 22*4)))) {
 			case 0:
 
-				option41 = witTypes.None[string]()
+				option70 = witTypes.None[Settled]()
 			case 1:
-				value40 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (104 + 27*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (104 + 28*4))))
+				value67 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (88 + 22*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (88 + 23*4))))
+				result69 := make([]string, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(base), (96 + 25*4))))
+				for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (96 + 25*4)))); index++ {
+					base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (96 + 24*4))))), index*(2*4))
+					value68 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
 
-				option41 = witTypes.Some[string](value40)
+					result69 = append(result69, value68)
+				}
+
+				option70 = witTypes.Some[Settled](Settled{Cause: value67, AfterMs: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(base), (88 + 24*4)))), Pending: result69})
+			default:
+				panic("unreachable")
+			}
+			value71 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (104 + 26*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (104 + 27*4))))
+			var option73 witTypes.Option[string]
+			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (104 + 28*4)))) {
+			case 0:
+
+				option73 = witTypes.None[string]()
+			case 1:
+				value72 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (104 + 29*4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (104 + 30*4))))
+
+				option73 = witTypes.Some[string](value72)
 			default:
 				panic("unreachable")
 			}
 
-			result42 = append(result42, Step{Name: value, Outcome: variant, Element: option15, Position: option16, Effects: result34, Settled: option38, DurationMs: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(base), (96 + 24*4)))), Text: value39, Extra: option41})
+			result74 = append(result74, Step{Name: value, Outcome: variant, Element: option15, Position: option16, Meanwhile: result41, Effects: result66, Settled: option70, DurationMs: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(base), (96 + 26*4)))), Text: value71, Extra: option73})
 		}
 
-		result51 = witTypes.Ok[[]Step, espalier_base_types.Failure](result42)
+		result83 = witTypes.Ok[[]Step, espalier_base_types.Failure](result74)
 	case 1:
-		var variant50 espalier_base_types.Failure
+		var variant82 espalier_base_types.Failure
 		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))) {
 		case 0:
-			var variant44 espalier_base_types.BudgetKind
+			var variant76 espalier_base_types.BudgetKind
 			switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))) {
 			case 0:
 
-				variant44 = espalier_base_types.MakeBudgetKindTurns()
+				variant76 = espalier_base_types.MakeBudgetKindTurns()
 
 			case 1:
 
-				variant44 = espalier_base_types.MakeBudgetKindTokens()
+				variant76 = espalier_base_types.MakeBudgetKindTokens()
 
 			case 2:
 
-				variant44 = espalier_base_types.MakeBudgetKindSampledTokens()
+				variant76 = espalier_base_types.MakeBudgetKindSampledTokens()
 
 			case 3:
 
-				variant44 = espalier_base_types.MakeBudgetKindWall()
+				variant76 = espalier_base_types.MakeBudgetKindWall()
 
 			case 4:
 
-				variant44 = espalier_base_types.MakeBudgetKindHostCalls()
+				variant76 = espalier_base_types.MakeBudgetKindHostCalls()
 
 			case 5:
 
-				variant44 = espalier_base_types.MakeBudgetKindBlobBytes()
+				variant76 = espalier_base_types.MakeBudgetKindBlobBytes()
 
 			case 6:
-				value43 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
+				value75 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4))))
 
-				variant44 = espalier_base_types.MakeBudgetKindOther(value43)
+				variant76 = espalier_base_types.MakeBudgetKindOther(value75)
 
 			default:
 				panic("unreachable")
 			}
 
-			variant50 = espalier_base_types.MakeFailureBudget(variant44)
+			variant82 = espalier_base_types.MakeFailureBudget(variant76)
 
 		case 1:
 
-			variant50 = espalier_base_types.MakeFailureCancelled()
+			variant82 = espalier_base_types.MakeFailureCancelled()
 
 		case 2:
-			value45 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value77 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
-			variant50 = espalier_base_types.MakeFailureDenied(value45)
+			variant82 = espalier_base_types.MakeFailureDenied(value77)
 
 		case 3:
-			value46 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value78 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
-			variant50 = espalier_base_types.MakeFailureUnavailable(value46)
+			variant82 = espalier_base_types.MakeFailureUnavailable(value78)
 
 		case 4:
-			value47 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value79 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
 
-			variant50 = espalier_base_types.MakeFailureInvalid(value47)
+			variant82 = espalier_base_types.MakeFailureInvalid(value79)
 
 		case 5:
-			value48 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
-			value49 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
+			value80 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (3 * 4))))
+			value81 := witRuntime.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (5 * 4))))
 
-			variant50 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value48, Text: value49})
+			variant82 = espalier_base_types.MakeFailureOther(espalier_base_types.OtherFailure{Code: value80, Text: value81})
 
 		default:
 			panic("unreachable")
 		}
 
-		result51 = witTypes.Err[[]Step, espalier_base_types.Failure](variant50)
+		result83 = witTypes.Err[[]Step, espalier_base_types.Failure](variant82)
 	default:
 		panic("unreachable")
 	}
-	result52 := result51
-	return result52
+	result84 := result83
+	return result84
 
 }
 

@@ -1,0 +1,345 @@
+//! The reward `app-state`: what a rollout changed in an application of the engine, held against what its task asks for.
+//!
+//! A task says in `private.app` what has to be different in the end. All else has to be as it was at first:
+//!
+//! ```json
+//! {"app": {"service": "mail",
+//!          "expect": [{"path": "/messages/m3/folder", "equals": "archive"},
+//!                     {"path": "/messages", "added": {"to": "ann@example.org", "text": {"$contains": "lunch"}}},
+//!                     {"path": "/messages/m7", "absent": true}],
+//!          "may_change": ["/messages/*/read"]}}
+//! ```
+//!
+//! The states are those of the engine's service, which no page can forge. What a task expects and what is so from the start is a fault of
+//! the task: doing nothing would count for it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The settings of the plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Whether what came about counts its share, `fulfilled / (expected + unasked changes)`, instead of all or nothing.
+    pub partial: bool,
+}
+
+/// What a task expects of one application.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expected {
+    /// Its name.
+    pub service: String,
+    /// What has to be so in the end.
+    pub expect: Vec<Expectation>,
+    /// Places that may be different as well, as JSON Pointers with `*` for any one part.
+    #[serde(default)]
+    pub may_change: Vec<String>,
+}
+
+/// One difference; one of `equals`, `added` and `absent`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// Where, as a JSON Pointer.
+    pub path: String,
+    /// What stands there.
+    #[serde(default, deserialize_with = "given")]
+    pub equals: Option<Value>,
+    /// What an entry has, among others, that is new in the object there.
+    #[serde(default, deserialize_with = "given")]
+    pub added: Option<Value>,
+    /// Whether nothing stands there any more.
+    #[serde(default)]
+    pub absent: bool,
+}
+
+/// `null` is a value like others.
+fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// What the service answers to `/go`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct States {
+    /// At first.
+    pub initial_state: Value,
+    /// In the end.
+    pub current_state: Value,
+    /// Where they differ; the first of many.
+    pub state_diff: Vec<Difference>,
+    /// How many differences there are.
+    pub differences: usize,
+}
+
+/// One place that is different.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Difference {
+    /// As a JSON Pointer.
+    pub path: String,
+}
+
+/// What a rollout came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Expectations that hold.
+    pub fulfilled: usize,
+    /// All.
+    pub expected: usize,
+    /// Differences that nobody asked for.
+    pub unasked: usize,
+    /// For people.
+    pub reasons: Vec<String>,
+}
+
+/// What a task expects: `private.app`, of one application or of several.
+pub fn expected(private: Option<&str>) -> Result<Vec<Expected>, String> {
+    let private: Value = private.map_or(Ok(Value::Null), serde_json::from_str).unwrap_or_default();
+    let expected: Result<Vec<Expected>, _> = match private.get("app") {
+        None | Some(Value::Null) => return Err("the task says nothing in `private.app`".to_owned()),
+        Some(Value::Array(all)) => all.iter().cloned().map(serde_json::from_value).collect(),
+        Some(one) => serde_json::from_value(one.clone()).map(|one| vec![one]),
+    };
+    let expected = expected.map_err(|error| format!("`private.app` of the task: {error}"))?;
+    for Expected { service, expect, .. } in &expected {
+        if expect.is_empty() {
+            return Err(format!("`private.app` of the task: `expect` of {service} is empty"));
+        }
+        for Expectation { path, equals, added, absent } in expect {
+            if usize::from(equals.is_some()) + usize::from(added.is_some()) + usize::from(*absent) != 1 {
+                return Err(format!(
+                    "`private.app` of the task: {path}: expected one of `equals`, `added` and `absent`"
+                ));
+            }
+        }
+    }
+    Ok(expected)
+}
+
+/// Compares. Errors: an expectation that holds from the start.
+pub fn compare(expected: &Expected, states: &States) -> Result<Outcome, String> {
+    let Expected { service, expect, may_change } = expected;
+    let (initial, current) = (&states.initial_state, &states.current_state);
+    let mut outcome = Outcome { expected: expect.len(), ..Outcome::default() };
+    let mut asked: Vec<String> = Vec::new();
+    for expectation in expect {
+        let Expectation { path, equals, added, absent } = expectation;
+        let place = format!("{service}{path}");
+        let (before, after) = (initial.pointer(path), current.pointer(path));
+        let (held, holds, why) = if let Some(pattern) = added {
+            let is_new =
+                |key: &String| before.and_then(Value::as_object).is_none_or(|map| !map.contains_key(key));
+            let entries = after.and_then(Value::as_object).into_iter().flatten();
+            let taken = |key: &str| asked.contains(&below(path, key));
+            let mut new = entries.filter(|(key, _)| is_new(key) && !taken(key));
+            let found =
+                new.find(|(_, value)| matches(pattern, value, Keys::AmongOthers)).map(|(key, _)| key.clone());
+            let why = match &found {
+                Some(key) => format!("{place} has the new entry {key}"),
+                None => format!("{place} has no new entry with {pattern}"),
+            };
+            let is_found = found.is_some();
+            asked.extend(found.map(|key| below(path, &key)));
+            (false, is_found, why)
+        } else {
+            asked.push(path.clone());
+            let fits = |value: Option<&Value>| match equals {
+                Some(pattern) => value.is_some_and(|value| matches(pattern, value, Keys::All)),
+                None => *absent && value.is_none(),
+            };
+            let found = after.map_or_else(|| "absent".to_owned(), shown);
+            (fits(before), fits(after), format!("{place} is {found}"))
+        };
+        if held {
+            return Err(format!("`private.app` of the task: {place} is as expected from the start"));
+        }
+        outcome.fulfilled += usize::from(holds);
+        outcome.reasons.push(if holds { why } else { format!("not fulfilled: {why}") });
+    }
+    let is_asked = |path: &str| {
+        asked.iter().any(|place| is_within(path, place))
+            || may_change.iter().any(|place| is_within(path, place))
+    };
+    let unasked: Vec<&str> =
+        states.state_diff.iter().map(|one| one.path.as_str()).filter(|path| !is_asked(path)).collect();
+    outcome.unasked = unasked.len() + states.differences.saturating_sub(states.state_diff.len());
+    outcome.reasons.extend(unasked.iter().take(5).map(|path| format!("changed unasked: {service}{path}")));
+    Ok(outcome)
+}
+
+/// The score of all applications together.
+pub fn score(outcomes: &[Outcome], partial: bool) -> f64 {
+    let sum = |count: fn(&Outcome) -> usize| outcomes.iter().map(count).sum::<usize>();
+    let (fulfilled, expected, unasked) =
+        (sum(|one| one.fulfilled), sum(|one| one.expected), sum(|one| one.unasked));
+    if partial {
+        return fulfilled as f64 / (expected + unasked) as f64;
+    }
+    if fulfilled == expected && unasked == 0 { 1.0 } else { 0.0 }
+}
+
+fn below(path: &str, key: &str) -> String {
+    format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))
+}
+
+/// Whether a path is that of a place, or below it; `*` in the place is any one part.
+fn is_within(path: &str, place: &str) -> bool {
+    let mut parts = path.split('/');
+    place.split('/').all(|wanted| parts.next().is_some_and(|part| wanted == "*" || wanted == part))
+}
+
+/// Which keys an object may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    All,
+    AmongOthers,
+}
+
+/// Whether a value is what a pattern says: the same, or as `{"$contains": TEXT}`, letters in either case, or `{"$any": true}`.
+fn matches(pattern: &Value, value: &Value, keys: Keys) -> bool {
+    match (pattern, value) {
+        (Value::Object(pattern), value) if operator(pattern).is_some() => match (operator(pattern), value) {
+            (Some(("$contains", Value::String(text))), Value::String(value)) => {
+                value.to_lowercase().contains(&text.to_lowercase())
+            }
+            (Some(("$contains", item)), Value::Array(items)) => {
+                items.iter().any(|value| matches(item, value, Keys::AmongOthers))
+            }
+            (Some(("$any", _)), _) => true,
+            _ => false,
+        },
+        (Value::Object(pattern), Value::Object(value)) => {
+            (keys == Keys::AmongOthers || pattern.len() == value.len())
+                && pattern
+                    .iter()
+                    .all(|(key, pattern)| value.get(key).is_some_and(|value| matches(pattern, value, keys)))
+        }
+        (Value::Array(pattern), Value::Array(value)) => {
+            pattern.len() == value.len()
+                && pattern.iter().zip(value).all(|(pattern, value)| matches(pattern, value, keys))
+        }
+        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (pattern, value) => pattern == value,
+    }
+}
+
+/// The operator that a pattern is.
+fn operator(pattern: &Map<String, Value>) -> Option<(&str, &Value)> {
+    let (key, value) = pattern.iter().next().filter(|_| pattern.len() == 1)?;
+    ["$contains", "$any"].contains(&key.as_str()).then_some((key.as_str(), value))
+}
+
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(200) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(target_arch = "wasm32")]
+mod guest {
+    use super::{Outcome, Settings, States, compare, expected, score};
+    use espalier_sdk::{Failure, RolloutView, Score, Service, invalid};
+
+    fn run(rollout: RolloutView, settings: Settings) -> Result<Vec<Score>, Failure> {
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        for one in &expected(rollout.task.private_data.as_deref()).map_err(invalid)? {
+            let states: States = Service::named(&one.service).get("/go")?;
+            outcomes.push(compare(one, &states).map_err(invalid)?);
+        }
+        let reasons: Vec<String> = outcomes.iter().flat_map(|outcome| outcome.reasons.clone()).collect();
+        let (value, reason) = (score(&outcomes, settings.partial), reasons.join("; "));
+        Ok(vec![Score { name: "reward".to_owned(), value, turn: None, reason, extra: None }])
+    }
+
+    espalier_sdk::reward!(Settings, run);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn states(current: Value, different: &[&str]) -> States {
+        let initial_state =
+            json!({"m": {"1": {"folder": "inbox", "read": false}, "2": {"folder": "inbox"}}, "n": 1});
+        let state_diff = different.iter().map(|path| Difference { path: (*path).to_owned() }).collect();
+        States { initial_state, current_state: current, state_diff, differences: different.len() }
+    }
+
+    fn task(expect: Value) -> Expected {
+        let private = json!({"app": {"service": "mail", "expect": expect, "may_change": ["/m/*/read"]}});
+        expected(Some(&private.to_string())).unwrap().remove(0)
+    }
+
+    fn counts(expect: Value, current: Value, different: &[&str]) -> (usize, usize) {
+        let outcome = compare(&task(expect), &states(current, different)).unwrap();
+        (outcome.fulfilled, outcome.unasked)
+    }
+
+    #[test]
+    fn what_was_asked_for_counts_and_all_else_costs() {
+        let moved = json!([{"path": "/m/1/folder", "equals": "archive"}]);
+        let current =
+            json!({"m": {"1": {"folder": "archive", "read": true}, "2": {"folder": "inbox"}}, "n": 1});
+        assert_eq!(counts(moved.clone(), current.clone(), &["/m/1/folder", "/m/1/read"]), (1, 0));
+        assert_eq!(counts(moved.clone(), states(json!(0), &[]).initial_state, &[]), (0, 0));
+        let more = json!({"m": {"1": {"folder": "archive"}, "2": {"folder": "archive"}}, "n": 2});
+        assert_eq!(counts(moved, more, &["/m/1/folder", "/m/2/folder", "/n"]), (1, 2));
+        let gone = json!([{"path": "/m/2", "absent": true}]);
+        assert_eq!(counts(gone, json!({"m": {"1": {}}, "n": 1}), &["/m/2"]), (1, 0));
+    }
+
+    #[test]
+    fn new_entries_are_found_by_what_they_have_each_once() {
+        let sent = json!({"path": "/m", "added": {"to": "ann", "text": {"$contains": "LUNCH"}}});
+        let current = json!({"m": {"1": {"folder": "inbox", "read": false}, "2": {"folder": "inbox"},
+                             "3": {"to": "ann", "text": "Lunch?", "at": 7}, "4": {"to": "bob", "text": "lunch"}}, "n": 1});
+        assert_eq!(counts(json!([sent.clone()]), current.clone(), &["/m/3", "/m/4"]), (1, 1));
+        assert_eq!(counts(json!([sent.clone(), sent.clone()]), current, &["/m/3", "/m/4"]), (1, 1));
+        let none = states(json!(0), &[]).initial_state;
+        assert_eq!(counts(json!([sent]), none, &[]), (0, 0));
+    }
+
+    #[test]
+    fn a_task_that_is_solved_from_the_start_is_refused() {
+        let expect = task(json!([{"path": "/n", "equals": 1.0}]));
+        let error = compare(&expect, &states(json!({"n": 1}), &[])).unwrap_err();
+        assert_eq!(error, "`private.app` of the task: mail/n is as expected from the start");
+        for (private, expect) in [
+            ("{}", "the task says nothing in `private.app`"),
+            (
+                r#"{"app":{"service":"mail","expect":[]}}"#,
+                "`private.app` of the task: `expect` of mail is empty",
+            ),
+            (
+                r#"{"app":[{"service":"mail","expect":[{"path":"/n","absent":true,"equals":null}]}]}"#,
+                "`private.app` of the task: /n: expected one of `equals`, `added` and `absent`",
+            ),
+        ] {
+            assert_eq!(expected(Some(private)).unwrap_err(), expect);
+        }
+    }
+
+    #[test]
+    fn all_or_nothing_or_shares() {
+        let outcome =
+            |fulfilled, expected, unasked| Outcome { fulfilled, expected, unasked, reasons: Vec::new() };
+        assert_eq!(score(&[outcome(2, 2, 0)], false), 1.0);
+        assert_eq!(score(&[outcome(2, 2, 0), outcome(0, 1, 0)], false), 0.0);
+        assert_eq!(score(&[outcome(2, 2, 1)], false), 0.0);
+        assert_eq!(score(&[outcome(2, 2, 2)], true), 0.5);
+        assert_eq!(score(&[outcome(0, 2, 0)], true), 0.0);
+    }
+
+    #[test]
+    fn equals_means_all_keys() {
+        let pattern = json!({"a": 1});
+        assert!(matches(&pattern, &json!({"a": 1.0}), Keys::All));
+        assert!(!matches(&pattern, &json!({"a": 1, "b": 2}), Keys::All));
+        assert!(matches(&json!({"a": {"$any": true}}), &json!({"a": null}), Keys::All));
+        assert!(matches(&json!({"$contains": {"a": 1}}), &json!([{"a": 2}, {"a": 1, "b": 0}]), Keys::All));
+    }
+}
