@@ -180,7 +180,7 @@ pub(crate) const SWALLOW_RESIZE: &str = "if (window === window.top) {
   });
   globalThis.__espalier_listen();
 }";
-/// From before a picture until a second after it.
+/// From before a picture until 5 s after it, which a busy machine may take.
 const QUIET: &str = "until => {
   globalThis.__espalier_quiet = { width: innerWidth, height: innerHeight, until: performance.now() + until };
 }";
@@ -227,7 +227,7 @@ impl Page {
         }
         if let Some(place) = quiet {
             // Where its document is gone, so is its listener.
-            let _ = place.call(QUIET, &[1000.into()], Return::Json, deadline).await;
+            let _ = place.call(QUIET, &[5000.into()], Return::Json, deadline).await;
         }
         let shot = shot.map_err(|error| error.waiting_for(|| "the page to be drawn".to_owned()))?;
         decode(&shot, "screenshot")

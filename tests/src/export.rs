@@ -46,6 +46,12 @@ pub fn groups(file: &Path) -> Vec<Group> {
 /// What the Python package says of these files, which it must find whole; a line each, without the file's name. `None`:
 /// there is no Python with numpy and msgpack (the set-up of `make test` makes one).
 pub fn checked_by_python(files: &[PathBuf]) -> Option<Vec<String>> {
+    let text = python(&["-m", "espalier.samples", "check"], files)?;
+    Some(text.lines().filter_map(|line| Some(line.split_once(": ")?.1.to_owned())).collect())
+}
+
+/// What a Python with the package and these arguments prints, files last; it must succeed. `None`: as [`checked_by_python`].
+pub fn python(arguments: &[&str], files: &[PathBuf]) -> Option<String> {
     let python = match std::env::var_os("ESPALIER_CLIENT_PYTHON") {
         Some(python) => PathBuf::from(python),
         None => {
@@ -59,7 +65,7 @@ pub fn checked_by_python(files: &[PathBuf]) -> Option<Vec<String>> {
         }
     };
     let output = Command::new(python)
-        .args(["-m", "espalier.samples", "check"])
+        .args(arguments)
         .args(files)
         .env("PYTHONPATH", repository().join("clients/python/src"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -67,5 +73,5 @@ pub fn checked_by_python(files: &[PathBuf]) -> Option<Vec<String>> {
         .expect("Python starts");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    Some(text.lines().filter_map(|line| Some(line.split_once(": ")?.1.to_owned())).collect())
+    Some(text.into_owned())
 }

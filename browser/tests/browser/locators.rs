@@ -25,7 +25,7 @@ async fn timeouts_say_what_was_missing() {
          <button id=under style='position:fixed;left:10px;top:100px'>Under</button>
          <div id=over style='position:fixed;left:0;top:80px;width:200px;height:100px'>over</div>
          <input id=ro readonly value=x><select id=s><option>a</option></select>
-         <style>@keyframes m { to { transform: translateX(300px) } } #moving { animation: m 1s infinite alternate }</style>
+         <style>@keyframes m { to { transform: translateX(300px) } } #moving { animation: m 1s infinite linear }</style>
          <button id=moving>Moving</button>",
     )
     .await;

@@ -410,7 +410,7 @@ mod tests {
             "service:a.b",
         ] {
             let expect = format!(
-                "invalid sandbox.network.allow {rule:?}: expected HOST:PORT, *.DOMAIN:PORT, ADDRESS/BITS:PORT or service:NAME"
+                "invalid sandbox.network.allow {rule:?}: expected HOST:PORT, *.DOMAIN:PORT, *:PORT, ADDRESS/BITS:PORT or service:NAME"
             );
             check(&format!(r#"{{"network":{{"allow":[{rule:?}]}}}}"#), &expect);
         }

@@ -76,13 +76,15 @@ pub struct StepBudget {
 impl StepBudget {
     /// After these groups, in the order of their index; none of a new run.
     pub fn resume(config: StepBudgetConfig, groups: &[BudgetedGroup]) -> StepBudget {
-        let stage_of =
-            |group: &BudgetedGroup| config.turns.iter().position(|turns| Some(*turns) == group.turns);
+        let stage_of = |group: &BudgetedGroup| {
+            let turns = group.turns?;
+            config.turns.iter().position(|of_stage| *of_stage == turns)
+        };
         // A stage that a group has opened in is not gone back from.
         let stage = groups.iter().filter_map(stage_of).max().unwrap_or(0);
         let of_stage = groups.iter().filter(|group| stage_of(group) == Some(stage));
         let waiting = of_stage.map(|group| (group.group_index, group.closed)).collect();
-        let mut budget = StepBudget { config: config.clone(), stage, waiting, taken: VecDeque::new() };
+        let mut budget = StepBudget { config, stage, waiting, taken: VecDeque::new() };
         budget.take();
         budget
     }

@@ -131,8 +131,8 @@ impl<'a> Asked<'a> {
         self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    fn is(&self, method: Method) -> Result<(), Refused> {
-        if *self.method == method {
+    fn is(&self, method: &Method) -> Result<(), Refused> {
+        if self.method == method {
             return Ok(());
         }
         let message = format!("/{} takes {method} alone", self.path);
@@ -234,28 +234,28 @@ impl App {
         let own = |sid: Option<&str>| asker.check(sid).and_then(|_| session.ok_or_else(no_session));
         match asked.path.as_str() {
             "post" => {
-                asked.is(Method::POST)?;
+                asked.is(&Method::POST)?;
                 let post: Post = asked.json()?;
-                with_app(own(sid)?, |session| self.post(session, asker, post))
+                with_app(own(sid)?, |session| self.post(session, asker, &post))
             }
             "operation" => {
-                asked.is(Method::POST)?;
+                asked.is(&Method::POST)?;
                 let Operate { name, arguments } = asked.json()?;
                 with_app(own(sid)?, |session| {
                     self.operate(session, &name, &arguments).map_err(|why| refused("refused", why))
                 })
             }
             "state" => {
-                asked.is(Method::GET)?;
+                asked.is(&Method::GET)?;
                 with_app(own(sid)?, |session| Ok(session.current.clone()))
             }
             "go" => {
-                asked.is(Method::GET)?;
+                asked.is(&Method::GET)?;
                 asker.needs_key("what has changed")?;
                 with_app(own(sid)?, |session| Ok(session.go()))
             }
             "upload" => {
-                asked.is(Method::POST)?;
+                asked.is(&Method::POST)?;
                 let name =
                     asked.query("name").ok_or_else(|| bad("`name` is missing in the URL".to_owned()))?;
                 if asked.body.len() > UPLOAD_BYTES_MAX {
@@ -267,7 +267,7 @@ impl App {
                 })
             }
             path => {
-                asked.is(Method::GET)?;
+                asked.is(&Method::GET)?;
                 if let Some((sid, name)) = path.strip_prefix("files/").and_then(|rest| rest.split_once('/')) {
                     let mut session = own(Some(sid))?.lock();
                     let Session::App(session) = &mut *session else { return Err(no_session()) };
@@ -278,7 +278,7 @@ impl App {
         }
     }
 
-    fn post(&self, session: &mut AppSession, asker: &Asker<'_>, post: Post) -> Result<Value, Refused> {
+    fn post(&self, session: &mut AppSession, asker: &Asker<'_>, post: &Post) -> Result<Value, Refused> {
         let state = || post.state.clone().ok_or_else(|| bad("`state` is missing".to_owned()));
         match post.action {
             Action::Set => {
@@ -329,18 +329,18 @@ impl Miniwob {
         };
         match asked.path.as_str() {
             "report" => {
-                asked.is(Method::POST)?;
+                asked.is(&Method::POST)?;
                 with(&|session| {
                     session.report(&asked.body).map_err(|why| refused("refused", why))?;
                     Ok(json!({}))
                 })
             }
             "state" => {
-                asked.is(Method::GET)?;
+                asked.is(&Method::GET)?;
                 with(&|session| Ok(session.state()))
             }
             path => {
-                asked.is(Method::GET)?;
+                asked.is(&Method::GET)?;
                 // Pages of tasks lead to others without the id: the cookie is enough to see them.
                 let (Some(session), Asker::Page(Some(own))) = (session, asker) else {
                     return match path {

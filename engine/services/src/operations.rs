@@ -451,7 +451,7 @@ fn nothing_at(place: &[String]) -> Refused {
 }
 
 fn holds(condition: &Condition, scope: &Scope<'_>) -> Result<bool, Refused> {
-    let at = |path: &Path| Ok(scope.place(path).map(|place| pointer::get(scope.state, &place))?);
+    let at = |path: &Path| scope.place(path).map(|place| pointer::get(scope.state, &place));
     Ok(match condition {
         Condition::Exists(path) => at(path)?.is_some(),
         Condition::Absent(path) => at(path)?.is_none(),

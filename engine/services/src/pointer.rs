@@ -38,7 +38,7 @@ pub(crate) fn get_mut<'a>(state: &'a mut Value, place: &[String]) -> Option<&'a 
     })
 }
 
-/// `01` is no number of an element.
+/// The place of an element, written as JSON Pointers do: `01` does not name one.
 pub(crate) fn index(part: &str) -> Option<usize> {
     let plain = part == "0" || !part.starts_with('0');
     part.parse().ok().filter(|_| plain && part.bytes().all(|byte| byte.is_ascii_digit()))

@@ -104,8 +104,8 @@ fn prompts(port: u16, screenshots: usize) -> Vec<String> {
         };
         let mut prompt = message("system", "Use the browser.");
         prompt += &message("user", &format!("Save it.\n\n{tabs}{}", picture(0)));
-        for answer in 0..call {
-            prompt += &message("assistant", ROLLOUTS[0][answer]);
+        for (answer, said) in ROLLOUTS[0].iter().enumerate().take(call) {
+            prompt += &message("assistant", said);
             prompt += &message("tool", &format!("Succeed: `wait`.\n\n{tabs}"));
             if screenshots > 0 {
                 prompt += &message("user", picture(answer + 1));
@@ -130,6 +130,22 @@ fn sent(server: &Scripted) -> Vec<String> {
         })
         .collect()
 }
+
+/// What the Python package makes of histories is what the engine exports by call.
+const SAME: &str = "
+import sys, numpy as np
+from espalier import samples
+(histories,), (calls,) = (list(samples.read(path)) for path in sys.argv[1:])
+mine = samples.with_advantages(samples.per_call(histories))
+assert mine.images == calls.images
+for one, other in zip(mine.trajectories, calls.trajectories):
+    assert len(one.segments) == len(other.segments), one.traj_id
+    for row, (a, b) in enumerate(zip(one.segments, other.segments)):
+        for name in a.__dataclass_fields__:
+            x, y = getattr(a, name), getattr(b, name)
+            same = np.allclose(x, y) if isinstance(y, np.ndarray) else x == y
+            assert same, (one.traj_id, row, name, x, y)
+";
 
 /// Calls that each row holds as sampled.
 fn rows(trajectory: &Trajectory) -> Vec<usize> {
@@ -199,6 +215,7 @@ async fn prompts_rewards_rows_and_advantages_are_those_of_the_definitions() {
         let of_first: usize = group.trajectories[0].segments.iter().map(|row| row.images.len()).sum();
         assert_eq!(of_first, images as usize);
         assert_eq!(group.images, group.images_in_rows());
+        export::python(&["-c", SAME], &[first.clone(), cut.clone()]);
         if let Some(said) = export::checked_by_python(&[first, cut]) {
             let told = |line: &String| {
                 line.contains("all invariants hold") && line.contains("images in rows") == (screenshots > 0)

@@ -66,17 +66,19 @@ pub async fn measure(origin: &str, miniwob: &Path, browser: &Browser, mcp: &mut 
 }
 
 async fn compare(what: &str, cases: &[Case], browser: &Browser, mcp: &mut Peer) -> Result<(), String> {
-    let (mut texts, mut named, mut missing) = (Vec::new(), 0, Vec::new());
+    let (mut texts, mut bare, mut named, mut missing) = (Vec::new(), Vec::new(), 0, Vec::new());
     for case in cases {
         let described = describe(browser, case).await.map_err(|error| format!("{}: {error}", case.url))?;
         named += described.interactive;
         missing.extend(described.missing.into_iter().map(|name| format!("{}: {name}", case.url)));
         texts.push(described.text);
+        bare.push(described.bare);
     }
     let pages: Vec<_> =
         cases.iter().map(|case| json!({ "url": case.url, "prepare": case.prepare })).collect();
     let theirs: Vec<Size> = mcp.ask(json!({ "do": "describe", "pages": pages })).await?;
     let ours: Vec<Size> = mcp.ask(json!({ "do": "tokens", "texts": texts })).await?;
+    let bare: Vec<Size> = mcp.ask(json!({ "do": "tokens", "texts": bare })).await?;
     for (case, (own, peer)) in cases.iter().zip(ours.iter().zip(&theirs)) {
         let path = case.url.splitn(4, '/').nth(3).unwrap_or_default();
         eprintln!(
@@ -92,6 +94,7 @@ async fn compare(what: &str, cases: &[Case], browser: &Browser, mcp: &mut Peer) 
             .print();
         Finding::new(format!("{unit} of a description, {what}, of playwright-mcp's"), own / peer, "x")
             .at_most(0.2)
+            .note(format!("the text of the pages alone is {:.2}", sum(&bare, of) / peer))
             .print();
     }
     for name in &missing {
@@ -110,6 +113,8 @@ async fn compare(what: &str, cases: &[Case], browser: &Browser, mcp: &mut Peer) 
 
 struct Described {
     text: String,
+    /// The text that is seen, over the whole page.
+    bare: String,
     interactive: usize,
     missing: Vec<String>,
 }
@@ -122,6 +127,8 @@ async fn describe(browser: &Browser, case: &Case) -> espalier_browser::Result<De
     session.evaluate(&case.prepare, ScriptWorld::Main).await?;
     session.settle().await?;
     let snapshot = session.snapshot(SnapshotOptions::default()).await?;
+    let bare = session.evaluate("document.body.innerText", ScriptWorld::Main).await?;
+    let bare = bare.as_str().unwrap_or_default().to_owned();
     let interactive = session.evaluate(INTERACTIVE, ScriptWorld::Main).await?;
     let interactive: Vec<String> = serde_json::from_value(interactive).unwrap_or_default();
     let mut missing: Vec<String> = interactive
@@ -139,5 +146,5 @@ async fn describe(browser: &Browser, case: &Case) -> espalier_browser::Result<De
         missing.push(format!("{} left out to be short", snapshot.truncated));
     }
     session.close().await;
-    Ok(Described { text: snapshot.text, interactive: interactive.len(), missing })
+    Ok(Described { text: snapshot.text, bare, interactive: interactive.len(), missing })
 }

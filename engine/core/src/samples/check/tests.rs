@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ending::StopReason;
-use crate::ledger::{DriftKind, Kept, Ledger, Piece, Trainability};
+use crate::ledger::{DriftKind, Kept, Ledger, Piece, Trainability, remove};
 use crate::samples::{Excluded, ExcludedHow, ImageSpan, Origin, Span, SpanUse, fixture};
 use std::collections::BTreeSet;
 
@@ -171,6 +171,21 @@ fn each_invariant_is_missed_when_it_is_broken() {
         ("not trainable is not a reason where it trains", Rule::Reason, |g| {
             g.trajectories[0].excluded[0].reason = "not-trainable".into();
         }),
+        ("removed, but it has a reward", Rule::Removed, |g| {
+            g.trajectories[0].removed = Some("captcha".into());
+        }),
+        ("removed without a reason", Rule::Removed, |g| {
+            remove(&mut g.trajectories[0], "captcha");
+            g.trajectories[0].removed = Some(String::new());
+        }),
+        ("removed, but a token has another reason", Rule::Removed, |g| {
+            remove(&mut g.trajectories[0], "captcha");
+            g.trajectories[0].excluded[0].reason = "drift".into();
+        }),
+        ("excluded for a removal that was none", Rule::Removed, |g| {
+            g.trajectories[0].excluded[0].reason = "removed: captcha".into();
+        }),
+        ("removed and replaced", Rule::Replaced, |g| remove(&mut g.replaced[0], "captcha")),
         ("a token that trains where none may", Rule::Reason, |g| g.replaced[0].segments[0].mask[3] = 1),
     ];
     let mut broken = BTreeSet::new();
@@ -183,6 +198,30 @@ fn each_invariant_is_missed_when_it_is_broken() {
     }
     let all = Rule::Schema as u8..=Rule::Reason as u8;
     assert_eq!(broken.len(), all.count(), "every rule is broken by a case");
+}
+
+#[test]
+fn a_removed_sample_is_worth_nothing_and_its_account_closes() {
+    let mut group = sound();
+    let before = group.trajectories[0].token_sums();
+    group.trajectories[0].turn_rewards = Some(vec![Some(1.0)]);
+    remove(&mut group.trajectories[0], "captcha");
+    (group.n_ready, group.status) = (1, GroupStatus::Short);
+    assert_eq!(check(&group), []);
+    let one = &group.trajectories[0];
+    assert_eq!((one.reward, one.turn_rewards.as_ref(), one.trainable), (None, None, false));
+    assert_eq!(one.removed.as_deref(), Some("captcha"));
+    let sums = one.token_sums();
+    assert_eq!((sums.sampled, sums.trained, sums.dropped), (before.sampled, 0, before.dropped));
+    // That of the token behind the stop, too.
+    assert!(one.excluded.iter().all(|excluded| excluded.reason == "removed: captcha"), "{:?}", one.excluded);
+    let text = serde_json::to_value(one).unwrap();
+    assert_eq!((&text["removed"], &text["reward"]), (&"captcha".into(), &serde_json::Value::Null));
+    assert_eq!(
+        serde_json::to_value(&group.trajectories[1]).unwrap().get("removed"),
+        None,
+        "left out where it was not"
+    );
 }
 
 #[test]
