@@ -22,7 +22,7 @@ struct Steps {
     seconds: f64,
 }
 
-pub async fn measure(origin: &str, playwright: &mut Peer) -> std::result::Result<(), String> {
+pub(crate) async fn measure(origin: &str, playwright: &mut Peer) -> std::result::Result<(), String> {
     let url = format!("{origin}/shop");
     let small = format!("{origin}/miniwob/click-test.html");
     memory("a page of MiniWoB++", &small, Some(0.3)).await.map_err(|error| error.to_string())?;

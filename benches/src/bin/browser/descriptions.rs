@@ -10,10 +10,10 @@ use std::path::Path;
 
 /// How long a text is.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub struct Size {
-    pub bytes: u64,
+pub(crate) struct Size {
+    pub(crate) bytes: u64,
     /// By o200k_base.
-    pub tokens: u64,
+    pub(crate) tokens: u64,
 }
 
 /// What can be acted on in the viewport, found without the library: by names of elements, roles and attributes, where a user
@@ -47,7 +47,12 @@ struct Case {
     prepare: String,
 }
 
-pub async fn measure(origin: &str, miniwob: &Path, browser: &Browser, mcp: &mut Peer) -> Result<(), String> {
+pub(crate) async fn measure(
+    origin: &str,
+    miniwob: &Path,
+    browser: &Browser,
+    mcp: &mut Peer,
+) -> Result<(), String> {
     let mut names: Vec<String> = std::fs::read_dir(miniwob.join("miniwob"))
         .map_err(|error| format!("{}: {error}", miniwob.display()))?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())

@@ -68,7 +68,7 @@ struct Next {
     text: String,
 }
 
-pub async fn measure(
+pub(crate) async fn measure(
     origin: &str,
     browser: &Browser,
     playwright: &mut Peer,

@@ -70,7 +70,7 @@ async fn run(parts: &[String]) -> Result<(), String> {
 }
 
 /// Chromium as each driver starts it.
-pub fn options() -> LaunchOptions {
+pub(crate) fn options() -> LaunchOptions {
     let root = std::fs::read_to_string("/proc/self/status")
         .is_ok_and(|status| status.lines().any(|line| line.starts_with("Uid:\t0\t")));
     LaunchOptions { executable: peers::chromium(), no_sandbox: root, ..LaunchOptions::default() }
@@ -89,7 +89,7 @@ fn miniwob() -> Result<PathBuf, String> {
 }
 
 /// Starts an episode of a page of MiniWoB++ once it is loaded, images too, and waits until it is there.
-pub fn miniwob_start(seed: u32) -> String {
+pub(crate) fn miniwob_start(seed: u32) -> String {
     format!(
         "(async () => {{ const soon = () => new Promise(resolve => setTimeout(resolve, 20));
            while (document.readyState !== 'complete' || document.querySelector('#click-canvas') === null) await soon();

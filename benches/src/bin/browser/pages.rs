@@ -37,7 +37,7 @@ fn menu(count: usize) -> String {
 }
 
 /// Every page: its path and its HTML.
-pub fn all() -> Vec<(&'static str, String)> {
+pub(crate) fn all() -> Vec<(&'static str, String)> {
     vec![
         ("/inbox", inbox(60)),
         ("/shop", shop(80)),

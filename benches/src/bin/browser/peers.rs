@@ -12,7 +12,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 const ANSWER_MAX: Duration = Duration::from_secs(600);
 
 /// A peer that runs.
-pub struct Peer {
+pub(crate) struct Peer {
     name: &'static str,
     _child: Child,
     input: ChildStdin,
@@ -21,14 +21,14 @@ pub struct Peer {
 
 impl Peer {
     /// A script of `benches/peers` for Node.js, with the packages below the folder that `ESPALIER_BROWSER_PEERS` names.
-    pub fn node(name: &'static str, script: &str) -> Result<Peer, String> {
+    pub(crate) fn node(name: &'static str, script: &str) -> Result<Peer, String> {
         let mut command = Command::new("node");
         command.arg(script_at(script)?);
         Peer::start(name, command)
     }
 
     /// A script of `benches/peers` for the Python that `ESPALIER_BROWSER_PEERS_PYTHON` names.
-    pub fn python(name: &'static str, script: &str) -> Result<Peer, String> {
+    pub(crate) fn python(name: &'static str, script: &str) -> Result<Peer, String> {
         let mut command = Command::new(variable("ESPALIER_BROWSER_PEERS_PYTHON")?);
         command.arg(script_at(script)?);
         Peer::start(name, command)
@@ -46,7 +46,7 @@ impl Peer {
     }
 
     /// What it answers.
-    pub async fn ask<T: DeserializeOwned>(&mut self, command: Value) -> Result<T, String> {
+    pub(crate) async fn ask<T: DeserializeOwned>(&mut self, command: Value) -> Result<T, String> {
         let name = self.name;
         let line = format!("{command}\n");
         self.input.write_all(line.as_bytes()).await.map_err(|error| format!("{name}: {error}"))?;
@@ -72,7 +72,7 @@ fn script_at(name: &str) -> Result<PathBuf, String> {
 }
 
 /// The Chromium of every driver.
-pub fn chromium() -> Option<PathBuf> {
+pub(crate) fn chromium() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|folder| folder.join("chromium-headless-shell"))

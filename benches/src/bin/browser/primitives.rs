@@ -28,7 +28,7 @@ const TABLE: [(&str, &str, Option<f64>); 9] = [
     ("jpeg", "picture of 1280 x 1000, JPEG", None),
 ];
 
-pub async fn measure(playwright: &mut Peer) -> std::result::Result<(), String> {
+pub(crate) async fn measure(playwright: &mut Peer) -> std::result::Result<(), String> {
     let (mut ours, mut theirs) = (Times::new(), Times::new());
     for _ in 0..ROUNDS {
         let round: Times =
