@@ -69,6 +69,18 @@ for group in samples.read("samples.msgpack"):
             print(len(segment), segment.mask.sum(), segment.logprobs.dtype)
 ```
 
+One row per answer, and advantages by the sample deviation ([gui-training.md](gui-training.md#rows-and-advantages)). `removed` of a trajectory says why
+its sample was taken out; it has no reward and trains nothing:
+
+```python
+from espalier import samples
+
+for group in samples.read("samples.msgpack"):
+    group = samples.with_advantages(samples.per_call(group))
+    for trajectory, advantage in zip(group.trajectories, samples.advantages(group)):
+        print(trajectory.traj_id, trajectory.removed, advantage, len(trajectory.segments))
+```
+
 Rows for a trainer, as plain dictionaries with the trainer's own keys (`slime`, `verl`, `tinker`). Rows that hold [images](vision.md) are refused
 unless these are loaded, as here, or left out on purpose (`images=None`):
 

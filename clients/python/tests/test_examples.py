@@ -55,6 +55,7 @@ SAID = [
     "['0', '1', '4', '9', '16']\n",
     "[]\nrun.g0.r0.a0 submitted 1.0\n11 5 float32\n8 2 float32\nrun.g0.r1.a0 limit-turns 0.0\n2 0 float32\n"
     "run.g0.r3.a0 guest-trap None\n2 0 float32\n",
+    "run.g0.r0.a0 None 0.7071057811879616 3\nrun.g0.r1.a0 None -0.7071057811879616 1\nrun.g0.r3.a0 None None 1\n",
     "0 1.0 8 5\n0 1.0 3 2\n3 0.0 1 0\n",
 ]
 
