@@ -9,7 +9,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// `[step_budget]` of an experiment file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -83,7 +83,14 @@ impl StepBudget {
         // A stage that a group has opened in is not gone back from.
         let stage = groups.iter().filter_map(stage_of).max().unwrap_or(0);
         let of_stage = groups.iter().filter(|group| stage_of(group) == Some(stage));
-        let waiting = of_stage.map(|group| (group.group_index, group.closed)).collect();
+        let mut waiting: BTreeMap<_, _> = of_stage.map(|group| (group.group_index, group.closed)).collect();
+        // What a kill has left out opens again, and is waited for.
+        let first = if stage == 0 { 0 } else { waiting.keys().next().copied().unwrap_or(0) };
+        let stored: BTreeSet<u64> = groups.iter().map(|group| group.group_index).collect();
+        let last = stored.last().copied().unwrap_or(0);
+        for missing in (first..last).filter(|index| !stored.contains(index)) {
+            waiting.insert(missing, None);
+        }
         let mut budget = StepBudget { config, stage, waiting, taken: VecDeque::new() };
         budget.take();
         budget
@@ -204,7 +211,7 @@ mod tests {
         let rewards = [0.1, 0.2, 0.2, 0.2, 0.5, 0.9, 0.9, 0.9, 0.1, 0.1, 0.1, 0.1];
         let mut whole = StepBudget::resume(config.clone(), &[]);
         let mut store: Vec<BudgetedGroup> = Vec::new();
-        let mut stages = std::collections::BTreeSet::new();
+        let mut stages = BTreeSet::new();
         // Two groups are open at a time; the later one closes first.
         for pair in (0..rewards.len()).collect::<Vec<_>>().chunks(2) {
             for index in pair {
@@ -221,6 +228,16 @@ mod tests {
             }
         }
         assert_eq!(stages.into_iter().collect::<Vec<_>>(), [15, 30, 50]);
+    }
+
+    #[test]
+    fn a_group_that_a_kill_has_left_out_is_waited_for() {
+        let closed = |group_index| BudgetedGroup { group_index, turns: Some(15), closed: Some(Some(0.5)) };
+        let stored = [1, 2, 3, 4].map(closed);
+        let mut budget = StepBudget::resume(config(&[15, 30]), &stored);
+        assert_eq!(budget.open(0), 15);
+        budget.close(0, None);
+        assert_eq!(budget.turns(), 30);
     }
 
     #[test]

@@ -97,9 +97,13 @@ impl Server {
     }
 
     /// A call in the browser that is there, or in another one.
-    async fn answer(&self, name: &str, arguments: String) -> Result<CallToolResult, Failure> {
+    async fn answer(
+        &self,
+        browser: &mut Option<Arc<dyn BrowserSession>>,
+        name: &str,
+        arguments: String,
+    ) -> Result<CallToolResult, Failure> {
         let own = Own::of(name).map(|own| own.read(&arguments)).transpose().map_err(Failure::Invalid)?;
-        let mut browser = self.browser.lock().await;
         let session = match &*browser {
             Some(session) => Arc::clone(session),
             None => Arc::clone(browser.insert(self.source.open().await?)),
@@ -246,7 +250,11 @@ impl ServerHandler for Server {
             return Err(ErrorData::invalid_params(text, None));
         }
         let arguments = serde_json::Value::Object(request.arguments.unwrap_or_default()).to_string();
-        let answer = timeout(self.options.call_max, self.answer(&request.name, arguments));
+        let answer = async {
+            // What it waits for the calls before it does not count: each of them has a bound.
+            let mut browser = self.browser.lock().await;
+            timeout(self.options.call_max, self.answer(&mut browser, &request.name, arguments)).await
+        };
         let result = tokio::select! {
             answer = answer => match answer {
                 Ok(Ok(result)) => result,

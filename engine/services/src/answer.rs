@@ -6,7 +6,7 @@
 use crate::app::{App, AppSession, DEFINITION, INDEX, UPLOAD_BYTES_MAX};
 use crate::folder::{Folder, media_type};
 use crate::miniwob::{Miniwob, MiniwobSession};
-use crate::rollout::{Session, Sessions, random_id};
+use crate::rollout::{Session, Sessions};
 use crate::{RunServices, Served};
 use bytes::Bytes;
 use espalier_core::host::service::ServiceRequest;
@@ -44,6 +44,12 @@ struct Asked<'a> {
     body: Bytes,
 }
 
+/// Pages of applications run no script but their own files.
+const APP_POLICY: &str = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'none'; \
+    form-action 'self'; frame-ancestors 'self'";
+/// Those of MiniWoB++ have scripts in them, and none in markup, where text that is typed may become markup.
+const MINIWOB_POLICY: &str = "script-src-attr 'none'; object-src 'none'; base-uri 'none'";
+
 /// Who asks.
 enum Asker<'a> {
     /// A page, with the sessions that its cookie names.
@@ -68,8 +74,13 @@ impl RunServices {
                 served.answer(&asked, &Asker::Page(own), own.and_then(|own| own.of(name)))
             }),
         };
-        let app = matches!(self.served(name), Some(Served::App(_)));
-        answered.unwrap_or_else(Refused::response).into_http(app)
+        let policy = match self.served(name) {
+            Some(Served::App(_)) => Some(APP_POLICY),
+            // The sites of flights have handlers in their markup.
+            Some(Served::Miniwob(_)) if !head.uri.path().starts_with("/flight/") => Some(MINIWOB_POLICY),
+            _ => None,
+        };
+        answered.unwrap_or_else(Refused::response).into_http(policy)
     }
 }
 
@@ -348,14 +359,18 @@ impl Miniwob {
                         path => file(&self.folder, path, &[]),
                     };
                 };
-                let Session::Miniwob(session) = &mut *session.lock() else { return Err(no_session()) };
+                let Session::Miniwob(session) = &*session.lock() else { return Err(no_session()) };
                 let page = self.page(&session.task).ok_or_else(no_session)?;
                 if path.is_empty() {
                     asker.check(asked.query("sid"))?;
                     return Ok(Response::redirect(format!("/{page}?sid={}", own.sid)));
                 }
                 if path == page {
-                    let episode = self.episode(session, &own.sid, random_id()).ok_or_else(no_session)?;
+                    // Other parameters make another task of it.
+                    if asked.query.len() != 1 || asked.query("sid") != Some(&own.sid) {
+                        return Ok(Response::redirect(format!("/{page}?sid={}", own.sid)));
+                    }
+                    let episode = self.episode(session, &own.sid).ok_or_else(no_session)?;
                     return Ok(Response::new(StatusCode::OK, media_type(path), episode));
                 }
                 file(&self.folder, path, &[])
@@ -415,20 +430,16 @@ impl Response {
         }
     }
 
-    /// With the headers that keep pages to what is theirs. Pages of applications run no script but their own files.
-    fn into_http(self, is_app: bool) -> http::Response<Bytes> {
+    /// With the headers that keep pages to what is theirs.
+    fn into_http(self, policy: Option<&'static str>) -> http::Response<Bytes> {
         let mut response = http::Response::builder()
             .status(self.status)
             .header(header::CONTENT_TYPE, self.content_type)
             .header(header::CACHE_CONTROL, "no-store")
             .header(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
             .header(header::REFERRER_POLICY, "no-referrer");
-        if is_app {
-            response = response.header(
-                header::CONTENT_SECURITY_POLICY,
-                "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'none'; \
-                 form-action 'self'; frame-ancestors 'self'",
-            );
+        if let Some(policy) = policy {
+            response = response.header(header::CONTENT_SECURITY_POLICY, policy);
         }
         if self.is_upload {
             response = response.header(header::CONTENT_DISPOSITION, "attachment");

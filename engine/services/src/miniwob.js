@@ -5,12 +5,14 @@
   document.currentScript.remove();
   const sid = __SID__, secret = __SECRET__, seed = __SEED__;
   const fetch = window.fetch.bind(window), stringify = JSON.stringify, later = window.setTimeout.bind(window);
-  const tell = (report) => {
-    const body = stringify({ secret, ...report });
+  // A report that is not taken for a fault of the way is sent again: what it says stays the same.
+  const send = (body, tries) => {
+    const again = () => { if (tries > 1) later(() => send(body, tries - 1), 500); };
     fetch("/report?sid=" + sid, { method: "POST", headers: { "content-type": "application/json" }, body })
-      .then((answer) => answer.text())
-      .catch(() => {});
+      .then((answer) => answer.text().then(() => { if (answer.status >= 500) again(); }))
+      .catch(again);
   };
+  const tell = (report) => send(stringify({ secret, ...report }), 5);
   let begun = false, over = false;
   const end = core.endEpisode;
   const endOnce = (reward, ...rest) => {
@@ -25,7 +27,8 @@
   window.addEventListener("load", () => {
     if (core.cover_div === null) core.startEpisode();
     Math.seedrandom(seed);
-    core.EPISODE_MAX_TIME = 1e6;
+    // The most that a timer takes: limits of the rollout bound its time, and a slow model is not a failed one.
+    core.EPISODE_MAX_TIME = 2147483647;
     core.startEpisodeReal();
     begun = true;
     const whenReady = (tries) => {

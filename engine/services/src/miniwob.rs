@@ -74,27 +74,26 @@ impl Miniwob {
     }
 
     /// How a session begins.
-    pub(crate) fn session(service: &TaskService) -> MiniwobSession {
+    pub(crate) fn session(service: &TaskService, secret: String) -> MiniwobSession {
         MiniwobSession {
             task: service.task.clone().unwrap_or_default(),
             seed: service.seed.unwrap_or(0),
-            secret: None,
+            secret,
             utterance: None,
             end: None,
         }
     }
 
-    /// The page of the episode, with the script at its end. Reports of a page that was opened before count no more.
-    pub(crate) fn episode(&self, session: &mut MiniwobSession, sid: &str, secret: String) -> Option<Bytes> {
+    /// The page of the episode, with the script at its end. Opened several times it is the same episode: there is no practice.
+    pub(crate) fn episode(&self, session: &MiniwobSession, sid: &str) -> Option<Bytes> {
         let page = self.folder.file(&self.page(&session.task)?)?;
-        let values = [("SID", json!(sid)), ("SECRET", json!(secret)), ("SEED", json!(session.seed))];
+        let values = [("SID", json!(sid)), ("SECRET", json!(session.secret)), ("SEED", json!(session.seed))];
         let script = values.iter().fold(SCRIPT.to_owned(), |script, (name, value)| {
             script.replace(&format!("__{name}__"), &value.to_string())
         });
         let script = format!("<script>{script}</script>");
         let text = String::from_utf8_lossy(page);
         let end = text.rfind("</body>").unwrap_or(text.len());
-        session.secret = Some(secret);
         Some(Bytes::from(format!("{}{script}{}", &text[..end], &text[end..])))
     }
 }
@@ -104,8 +103,8 @@ impl Miniwob {
 pub(crate) struct MiniwobSession {
     pub(crate) task: String,
     seed: u64,
-    /// Of the page that was opened last.
-    secret: Option<String>,
+    /// In the closure of the episode's page, however often it is opened.
+    secret: String,
     utterance: Option<String>,
     /// The raw reward of the first end.
     end: Option<f64>,
@@ -126,8 +125,8 @@ impl MiniwobSession {
     /// Takes a report. The first end counts.
     pub(crate) fn report(&mut self, body: &[u8]) -> Result<(), String> {
         let report: Report = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-        if self.secret.as_ref() != Some(&report.secret) {
-            return Err("the report is not one of the page that was opened last".to_owned());
+        if self.secret != report.secret {
+            return Err("the report is not one of the episode's page".to_owned());
         }
         if let Some(utterance) = report.utterance {
             self.utterance = Some(utterance.chars().take(UTTERANCE_CHARS_MAX).collect());
@@ -190,17 +189,19 @@ mod tests {
     #[test]
     fn the_first_end_that_the_page_tells_counts() {
         let miniwob = package();
-        let mut session =
-            Miniwob::session(&serde_json::from_str(r#"{"task":"click-button","seed":3}"#).unwrap());
-        let page = miniwob.episode(&mut session, "5id", "5ecret".to_owned()).unwrap();
-        let page = std::str::from_utf8(&page).unwrap();
-        assert!(
-            page.contains("\"5id\"") && page.contains("\"5ecret\"") && page.ends_with("</script></body>\n")
+        let mut session = Miniwob::session(
+            &serde_json::from_str(r#"{"task":"click-button","seed":3}"#).unwrap(),
+            "5ecret".to_owned(),
         );
-        assert!(!page.contains("__"), "every name has its value");
+        let page = miniwob.episode(&session, "5id").unwrap();
+        let text = std::str::from_utf8(&page).unwrap();
+        assert!(
+            text.contains("\"5id\"") && text.contains("\"5ecret\"") && text.ends_with("</script></body>\n")
+        );
+        assert!(!text.contains("__"), "every name has its value");
         let mut report = |value: Value| session.report(value.to_string().as_bytes());
         assert_eq!(report(json!({"secret": "5ecret", "utterance": "Click."})), Ok(()));
-        let foreign = "the report is not one of the page that was opened last";
+        let foreign = "the report is not one of the episode's page";
         assert_eq!(report(json!({"secret": "other", "raw_reward": 1})).unwrap_err(), foreign);
         assert_eq!(
             report(json!({"secret": "5ecret", "raw_reward": 2})).unwrap_err(),
@@ -210,7 +211,8 @@ mod tests {
         assert_eq!(report(json!({"secret": "5ecret", "raw_reward": 1})), Ok(()));
         let expect = json!({"task": "click-button", "seed": 3, "utterance": "Click.", "done": true, "raw_reward": -1.0});
         assert_eq!(session.state(), expect);
-        miniwob.episode(&mut session, "5id", "next".to_owned()).unwrap();
-        assert_eq!(session.report(br#"{"secret":"5ecret","raw_reward":1}"#).unwrap_err(), foreign);
+        assert_eq!(miniwob.episode(&session, "5id").unwrap(), page, "opened again it is the same episode");
+        assert_eq!(session.report(br#"{"secret":"5ecret","raw_reward":1}"#), Ok(()));
+        assert_eq!(session.state(), expect, "and its first end is the end");
     }
 }

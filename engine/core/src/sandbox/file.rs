@@ -1,6 +1,6 @@
 //! What files say of a sandbox, in an experiment and in a task, and what comes out when both are put together.
 
-use super::{FileContent, Network, SandboxSpec, SpecError};
+use super::{FileContent, Network, Peer, Rule, SandboxSpec, SpecError};
 use crate::escalation::Escalation;
 use crate::limits::{DurationText, SizeText};
 use schemars::JsonSchema;
@@ -158,10 +158,21 @@ impl Network {
             (Network::None, _) | (_, Network::None) => Network::None,
             (Network::Loopback, _) | (_, Network::Loopback) => Network::Loopback,
             (Network::Allow(one), Network::Allow(other)) => {
-                Network::Allow(other.iter().filter(|host| one.contains(host)).cloned().collect())
+                let theirs = other.iter().filter(|rule| one.contains(rule) || opens(one, rule));
+                let ours = one.iter().filter(|rule| !other.contains(rule) && opens(other, rule));
+                Network::Allow(theirs.chain(ours).cloned().collect())
             }
         }
     }
+}
+
+/// Whether a list opens all public addresses at the port of a rule for names, which leads to public addresses alone.
+fn opens(rules: &[String], rule: &str) -> bool {
+    let parsed = Rule::parse(rule).ok();
+    parsed.filter(|rule| matches!(rule.peer, Peer::Name(_) | Peer::Below(_))).is_some_and(|rule| {
+        let world = Rule { peer: Peer::Public, port: rule.port };
+        rules.iter().any(|other| Rule::parse(other).is_ok_and(|other| other == world))
+    })
 }
 
 impl SandboxSpec {
@@ -218,6 +229,20 @@ mod tests {
 
     fn file(text: &str) -> SandboxFile {
         serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn all_public_addresses_on_one_side_are_what_the_other_names() {
+        let list = |rules: &[&str]| Network::Allow(rules.iter().map(|rule| (*rule).to_owned()).collect());
+        for (one, other, expect) in [
+            (&["*:443"][..], &["a.org:443", "*.b.org:443"][..], &["a.org:443", "*.b.org:443"][..]),
+            (&["a.org:443"], &["*:443"], &["a.org:443"]),
+            (&["*:443", "a.org:443"], &["*:443"], &["*:443", "a.org:443"]),
+            (&["*:443"], &["a.org:80", "10.0.0.1:443", "service:mail"], &[]),
+            (&["*:80", "service:mail"], &["service:mail"], &["service:mail"]),
+        ] {
+            assert_eq!(list(one).and(&list(other)), list(expect), "{one:?} {other:?}");
+        }
     }
 
     /// What a run is hangs on this text: a run of before is known by it.

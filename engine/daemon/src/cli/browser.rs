@@ -117,6 +117,7 @@ async fn mcp(context: &mut Context, args: McpArgs) -> Result<Exit, Problem> {
     .map_err(|error| {
         Problem::of(Exit::Input, &error).hint("docs/browsers.md lists the keys of `[browser]`")
     })?;
+    browsers.read_archive().await.map_err(|why| Problem::new(Exit::Input, why))?;
     let browsers = Arc::new(browsers);
     let task = Task::parse(r#"{"id":"mcp","instruction":"Answer the calls of a client."}"#)
         .map_err(|error| Problem::of(Exit::Input, &error))?;

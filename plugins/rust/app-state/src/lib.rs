@@ -106,7 +106,17 @@ pub fn expected(private: Option<&str>) -> Result<Vec<Expected>, String> {
         if expect.is_empty() {
             return Err(format!("`private.app` of the task: `expect` of {service} is empty"));
         }
+        if expected.iter().filter(|other| other.service == *service).count() > 1 {
+            return Err(format!(
+                "`private.app` of the task: {service} twice; put all that it expects into one entry"
+            ));
+        }
         for Expectation { path, equals, added, absent } in expect {
+            if !path.is_empty() && !path.starts_with('/') {
+                return Err(format!(
+                    "`private.app` of the task: path {path:?}: expected a JSON Pointer such as \"/{path}\""
+                ));
+            }
             if usize::from(equals.is_some()) + usize::from(added.is_some()) + usize::from(*absent) != 1 {
                 return Err(format!(
                     "`private.app` of the task: {path}: expected one of `equals`, `added` and `absent`"
@@ -127,6 +137,12 @@ pub fn compare(expected: &Expected, states: &States) -> Result<Outcome, String> 
         let Expectation { path, equals, added, absent } = expectation;
         let place = format!("{service}{path}");
         let (before, after) = (initial.pointer(path), current.pointer(path));
+        if added.is_some() && before.is_some_and(|before| !before.is_object()) {
+            return Err(format!(
+                "`private.app` of the task: {place}: `added` needs an object there, found {}",
+                before.map_or_else(String::new, shown)
+            ));
+        }
         let (held, holds, why) = if let Some(pattern) = added {
             let is_new =
                 |key: &String| before.and_then(Value::as_object).is_none_or(|map| !map.contains_key(key));
@@ -158,8 +174,8 @@ pub fn compare(expected: &Expected, states: &States) -> Result<Outcome, String> 
         outcome.reasons.push(if holds { why } else { format!("not fulfilled: {why}") });
     }
     let is_asked = |path: &str| {
-        asked.iter().any(|place| is_within(path, place))
-            || may_change.iter().any(|place| is_within(path, place))
+        asked.iter().any(|place| is_within(path, place, false))
+            || may_change.iter().any(|place| is_within(path, place, true))
     };
     let unasked: Vec<&str> =
         states.state_diff.iter().map(|one| one.path.as_str()).filter(|path| !is_asked(path)).collect();
@@ -183,10 +199,10 @@ fn below(path: &str, key: &str) -> String {
     format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
-/// Whether a path is that of a place, or below it; `*` in the place is any one part.
-fn is_within(path: &str, place: &str) -> bool {
+/// Whether a path is that of a place, or below it; with `wild`, `*` in the place is any one part.
+fn is_within(path: &str, place: &str, wild: bool) -> bool {
     let mut parts = path.split('/');
-    place.split('/').all(|wanted| parts.next().is_some_and(|part| wanted == "*" || wanted == part))
+    place.split('/').all(|wanted| parts.next().is_some_and(|part| (wild && wanted == "*") || wanted == part))
 }
 
 /// Which keys an object may have.
@@ -196,7 +212,8 @@ enum Keys {
     AmongOthers,
 }
 
-/// Whether a value is what a pattern says: the same, or as `{"$contains": TEXT}`, letters in either case, or `{"$any": true}`.
+/// Whether a value is what a pattern says: the same, or as `{"$contains": TEXT}`, letters in either case, `{"$any": true}`,
+/// or `{"$unordered": LIST}`: a list with these elements in any order.
 fn matches(pattern: &Value, value: &Value, keys: Keys) -> bool {
     match (pattern, value) {
         (Value::Object(pattern), value) if operator(pattern).is_some() => match (operator(pattern), value) {
@@ -207,17 +224,25 @@ fn matches(pattern: &Value, value: &Value, keys: Keys) -> bool {
                 items.iter().any(|value| matches(item, value, Keys::AmongOthers))
             }
             (Some(("$any", _)), _) => true,
+            (Some(("$unordered", Value::Array(wanted))), Value::Array(items)) => {
+                let mut left: Vec<&Value> = items.iter().collect();
+                wanted.len() == items.len()
+                    && wanted.iter().all(|pattern| {
+                        let at = left.iter().position(|value| matches(pattern, value, Keys::All));
+                        at.map(|at| left.swap_remove(at)).is_some()
+                    })
+            }
             _ => false,
         },
         (Value::Object(pattern), Value::Object(value)) => {
             (keys == Keys::AmongOthers || pattern.len() == value.len())
-                && pattern
-                    .iter()
-                    .all(|(key, pattern)| value.get(key).is_some_and(|value| matches(pattern, value, keys)))
+                && pattern.iter().all(|(key, pattern)| {
+                    value.get(key).is_some_and(|value| matches(pattern, value, Keys::All))
+                })
         }
         (Value::Array(pattern), Value::Array(value)) => {
             pattern.len() == value.len()
-                && pattern.iter().zip(value).all(|(pattern, value)| matches(pattern, value, keys))
+                && pattern.iter().zip(value).all(|(pattern, value)| matches(pattern, value, Keys::All))
         }
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
         (pattern, value) => pattern == value,
@@ -227,7 +252,7 @@ fn matches(pattern: &Value, value: &Value, keys: Keys) -> bool {
 /// The operator that a pattern is.
 fn operator(pattern: &Map<String, Value>) -> Option<(&str, &Value)> {
     let (key, value) = pattern.iter().next().filter(|_| pattern.len() == 1)?;
-    ["$contains", "$any"].contains(&key.as_str()).then_some((key.as_str(), value))
+    ["$contains", "$any", "$unordered"].contains(&key.as_str()).then_some((key.as_str(), value))
 }
 
 fn shown(value: &Value) -> String {
@@ -315,6 +340,14 @@ mod tests {
                 "`private.app` of the task: `expect` of mail is empty",
             ),
             (
+                r#"{"app":{"service":"mail","expect":[{"path":"n","absent":true}]}}"#,
+                "`private.app` of the task: path \"n\": expected a JSON Pointer such as \"/n\"",
+            ),
+            (
+                r#"{"app":[{"service":"mail","expect":[{"path":"/n","equals":2}]},{"service":"mail","expect":[{"path":"/m","equals":2}]}]}"#,
+                "`private.app` of the task: mail twice; put all that it expects into one entry",
+            ),
+            (
                 r#"{"app":[{"service":"mail","expect":[{"path":"/n","absent":true,"equals":null}]}]}"#,
                 "`private.app` of the task: /n: expected one of `equals`, `added` and `absent`",
             ),
@@ -340,6 +373,18 @@ mod tests {
         assert!(matches(&pattern, &json!({"a": 1.0}), Keys::All));
         assert!(!matches(&pattern, &json!({"a": 1, "b": 2}), Keys::All));
         assert!(matches(&json!({"a": {"$any": true}}), &json!({"a": null}), Keys::All));
+        let any = json!({"$unordered": ["a", "b", "b"]});
+        assert!(matches(&any, &json!(["b", "a", "b"]), Keys::All));
+        assert!(
+            !matches(&any, &json!(["b", "a", "a"]), Keys::All)
+                && !matches(&any, &json!(["b", "a"]), Keys::All)
+        );
+        let order = json!({"items": {"p2": 2}});
+        assert!(matches(&order, &json!({"items": {"p2": 2}, "at": 1}), Keys::AmongOthers));
+        assert!(
+            !matches(&order, &json!({"items": {"p2": 2, "p3": 3}}), Keys::AmongOthers),
+            "nor more within"
+        );
         assert!(matches(&json!({"$contains": {"a": 1}}), &json!([{"a": 2}, {"a": 1, "b": 0}]), Keys::All));
     }
 }

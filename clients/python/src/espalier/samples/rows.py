@@ -27,8 +27,10 @@ def per_call(group: Group) -> Group:
 
 def advantages(group: Group) -> List[Optional[float]]:
     """By trajectory `(reward - mean) / (s + 1e-6)`, `s` the sample deviation (ddof = 1) over the group's rewards; one for all tokens of a
-    trajectory, whatever its length. `None` for one without a reward, which takes no part; 0 for a reward that is alone.
+    trajectory, whatever its length. `None` for one without a reward, which takes no part, and in groups of judges; 0 for a reward that is alone.
     """
+    if group.kind == "judge-turn":
+        return [None] * len(group.trajectories)
     rewards = [one.reward for one in group.trajectories if one.reward is not None]
     mean = math.fsum(rewards) / len(rewards) if rewards else 0.0
     deviation = 0.0
@@ -38,7 +40,12 @@ def advantages(group: Group) -> List[Optional[float]]:
 
 
 def with_advantages(group: Group) -> Group:
-    """The same group whose rows carry `advantages`: at each token that trains, 0 elsewhere. Of trajectories without a reward: `None`."""
+    """The same group whose rows carry `advantages`: at each token that trains, 0 elsewhere. Of trajectories without a reward: `None`.
+
+    Groups of judges stay as they are.
+    """
+    if group.kind == "judge-turn":
+        return group
     trajectories = [
         replace(one, segments=[replace(row, advantages=_spread(row, value)) for row in one.segments])
         for one, value in zip(group.trajectories, advantages(group))
