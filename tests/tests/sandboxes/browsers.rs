@@ -84,7 +84,8 @@ settings = {{ checks = [{{ expression = "document.title", equals = "Saved Ann" }
     file.display().to_string()
 }
 
-async fn attempts(store: &Path) -> Vec<AttemptRecord> {
+/// The attempts of the first group of the only run.
+pub(crate) async fn attempts(store: &Path) -> Vec<AttemptRecord> {
     let store = espalier_store::Store::open_existing(&StoreUrl::Folder(store.to_owned())).await.unwrap();
     let run = store.runs().await.unwrap().remove(0);
     let mut records = Vec::new();

@@ -1,9 +1,9 @@
 //! Rollouts in applications that the engine serves itself: MiniWoB++ of the installed package, solved by a scripted policy with the tools of
 //! the browser.
 
+use crate::browsers::attempts;
 use crate::whole::{Store, run, text};
 use espalier_core::ending::StopReason;
-use espalier_core::trajectory::AttemptRecord;
 use espalier_store::StoreUrl;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -30,17 +30,6 @@ settings = {{ description_tokens = 1000 }}
     );
     std::fs::write(&file, text).unwrap();
     file.display().to_string()
-}
-
-async fn attempts(store: &Path) -> Vec<AttemptRecord> {
-    let store = espalier_store::Store::open_existing(&StoreUrl::Folder(store.to_owned())).await.unwrap();
-    let run = store.runs().await.unwrap().remove(0);
-    let mut records = Vec::new();
-    for row in store.attempts(&run.run_id, 0).await.unwrap() {
-        records.extend(store.record(&row).await.unwrap());
-    }
-    store.close().await;
-    records
 }
 
 /// `{name = ..., arguments = {...}}` of one call, as an answer of its own.

@@ -5,13 +5,12 @@ use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::rollout_page::{PagePicture, RolloutPage};
 use crate::output::text::{bytes, counted};
+use crate::output::whole_file::write_whole;
 use espalier_core::image::ImageKind;
 use espalier_core::trajectory::AttemptRecord;
 use espalier_store::{AttemptRow, GroupRow, Store, StoreError};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Largest picture that is embedded.
@@ -35,7 +34,7 @@ pub(super) async fn write(
         context.out.writer().write_all(text.as_bytes())?;
         return Ok(Exit::Done);
     }
-    save(file, text.as_bytes()).map_err(|error| {
+    write_whole(file, |file| file.write_all(text.as_bytes())).map_err(|error| {
         Problem::new(Exit::Unavailable, format!("{} cannot be written: {error}", file.display()))
     })?;
     let kept = pictures.values().filter(|picture| matches!(picture, PagePicture::Kept(..))).count();
@@ -82,15 +81,4 @@ async fn read(store: &Store, hashes: &[&str]) -> Result<BTreeMap<String, PagePic
         pictures.insert((*hash).to_owned(), picture);
     }
     Ok(pictures)
-}
-
-/// The file appears when it is whole.
-fn save(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(".page-")
-        .permissions(PermissionsExt::from_mode(0o644))
-        .tempfile_in(folder)?;
-    file.write_all(content)?;
-    file.persist(path).map(drop).map_err(|error| error.error)
 }

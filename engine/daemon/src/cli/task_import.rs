@@ -4,6 +4,7 @@ use super::Context;
 use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::text::counted;
+use crate::output::whole_file::write_whole;
 use clap::Args;
 use espalier_core::sandbox::Rule;
 use espalier_tasks::dataset::{
@@ -13,7 +14,6 @@ use espalier_tasks::dataset::{
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of one Harbor folder; larger ones are data that belongs into its image.
@@ -272,21 +272,8 @@ fn collect(
 
 /// Writes a task file.
 pub(super) fn write_tasks(out: &Path, tasks: &[String]) -> Result<(), Problem> {
-    write(out, tasks).map_err(|error| {
+    let lines = |file: &mut dyn Write| tasks.iter().try_for_each(|task| writeln!(file, "{task}"));
+    write_whole(out, lines).map_err(|error| {
         Problem::new(Exit::Unavailable, format!("{} cannot be written: {error}", out.display()))
     })
-}
-
-/// The file appears when it is whole.
-fn write(out: &Path, tasks: &[String]) -> std::io::Result<()> {
-    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(".tasks-")
-        .permissions(PermissionsExt::from_mode(0o644))
-        .tempfile_in(folder)?;
-    for task in tasks {
-        writeln!(file, "{task}")?;
-    }
-    file.as_file().sync_all()?;
-    file.persist(out).map(drop).map_err(|error| error.error)
 }
