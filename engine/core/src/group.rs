@@ -153,6 +153,15 @@ pub struct MemberEnd {
     pub removed: bool,
 }
 
+/// What a rollout is worth once the rewards of its group have seen it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupReward {
+    /// `None`: a reward failed, or the sample was removed.
+    pub reward: Option<f64>,
+    /// Whether a reward of the group removed it.
+    pub removed: bool,
+}
+
 /// Where one rollout of the group stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Member {
@@ -207,8 +216,8 @@ pub enum GroupEvent {
     },
     /// The rewards of the group are through: what its rollouts are worth now, by place.
     Scored {
-        /// Rewards of those that were to be scored; `None`: a reward failed.
-        rewards: BTreeMap<u32, Option<f64>>,
+        /// Of those that were to be scored.
+        rewards: BTreeMap<u32, GroupReward>,
     },
 }
 
@@ -285,10 +294,10 @@ impl GroupState {
             GroupEvent::Scored { rewards } => {
                 let Some(places) = self.scoring.take() else { return vec![GroupEffect::Stale] };
                 for index in &places.counted {
-                    if let (Some(Member::Ended(end)), Some(reward)) =
+                    if let (Some(Member::Ended(end)), Some(GroupReward { reward, removed })) =
                         (self.members.get_mut(index), rewards.get(index))
                     {
-                        end.reward = *reward;
+                        (end.reward, end.removed) = (*reward, *removed);
                     }
                 }
                 vec![self.close(config, places)]

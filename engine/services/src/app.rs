@@ -5,7 +5,7 @@
 
 use crate::diff::diff;
 use crate::folder::Folder;
-use crate::operations::{Operation, Refused};
+use crate::operations::{Before, Numbers, Operation, Refused};
 use crate::pointer;
 use bytes::Bytes;
 use espalier_core::service::{TaskService, check_state};
@@ -86,7 +86,7 @@ impl App {
     pub(crate) fn session(&self, service: &TaskService) -> AppSession {
         let initial = self.initial(service);
         let (current, is_set) = (initial.clone(), service.state.is_some());
-        AppSession { initial, current, is_set, uploads: BTreeMap::new() }
+        AppSession { initial, current, is_set, numbers: Numbers::default(), uploads: BTreeMap::new() }
     }
 
     /// Whether pages change the state by operations alone.
@@ -106,9 +106,11 @@ impl App {
             let name: String = name.chars().take(100).collect();
             return Err(format!("unknown operation {name:?}: expected one of {}", known.join(", ")));
         };
-        let done = operation.apply(&session.current, arguments).map_err(|Refused(why)| why)?;
+        let AppSession { initial, current, numbers, .. } = &*session;
+        let done =
+            operation.apply(Before { initial, current, numbers }, arguments).map_err(|Refused(why)| why)?;
         check_state(&done.state).map_err(|problem| format!("the state behind it: {problem}"))?;
-        session.current = done.state;
+        (session.current, session.numbers) = (done.state, done.numbers);
         Ok(json!({ "id": done.id, "state": session.current }))
     }
 }
@@ -120,6 +122,7 @@ pub(crate) struct AppSession {
     pub(crate) current: Value,
     /// Whether the initial state was given, by the task or by `set`.
     is_set: bool,
+    numbers: Numbers,
     uploads: BTreeMap<String, Bytes>,
 }
 
@@ -152,6 +155,7 @@ impl AppSession {
     /// `reset`: back to the initial state, without uploads.
     pub(crate) fn reset(&mut self) {
         self.current.clone_from(&self.initial);
+        self.numbers = Numbers::default();
         self.uploads.clear();
     }
 

@@ -213,6 +213,35 @@ pub(crate) struct Done {
     pub(crate) state: Value,
     /// The key that `insert` made, the last one.
     pub(crate) id: Option<String>,
+    /// The numbers that `insert` has given, with those of this operation.
+    pub(crate) numbers: Numbers,
+}
+
+/// The highest number that `insert` has given in a session, by place and prefix: what was removed leaves its number behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Numbers(BTreeMap<(Place, String), u32>);
+
+/// What an operation is carried out on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before<'a> {
+    /// How the session began: no new entry has the key of one that was there.
+    pub(crate) initial: &'a Value,
+    pub(crate) current: &'a Value,
+    pub(crate) numbers: &'a Numbers,
+}
+
+impl Before<'_> {
+    /// The next key of an object.
+    fn next_key(&self, state: &Value, numbers: &mut Numbers, place: &Place, prefix: &str) -> String {
+        let number = |key: &String| key.strip_prefix(prefix)?.parse::<u32>().ok();
+        let highest = |state: &Value| match pointer::get(state, place) {
+            Some(Value::Object(map)) => map.keys().filter_map(number).max().unwrap_or(0),
+            _ => 0,
+        };
+        let given = numbers.0.entry((place.clone(), prefix.to_owned())).or_default();
+        *given = (*given).max(highest(state)).max(highest(self.initial)).saturating_add(1);
+        format!("{prefix}{given}")
+    }
 }
 
 impl Operation {
@@ -257,7 +286,8 @@ impl Operation {
     }
 
     /// Carries it out on a state. Nothing is changed in place.
-    pub(crate) fn apply(&self, state: &Value, given: &Map<String, Value>) -> Result<Done, Refused> {
+    pub(crate) fn apply(&self, before: Before<'_>, given: &Map<String, Value>) -> Result<Done, Refused> {
+        let state = before.current;
         if let Some(unknown) = given.keys().find(|name| !self.arguments.contains_key(*name)) {
             let known: Vec<&str> = self.arguments.keys().map(String::as_str).collect();
             let unknown: String = unknown.chars().take(100).collect();
@@ -275,9 +305,9 @@ impl Operation {
                 return Err(Refused(message.clone()));
             }
         }
-        let mut done = Done { state: state.clone(), id: None };
+        let mut done = Done { state: state.clone(), id: None, numbers: before.numbers.clone() };
         for effect in &self.effects {
-            carry_out(effect, &mut done, &arguments)?;
+            carry_out(effect, &mut done, &arguments, &before)?;
         }
         Ok(done)
     }
@@ -480,9 +510,14 @@ fn order(one: &Value, other: &Value) -> Option<Ordering> {
     }
 }
 
-fn carry_out(effect: &Effect, done: &mut Done, arguments: &BTreeMap<&str, &Value>) -> Result<(), Refused> {
-    let before = done.state.clone();
-    let scope = Scope { state: &before, arguments, id: None };
+fn carry_out(
+    effect: &Effect,
+    done: &mut Done,
+    arguments: &BTreeMap<&str, &Value>,
+    before: &Before<'_>,
+) -> Result<(), Refused> {
+    let state = done.state.clone();
+    let scope = Scope { state: &state, arguments, id: None };
     match effect {
         Effect::Set { path, value } => {
             let (place, value) = (scope.place(path)?, scope.value(value)?);
@@ -501,8 +536,7 @@ fn carry_out(effect: &Effect, done: &mut Done, arguments: &BTreeMap<&str, &Value
             let Some(Value::Object(map)) = pointer::get_mut(&mut done.state, &place) else {
                 return Err(nothing_at(&place));
             };
-            let numbers = map.keys().filter_map(|key| key.strip_prefix(prefix.as_str())?.parse::<u32>().ok());
-            let id = format!("{prefix}{}", numbers.max().unwrap_or(0).saturating_add(1));
+            let id = before.next_key(&state, &mut done.numbers, &place, prefix);
             let value = Scope { id: Some(&id), ..scope }.value(value)?;
             map.insert(id.clone(), value);
             done.id = Some(id);

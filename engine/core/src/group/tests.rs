@@ -218,7 +218,8 @@ fn score(rollouts: &[u32]) -> Vec<GroupEffect> {
 }
 
 fn scored<const N: usize>(rewards: [(u32, Option<f64>); N]) -> GroupEvent {
-    GroupEvent::Scored { rewards: rewards.into() }
+    let worth = |(index, reward)| (index, GroupReward { reward, removed: false });
+    GroupEvent::Scored { rewards: rewards.into_iter().map(worth).collect() }
 }
 
 #[test]
@@ -316,6 +317,19 @@ fn a_removed_sample_keeps_its_place_and_counts_for_nothing() {
             (removed(0), vec![]),
             (removed(1), vec![]),
             (ended(2, Some(1.0)), close(GroupStatus::Failed, too_few, &[0, 1, 2], &[], 1)),
+        ],
+    );
+    // By a reward of the group.
+    let worth = |reward: Option<f64>| GroupReward { reward, removed: reward.is_none() };
+    let rewards = [(0, worth(Some(1.0))), (1, worth(None))].into();
+    let too_few = Some("1 of 2 rollouts have a reward (1 removed), 2 needed");
+    play_from(
+        GroupState::open(&config(2), true),
+        &config(2),
+        &[
+            (ended(0, Some(1.0)), vec![]),
+            (ended(1, Some(1.0)), score(&[0, 1])),
+            (GroupEvent::Scored { rewards }, close(GroupStatus::Failed, too_few, &[0, 1], &[], 1)),
         ],
     );
     let gone = MemberEnd { status: Status::Completed, reward: None, removed: true };

@@ -24,7 +24,7 @@ impl Advantages {
         let Advantages::GrpoDdof1 = self;
         let count = rewards.len() as f64;
         let mean = rewards.iter().sum::<f64>() / count;
-        let squares: f64 = rewards.iter().map(|reward| (reward - mean).powi(2)).sum();
+        let squares: f64 = rewards.iter().map(|reward| (reward - mean) * (reward - mean)).sum();
         let deviation = if rewards.len() < 2 { 0.0 } else { (squares / (count - 1.0)).sqrt() };
         rewards.iter().map(|reward| (reward - mean) / (deviation + EPSILON)).collect()
     }

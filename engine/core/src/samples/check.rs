@@ -46,6 +46,8 @@ pub enum Rule {
     Mask,
     /// Logprobs are finite, and 0 where nothing was sampled.
     Logprobs,
+    /// Advantages and rewards of tokens are finite.
+    Finite,
     /// Spans are in order, inside the row, do not overlap, and lie inside their call.
     Spans,
     /// Sampled spans hold origin 1, reused ones origin 0, and each token of origin 1 lies in a sampled span.

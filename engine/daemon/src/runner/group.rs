@@ -8,12 +8,14 @@ use super::{GroupContext, Loaded, Runner, now_ms};
 use crate::scheduler::{GroupScored, Written};
 use async_trait::async_trait;
 use espalier_core::failure::Failure;
+use espalier_core::group::GroupReward;
 use espalier_core::host::sandbox::{Sandbox, Sandboxes};
 use espalier_core::host::{Blobs, Capabilities, Models};
 use espalier_core::judge::JudgeRecord;
 use espalier_core::ledger::{self, Trainability};
 use espalier_core::meter::Meter;
 use espalier_core::plugin_failure;
+use espalier_core::samples::Trajectory;
 use espalier_core::seed::{Purpose, SeedScope};
 use espalier_core::signal::{RewardConfig, Scored, Signal, Unscored, add, defect};
 use espalier_core::trajectory::{AttemptRecord, PluginScore, RolloutView, Score};
@@ -113,7 +115,7 @@ impl Runner {
                             outcome
                         })
                     };
-                    tries(config, cancel, call, &mut noted).await
+                    tries(config, cancel, call, &mut noted).await.map_err(Unscored::from)
                 }
                 Err(failure) => Err(not_shown(failure)),
             };
@@ -144,7 +146,8 @@ impl Runner {
             record.trajectory.timing_ms.score += score_ms;
             // With each of them, so that it is scored again when the plugin is repaired.
             record.failures.extend(noted.plugins.failures.iter().cloned());
-            rewards.insert(record.trajectory.rollout_index, record.trajectory.reward);
+            let Trajectory { rollout_index, reward, removed, .. } = &record.trajectory;
+            rewards.insert(*rollout_index, GroupReward { reward: *reward, removed: removed.is_some() });
         }
         // A log of the group is told once, with the first of its rollouts.
         if let Some(first) = stored.first_mut() {

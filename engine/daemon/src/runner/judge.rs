@@ -3,14 +3,14 @@
 use super::again::Scores;
 use super::asking::{Asked, Asker};
 use super::attempt::ScoringResources;
-use super::score::{Noted, note_scores, tries};
+use super::score::{GivenUp, Noted, note_scores, tries};
 use super::{GroupContext, Loaded, Names, Runner};
 use crate::scheduler::AttemptStart;
 use espalier_core::attempt::Draft;
 use espalier_core::host::{Blobs, Capabilities, Models};
 use espalier_core::judge::{JudgeConfig, JudgeGrant, JudgeRecord, JudgeSamples, Judgement, OnFailure, Vote};
 use espalier_core::ledger::Trainability;
-use espalier_core::plugin_failure::{self, PluginFailure};
+use espalier_core::plugin_failure;
 use espalier_core::seed::Purpose;
 use espalier_core::signal::{RewardConfig, Unscored, UnscoredCause, defect, removal};
 use espalier_core::trajectory::{RolloutView, Score};
@@ -103,15 +103,13 @@ impl Runner {
                 })
             };
             let policy = self.reward_policy(config);
-            let defects = noted.plugins.failures.len();
-            let mut result = tries(&policy, &start.cancel, call, noted).await;
-            let is_defect = noted.plugins.failures[defects..].iter().any(PluginFailure::is_defect);
-            if let Err(unscored) = &mut result
-                && config.on_failure == OnFailure::Remove
-                && !is_defect
-            {
-                unscored.cause = UnscoredCause::Removed;
-            }
+            let result = tries(&policy, &start.cancel, call, noted).await;
+            let result = result.map_err(|GivenUp { mut unscored, out_of_tries }| {
+                if out_of_tries && config.on_failure == OnFailure::Remove {
+                    unscored.cause = UnscoredCause::Removed;
+                }
+                unscored
+            });
             let asked = asked.into_inner();
             draft.judge_calls.extend(asked.calls);
             let transcript = asked.last.transcript.clone();

@@ -91,7 +91,7 @@ impl Runner {
                         let job = Job { capabilities: resources.capabilities(), ..job };
                         Box::pin(self.host.score(job, view.clone()))
                     };
-                    let result = tries(config, &start.cancel, call, &mut noted).await;
+                    let result = tries(config, &start.cancel, call, &mut noted).await.map_err(Unscored::from);
                     if let Ok(scores) = &result {
                         let problem = defect(config, scores, turns);
                         note_scores(loaded, (plugin_failure::REWARD, REWARD_EXPORT), problem, &mut noted);
@@ -148,13 +148,26 @@ impl Runner {
     }
 }
 
+/// A reward that was given up.
+pub(super) struct GivenUp {
+    pub(super) unscored: Unscored,
+    /// Whether all its tries were used, each ended by what another might not have met: not by a defect of its own.
+    pub(super) out_of_tries: bool,
+}
+
+impl From<GivenUp> for Unscored {
+    fn from(given_up: GivenUp) -> Unscored {
+        given_up.unscored
+    }
+}
+
 /// Calls a reward until it scores, fails for good, or has no try left. `call` is told whether another try may follow.
 pub(super) async fn tries<'a, T>(
     config: &RewardConfig,
     cancel: &CancelToken,
     call: impl Fn(bool) -> BoxFuture<'a, ScoreOutcome<T>> + Send,
     noted: &mut Noted,
-) -> Result<T, Unscored> {
+) -> Result<T, GivenUp> {
     let policy = RetryPolicy { attempts: config.attempts, delay: RETRY_DELAY, delay_max: RETRY_DELAY_MAX };
     let mut failures = 0;
     loop {
@@ -166,16 +179,18 @@ pub(super) async fn tries<'a, T>(
             Err(error) => error,
         };
         failures += 1;
-        let again = is_worth_a_retry(&error) && failures < policy.attempts;
-        if !again || cancel.is_cancelled() {
+        let is_passing = is_worth_a_retry(&error, outcome.failure.as_deref());
+        if !is_passing || failures >= policy.attempts || cancel.is_cancelled() {
             noted.plugins.failures.extend(outcome.failure.map(|failure| *failure));
             let text = format!("{error} (try {failures} of {})", policy.attempts);
-            return Err(Unscored { cause: cause(&error), text });
+            let unscored = Unscored { cause: cause(&error), text };
+            return Err(GivenUp { unscored, out_of_tries: is_passing && failures >= policy.attempts });
         }
         tokio::select! {
             () = tokio::time::sleep(policy.backoff(failures, rand::random())) => {}
             () = cancel.cancelled() => {
-                return Err(Unscored { cause: cause(&error), text: "cancelled".to_owned() });
+                let unscored = Unscored { cause: cause(&error), text: "cancelled".to_owned() };
+                return Err(GivenUp { unscored, out_of_tries: false });
             }
         }
     }
@@ -243,7 +258,14 @@ fn cause(error: &ScoreError) -> UnscoredCause {
     }
 }
 
-/// A plugin that trapped would trap again; what it could not reach, or had no time for, it may reach next time.
-fn is_worth_a_retry(error: &ScoreError) -> bool {
-    error.is_worth_a_retry() || matches!(error, ScoreError::TimedOut { .. } | ScoreError::Failed { .. })
+/// A plugin that trapped would trap again, unless something was refused to it before, or the machine could not run it; what it could
+/// not reach, or had no time for, it may reach next time.
+fn is_worth_a_retry(error: &ScoreError, failure: Option<&PluginFailure>) -> bool {
+    let is_passing = |failure: &PluginFailure| {
+        failure.class == PluginFailureClass::Host
+            || (failure.excused && failure.class == PluginFailureClass::Panic)
+    };
+    error.is_worth_a_retry()
+        || matches!(error, ScoreError::TimedOut { .. } | ScoreError::Failed { .. })
+        || (matches!(error, ScoreError::Trapped(_)) && failure.is_some_and(is_passing))
 }

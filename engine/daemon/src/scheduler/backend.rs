@@ -6,7 +6,7 @@ use super::source::SourceFailed;
 use crate::engine::EngineError;
 use async_trait::async_trait;
 use espalier_core::breaker::{PluginReport, Tripped};
-use espalier_core::group::Verdict;
+use espalier_core::group::{GroupReward, Verdict};
 use espalier_core::rollout::{AttemptKey, AttemptOutcome, Disposition};
 use espalier_core::samples::TokenSums;
 use espalier_plugin::CancelToken;
@@ -133,8 +133,8 @@ pub struct Written {
 /// What scoring the rollouts of a group together came to.
 #[derive(Debug)]
 pub struct GroupScored<S> {
-    /// What each is worth now, by place; `None`: a reward failed.
-    pub rewards: BTreeMap<u32, Option<f64>>,
+    /// What each is worth now, by place.
+    pub rewards: BTreeMap<u32, GroupReward>,
     /// Their tokens, before and now.
     pub written: Written,
     /// What the plugins did.

@@ -52,11 +52,11 @@ impl<W: SchedulerBackend> Scheduler<W> {
         let Some(group) = self.groups.get_mut(&group_index) else { return self.stale() };
         self.counts.tokens += written.tokens;
         self.counts.tokens -= written.before;
-        for (rollout_index, reward) in &rewards {
+        for (rollout_index, worth) in &rewards {
             if let Some(Phase::Ended { outcome, .. }) =
                 group.rollouts.get(rollout_index).map(|rollout| rollout.phase)
             {
-                self.counts.count_again(outcome.reward, *reward);
+                self.counts.count_again(outcome.reward, worth.reward);
             }
         }
         group.scores = Some(scores);

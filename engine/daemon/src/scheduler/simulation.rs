@@ -10,7 +10,7 @@ use crate::progress;
 use async_trait::async_trait;
 use espalier_core::control::Command;
 use espalier_core::ending::Retried;
-use espalier_core::group::{Filter, Verdict};
+use espalier_core::group::{Filter, GroupReward, Verdict};
 use espalier_core::rollout::Disposition;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -292,7 +292,8 @@ impl SchedulerBackend for Simulation {
             () = tokio::time::sleep(Duration::from_secs(3)) => {}
             () = cancel.cancelled() => return Ok(None),
         }
-        let rewards = rollouts.iter().map(|index| (*index, Some(f64::from(*index)))).collect();
+        let worth = |index: &u32| (*index, GroupReward { reward: Some(f64::from(*index)), removed: false });
+        let rewards = rollouts.iter().map(worth).collect();
         let (written, plugins) = (Written::default(), PluginReport::default());
         Ok(Some(GroupScored { rewards, written, plugins, scores: rollouts }))
     }

@@ -9,7 +9,8 @@ fn operation(value: Value) -> Operation {
 
 fn apply(operation: &Operation, state: &Value, arguments: Value) -> Result<Done, String> {
     let Value::Object(arguments) = arguments else { panic!("an object") };
-    operation.apply(state, &arguments).map_err(|Refused(why)| why)
+    let before = Before { initial: &json!({}), current: state, numbers: &Numbers::default() };
+    operation.apply(before, &arguments).map_err(|Refused(why)| why)
 }
 
 fn mail() -> Value {
@@ -48,6 +49,22 @@ fn effects_change_places_that_are_there() {
         (json!({"id": "m1", "folder": "trash", "now": 1}), "unknown argument \"now\": expected folder, id"),
     ] {
         assert_eq!(apply(&file, &mail(), arguments.clone()).unwrap_err(), expect, "{arguments}");
+    }
+}
+
+#[test]
+fn a_number_is_given_once() {
+    let put = operation(json!({"effects": [{"insert": {"path": "/messages", "prefix": "m", "value": {}}}]}));
+    let initial = mail();
+    let mut current = json!({"messages": {"m1": {}}});
+    let mut numbers = Numbers::default();
+    for expect in ["m8", "m9"] {
+        let before = Before { initial: &initial, current: &current, numbers: &numbers };
+        let done = put.apply(before, &Map::new()).unwrap();
+        assert_eq!(done.id.as_deref(), Some(expect));
+        numbers = done.numbers;
+        // It is removed at once, as `m7` was before.
+        current = json!({"messages": {"m1": {}}});
     }
 }
 

@@ -132,9 +132,10 @@ pub fn compare(expected: &Expected, states: &States) -> Result<Outcome, String> 
     let Expected { service, expect, may_change } = expected;
     let (initial, current) = (&states.initial_state, &states.current_state);
     let mut outcome = Outcome { expected: expect.len(), ..Outcome::default() };
-    let mut asked: Vec<String> = Vec::new();
-    for expectation in expect {
-        let Expectation { path, equals, added, absent } = expectation;
+    let candidates: Vec<Vec<String>> = expect.iter().map(|one| new_entries(one, initial, current)).collect();
+    let found = assigned(&candidates);
+    let mut asked: Vec<&str> = Vec::new();
+    for (Expectation { path, equals, added, absent }, found) in expect.iter().zip(found) {
         let place = format!("{service}{path}");
         let (before, after) = (initial.pointer(path), current.pointer(path));
         if added.is_some() && before.is_some_and(|before| !before.is_object()) {
@@ -144,22 +145,14 @@ pub fn compare(expected: &Expected, states: &States) -> Result<Outcome, String> 
             ));
         }
         let (held, holds, why) = if let Some(pattern) = added {
-            let is_new =
-                |key: &String| before.and_then(Value::as_object).is_none_or(|map| !map.contains_key(key));
-            let entries = after.and_then(Value::as_object).into_iter().flatten();
-            let taken = |key: &str| asked.contains(&below(path, key));
-            let mut new = entries.filter(|(key, _)| is_new(key) && !taken(key));
-            let found =
-                new.find(|(_, value)| matches(pattern, value, Keys::AmongOthers)).map(|(key, _)| key.clone());
-            let why = match &found {
-                Some(key) => format!("{place} has the new entry {key}"),
+            asked.extend(found.map(String::as_str));
+            let why = match found {
+                Some(entry) => format!("{place} has the new entry {}", &entry[path.len() + 1..]),
                 None => format!("{place} has no new entry with {pattern}"),
             };
-            let is_found = found.is_some();
-            asked.extend(found.map(|key| below(path, &key)));
-            (false, is_found, why)
+            (false, found.is_some(), why)
         } else {
-            asked.push(path.clone());
+            asked.push(path);
             let fits = |value: Option<&Value>| match equals {
                 Some(pattern) => value.is_some_and(|value| matches(pattern, value, Keys::All)),
                 None => *absent && value.is_none(),
@@ -182,6 +175,44 @@ pub fn compare(expected: &Expected, states: &States) -> Result<Outcome, String> 
     outcome.unasked = unasked.len() + states.differences.saturating_sub(states.state_diff.len());
     outcome.reasons.extend(unasked.iter().take(5).map(|path| format!("changed unasked: {service}{path}")));
     Ok(outcome)
+}
+
+/// Where the entries are that are new and have what `added` says.
+fn new_entries(expectation: &Expectation, initial: &Value, current: &Value) -> Vec<String> {
+    let Expectation { path, added: Some(pattern), .. } = expectation else { return Vec::new() };
+    let before = initial.pointer(path).and_then(Value::as_object);
+    let entries = current.pointer(path).and_then(Value::as_object).into_iter().flatten();
+    let new = entries.filter(|(key, _)| before.is_none_or(|before| !before.contains_key(*key)));
+    let fitting = new.filter(|(_, value)| matches(pattern, value, Keys::AmongOthers));
+    fitting.map(|(key, _)| below(path, key)).collect()
+}
+
+/// One of its candidates for each, no candidate twice, so that as many as possible have one (augmenting paths).
+fn assigned<T: PartialEq>(candidates: &[Vec<T>]) -> Vec<Option<&T>> {
+    fn place<'a, T: PartialEq>(
+        one: usize,
+        candidates: &'a [Vec<T>],
+        found: &mut [Option<&'a T>],
+        tried: &mut Vec<&'a T>,
+    ) -> bool {
+        for candidate in &candidates[one] {
+            if tried.contains(&candidate) {
+                continue;
+            }
+            tried.push(candidate);
+            let holder = found.iter().position(|held| *held == Some(candidate));
+            if holder.is_none_or(|holder| place(holder, candidates, found, tried)) {
+                found[one] = Some(candidate);
+                return true;
+            }
+        }
+        false
+    }
+    let mut found = vec![None; candidates.len()];
+    for one in 0..candidates.len() {
+        place(one, candidates, &mut found, &mut Vec::new());
+    }
+    found
 }
 
 /// The score of all applications together.
@@ -225,12 +256,14 @@ fn matches(pattern: &Value, value: &Value, keys: Keys) -> bool {
             }
             (Some(("$any", _)), _) => true,
             (Some(("$unordered", Value::Array(wanted))), Value::Array(items)) => {
-                let mut left: Vec<&Value> = items.iter().collect();
-                wanted.len() == items.len()
-                    && wanted.iter().all(|pattern| {
-                        let at = left.iter().position(|value| matches(pattern, value, Keys::All));
-                        at.map(|at| left.swap_remove(at)).is_some()
-                    })
+                let fitting = |pattern| {
+                    let all = 0..items.len();
+                    all.filter(|at| matches(pattern, &items[*at], Keys::All)).collect::<Vec<usize>>()
+                };
+                wanted.len() == items.len() && {
+                    let fitting: Vec<Vec<usize>> = wanted.iter().map(fitting).collect();
+                    assigned(&fitting).iter().all(Option::is_some)
+                }
             }
             _ => false,
         },
@@ -326,6 +359,14 @@ mod tests {
         assert_eq!(counts(json!([sent.clone(), sent.clone()]), current, &["/m/3", "/m/4"]), (1, 1));
         let none = states(json!(0), &[]).initial_state;
         assert_eq!(counts(json!([sent]), none, &[]), (0, 0));
+        // What fits several leaves to others what they alone fit, in any order.
+        let current = json!({"m": {"1": {"folder": "inbox", "read": false}, "2": {"folder": "inbox"},
+                             "3": {"to": "ann", "text": "lunch"}, "4": {"to": "ann", "text": "tea"}}, "n": 1});
+        let any = json!({"path": "/m", "added": {"to": "ann"}});
+        let lunch = json!({"path": "/m", "added": {"text": "lunch"}});
+        for order in [json!([any.clone(), lunch.clone()]), json!([lunch, any])] {
+            assert_eq!(counts(order, current.clone(), &["/m/3", "/m/4"]), (2, 0));
+        }
     }
 
     #[test]
@@ -378,6 +419,11 @@ mod tests {
         assert!(
             !matches(&any, &json!(["b", "a", "a"]), Keys::All)
                 && !matches(&any, &json!(["b", "a"]), Keys::All)
+        );
+        let any = json!({"$unordered": [{"$any": true}, {"a": 1}]});
+        assert!(
+            matches(&any, &json!([{"a": 1}, 2]), Keys::All),
+            "the first leaves to the second what fits it"
         );
         let order = json!({"items": {"p2": 2}});
         assert!(matches(&order, &json!({"items": {"p2": 2}, "at": 1}), Keys::AmongOthers));

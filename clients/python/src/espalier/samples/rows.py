@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import List, Optional
+from typing import Iterable, List, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +32,19 @@ def advantages(group: Group) -> List[Optional[float]]:
     if group.kind == "judge-turn":
         return [None] * len(group.trajectories)
     rewards = [one.reward for one in group.trajectories if one.reward is not None]
-    mean = math.fsum(rewards) / len(rewards) if rewards else 0.0
+    mean = _sum(rewards) / len(rewards) if rewards else 0.0
     deviation = 0.0
     if len(rewards) > 1:
-        deviation = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1))
+        deviation = math.sqrt(_sum((reward - mean) * (reward - mean) for reward in rewards) / (len(rewards) - 1))
     return [None if one.reward is None else (one.reward - mean) / (deviation + 1e-6) for one in group.trajectories]
+
+
+def _sum(values: Iterable[float]) -> float:
+    """In order, each sum rounded, as the engine adds: `sum` compensates since Python 3.12, and the last bits would differ."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
 
 
 def with_advantages(group: Group) -> Group:

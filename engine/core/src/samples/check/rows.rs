@@ -91,6 +91,12 @@ fn tokens(segment: &Segment, report: &mut Report) {
     {
         report.ensure(false, Rule::Logprobs, || format!("token {at} has origin {code}, logprob {logprob}"));
     }
+    for (name, values) in [("advantages", &segment.advantages), ("token_rewards", &segment.token_rewards)] {
+        let infinite = values.iter().flatten().enumerate().find(|(_, value)| !value.is_finite());
+        if let Some((at, value)) = infinite {
+            report.ensure(false, Rule::Finite, || format!("{name}[{at}] is {value}"));
+        }
+    }
 }
 
 fn spans(segment: &Segment, calls: &HashMap<&str, &Call>, report: &mut Report) {

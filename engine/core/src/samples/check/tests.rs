@@ -93,6 +93,14 @@ fn each_invariant_is_missed_when_it_is_broken() {
         ("short logprobs", Rule::Lengths, |g| g.trajectories[0].segments[0].logprobs.truncate(1)),
         ("short advantages", Rule::Lengths, |g| g.trajectories[0].segments[0].advantages = Some(vec![0.0])),
         ("short rewards", Rule::Lengths, |g| g.trajectories[0].segments[0].token_rewards = Some(vec![])),
+        ("an infinite advantage", Rule::Finite, |g| {
+            let row = &mut g.trajectories[0].segments[0];
+            row.advantages = Some(vec![f32::INFINITY; row.tokens.len()]);
+        }),
+        ("a reward of a token that is not a number", Rule::Finite, |g| {
+            let row = &mut g.trajectories[0].segments[0];
+            row.token_rewards = Some(vec![f32::NAN; row.tokens.len()]);
+        }),
         ("a wrong prompt length", Rule::PromptLen, |g| g.trajectories[0].segments[0].prompt_len = 2),
         ("a mask of 2", Rule::Codes, |g| g.trajectories[0].segments[0].mask[0] = 2),
         ("an unknown origin", Rule::Codes, |g| g.trajectories[0].segments[0].origin[0] = 5),
