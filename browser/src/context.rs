@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -70,7 +70,8 @@ pub(crate) struct ContextInner {
     /// Origins of documents that its frames have shown.
     origins: Mutex<BTreeSet<String>>,
     downloads: Mutex<Downloads>,
-    own_folder: Option<TempDir>,
+    /// Taken when it is closed.
+    own_folder: Mutex<Option<TempDir>>,
     /// For downloads of a remote browser, on its machine.
     remote_folder: Option<PathBuf>,
     state: Mutex<State>,
@@ -138,7 +139,7 @@ impl BrowserContext {
             origins: Mutex::default(),
             downloads: Mutex::default(),
             remote_folder: browser.remote_downloads.clone().filter(|_| options.accept_downloads),
-            own_folder,
+            own_folder: Mutex::new(own_folder),
             state: Mutex::default(),
             changed: watch::Sender::new(0),
             new_pages: EventSource::default(),
@@ -295,7 +296,12 @@ impl BrowserContext {
             return Ok(());
         }
         let command = DisposeBrowserContextParams::new(self.cdp_id());
-        match self.inner.browser.root().call(command, Deadline::after(TIMEOUT_DEFAULT)).await {
+        let disposed = self.inner.browser.root().call(command, Deadline::after(TIMEOUT_DEFAULT)).await;
+        if let Some(folder) = self.inner.own_folder.lock().take() {
+            // Its downloads go with it, though pages of it are held on to.
+            let _ = tokio::task::spawn_blocking(|| drop(folder)).await;
+        }
+        match disposed {
             Ok(_) => Ok(()),
             // A browser that is gone has closed it.
             Err(error) if error.is_gone() => Ok(()),
@@ -393,8 +399,9 @@ impl ContextInner {
     }
 
     /// Where downloads go; `None`: they fail.
-    fn download_folder(&self) -> Option<&Path> {
-        self.own_folder.as_ref().map(TempDir::path).or(self.remote_folder.as_deref())
+    fn download_folder(&self) -> Option<PathBuf> {
+        let own = self.own_folder.lock().as_ref().map(|folder| folder.path().to_owned());
+        own.or_else(|| self.remote_folder.clone())
     }
 
     /// False: the frame is not of this context.
@@ -402,7 +409,7 @@ impl ContextInner {
         let Some(page) = self.all_pages().into_iter().find(|page| page.has_frame(&begin.frame_id)) else {
             return false;
         };
-        let download = Download::new(begin, self.download_folder(), self.browser.is_remote());
+        let download = Download::new(begin, self.download_folder().as_deref(), self.browser.is_remote());
         let is_too_many = {
             let mut downloads = self.downloads.lock();
             if downloads.kept.len() == DOWNLOADS_MAX {

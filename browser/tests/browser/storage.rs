@@ -2,7 +2,11 @@
 
 use crate::server::{Answer, Server};
 use crate::support::browser;
-use espalier_browser::{ContextOptions, Cookie, OriginStorage, SameSite, StorageItem, StorageState};
+use espalier_browser::{
+    BrowserError, ContextOptions, Cookie, Credentials, OriginStorage, PageEvent, Permission, SameSite,
+    StorageItem, StorageState,
+};
+use std::time::Duration;
 
 #[tokio::test]
 async fn cookies_go_in_and_out() {
@@ -94,4 +98,81 @@ async fn contexts_share_nothing() {
         assert_eq!(server.seen_at("/cached").len(), round + 1, "the cache is each context's own");
         context.close().await.expect("closed");
     }
+}
+
+#[tokio::test]
+async fn contexts_at_the_same_time_do_not_meet() {
+    let server = Server::start([
+        ("/", Answer::html("x")),
+        (
+            "/worker.js",
+            Answer::typed("text/javascript", "let n = 0; onconnect = e => e.ports[0].postMessage(++n)"),
+        ),
+        ("/file", Answer::typed("application/octet-stream", "secret")),
+        (
+            "/locked",
+            Answer::dynamic(|seen| match seen.headers.get("authorization") {
+                Some(_) => Answer::html("inside"),
+                None => Answer::html("locked").status(401).header("www-authenticate", "Basic realm=\"r\""),
+            }),
+        ),
+    ])
+    .await;
+    let browser = browser().await;
+    let credentials =
+        Some(Credentials { username: "ann".to_owned(), password: "secret".to_owned(), origin: None });
+    let options = ContextOptions { http_credentials: credentials, ..ContextOptions::default() };
+    let first = browser.new_context(options).await.expect("a context");
+    let second = browser.new_context(ContextOptions::default()).await.expect("a context");
+    let one = first.new_page().await.expect("a page");
+    let other = second.new_page().await.expect("a page");
+    let own = first.new_page().await.expect("a page");
+    for page in [&one, &other, &own] {
+        page.goto(&server.at("localhost", "/")).await.expect("a page");
+    }
+    // What a page hears of others of its origin: messages, changes of the storage, a shared worker's count, locks, windows by name.
+    let listen = "window.heard = []; window.channel = new BroadcastChannel('c'); channel.onmessage = e => heard.push(e.data);
+        addEventListener('storage', e => heard.push('storage ' + e.key)); 1";
+    for page in [&one, &other, &own] {
+        page.evaluate::<u32>(listen).await.expect("listens");
+    }
+    let shout = "(async () => {
+        name = 'known'; sessionStorage.a = 1; localStorage.b = 1; channel.postMessage('message');
+        navigator.locks.request('l', () => new Promise(() => {}));
+        const worker = new SharedWorker('/worker.js');
+        return await new Promise(r => worker.port.onmessage = e => r(e.data)) })()";
+    assert_eq!(one.evaluate::<u32>(shout).await, Ok(1));
+    let look = "(async () => {
+        const worker = new SharedWorker('/worker.js');
+        const count = await new Promise(r => worker.port.onmessage = e => r(e.data));
+        const held = (await navigator.locks.query()).held.length;
+        return [count, held, sessionStorage.length, localStorage.length, heard.sort().join()] })()";
+    let found: serde_json::Value = own.evaluate(look).await.expect("values");
+    assert_eq!(found, serde_json::json!([2, 1, 0, 1, "message,storage b"]), "pages of one context meet");
+    let found: serde_json::Value = other.evaluate(look).await.expect("values");
+    assert_eq!(found, serde_json::json!([1, 0, 0, 0, ""]), "pages of two contexts do not");
+    // Permissions, and what a server knows one by.
+    first.grant_permissions(&[Permission::Geolocation], None).await.expect("granted");
+    let state = "navigator.permissions.query({ name: 'geolocation' }).then(p => p.state)";
+    assert_eq!(one.evaluate::<String>(state).await.as_deref(), Ok("granted"));
+    assert_ne!(other.evaluate::<String>(state).await.as_deref(), Ok("granted"));
+    let locked = server.at("localhost", "/locked");
+    one.goto(&locked).await.expect("a page");
+    assert_eq!(one.evaluate::<String>("document.body.innerText").await.as_deref(), Ok("inside"));
+    other.goto(&locked).await.expect("a page");
+    assert_eq!(other.evaluate::<String>("document.body.innerText").await.as_deref(), Ok("locked"));
+    // A download is a file of its context, and goes with it.
+    let mut events = one.events();
+    let file = one.goto(&server.at("localhost", "/file")).await.map(drop);
+    assert!(matches!(file, Err(BrowserError::Download { .. })), "{file:?}");
+    let download = loop {
+        match events.next_within(Duration::from_secs(10)).await.expect("the download is told") {
+            PageEvent::Download(download) => break download,
+            _ => {}
+        }
+    };
+    let path = download.path(Duration::from_secs(10)).await.expect("its file");
+    assert_eq!(std::fs::read(&path).expect("its bytes"), b"secret");
+    first.close().await.expect("closed");
+    assert!(!path.exists(), "{} is left", path.display());
 }

@@ -269,3 +269,63 @@ fn is_worth_a_retry(error: &ScoreError, failure: Option<&PluginFailure>) -> bool
         || matches!(error, ScoreError::TimedOut { .. } | ScoreError::Failed { .. })
         || (matches!(error, ScoreError::Trapped(_)) && failure.is_some_and(is_passing))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn failure(class: PluginFailureClass, excused: bool) -> Box<PluginFailure> {
+        Box::new(PluginFailure {
+            world: "judge".to_owned(),
+            plugin: "j".to_owned(),
+            digest: "d".to_owned(),
+            export: "judge.judge-rollout".to_owned(),
+            class,
+            place: None,
+            message: String::new(),
+            excused,
+        })
+    }
+
+    /// How often one that always ends like this is called of three times, and whether it was out of tries.
+    async fn given_up(error: ScoreError, failure: Option<Box<PluginFailure>>) -> (u32, bool) {
+        let calls = AtomicU32::new(0);
+        let config: RewardConfig = serde_json::from_value(json!({ "plugin": "j" })).unwrap();
+        assert_eq!(config.attempts, 3);
+        let call = |_| -> BoxFuture<'_, ScoreOutcome> {
+            calls.fetch_add(1, Ordering::Relaxed);
+            let (result, failure) = (Err(error.clone()), failure.clone());
+            let (host_calls, logs) = (Vec::new(), Vec::new());
+            Box::pin(async move { ScoreOutcome { result, failure, host_calls, logs, log_bytes_dropped: 0 } })
+        };
+        let result = tries(&config, &CancelToken::new(), call, &mut Noted::default()).await;
+        let out_of_tries = result.err().is_some_and(|given_up| given_up.out_of_tries);
+        (calls.into_inner(), out_of_tries)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_pass_is_tried_again_and_a_defect_is_not() {
+        use PluginFailureClass::{Cpu, Host, InvalidData, Panic, Returned, Wall};
+        let plugin = || "judge j".to_owned();
+        let trapped = || ScoreError::Trapped("it trapped".to_owned());
+        let away = Failure::Unavailable("no answer".to_owned());
+        let failed = |failure| ScoreError::Failed { plugin: plugin(), failure };
+        let wall = ScoreError::TimedOut { plugin: plugin(), wall: Duration::from_secs(1) };
+        let invalid = ScoreError::Invalid { plugin: plugin(), reason: "NaN".to_owned() };
+        for (error, class, excused, expect) in [
+            (trapped(), Panic, false, (1, false)),
+            (trapped(), Panic, true, (3, true)),
+            (trapped(), Host, false, (3, true)),
+            (trapped(), Cpu, true, (1, false)),
+            (invalid, InvalidData, false, (1, false)),
+            (failed(away), Returned, true, (3, true)),
+            (failed(Failure::Invalid("no verdict".to_owned())), Returned, false, (3, true)),
+            (wall, Wall, false, (3, true)),
+        ] {
+            let found = given_up(error.clone(), Some(failure(class, excused))).await;
+            assert_eq!(found, expect, "{error} as {class:?}, excused: {excused}");
+        }
+        assert_eq!(given_up(trapped(), None).await, (1, false), "the host itself failed");
+    }
+}
