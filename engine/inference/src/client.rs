@@ -1,22 +1,27 @@
-//! The HTTP client under every endpoint: one server, pooled connections, deadlines, retries, a bound on requests in flight.
+//! The HTTP client under every endpoint: the servers of one model, pooled connections, deadlines, retries, bounds on requests in flight.
 //!
-//! A call is one or more attempts. An attempt fails with a [`Fault`] (worth another attempt) or with an
+//! A call is one or more attempts, each at the server that the `router` chooses. An attempt fails with a [`Fault`] (worth another attempt) or with an
 //! [`EndpointError`] (never repeated); the body is checked inside the attempt, so a malformed answer is asked for
 //! again. Nothing here knows a protocol.
 
+mod load;
 mod retry;
 mod retry_after;
+mod router;
 
 use crate::config::{ConfigError, Deadlines, IN_FLIGHT_DEFAULT, ModelConfig};
 use crate::embedded::{Embedded, SLOTS};
 use crate::error::{EndpointError, Fault, Transport};
 use bytes::{Bytes, BytesMut};
 use espalier_core::cause::{Failed, with_causes};
+use espalier_core::limits::DurationText;
+use load::Load;
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use retry::{Attempt, Policy};
+use router::{Outcome, Router};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +37,11 @@ const BODY_BYTES_AT_ONCE: usize = 1 << 20;
 const ERROR_BODY_BYTES: usize = 400;
 /// Idle connections are closed before common servers close them (5 s), so that no request meets a closing one.
 const IDLE_CONNECTION: Duration = Duration::from_secs(4);
+/// Where servers tell their load, and how long they may take.
+const LOAD_ROUTE: &str = "/metrics";
+const LOAD_WITHIN: Duration = Duration::from_secs(2);
 
-/// The client of one model server.
+/// The client of the servers of one model.
 pub struct Client {
     http: reqwest::Client,
     server: Server,
@@ -51,8 +59,8 @@ pub struct Client {
 }
 
 enum Server {
-    /// Somebody else's; without a trailing slash.
-    Fixed(String),
+    /// Somebody else's, one or several; without a trailing slash.
+    Routed(Arc<Router>),
     /// Our own child: asking for its address starts it again where it has died.
     Embedded(Arc<Embedded>),
 }
@@ -114,19 +122,21 @@ impl Client {
         embedded: Option<Arc<Embedded>>,
         seed: u64,
     ) -> Result<Client, ConfigError> {
-        let in_flight = match (config.in_flight, &embedded) {
+        let each = match (config.in_flight, &embedded) {
             (Some(named), _) => named,
             (None, Some(_)) => SLOTS,
             (None, None) => IN_FLIGHT_DEFAULT,
         };
+        let urls = config.servers();
+        let in_flight = each as usize * urls.len().max(1);
         let mut builder = reqwest::Client::builder()
             .connect_timeout(config.deadlines.connect.0)
             .pool_idle_timeout(IDLE_CONNECTION)
-            .pool_max_idle_per_host(2 * in_flight as usize)
+            .pool_max_idle_per_host(2 * each as usize)
             .redirect(reqwest::redirect::Policy::none())
             .tcp_nodelay(true)
             .http1_only();
-        if config.url.as_deref().is_none_or(is_loopback) {
+        if urls.iter().all(|url| is_loopback(url)) {
             builder = builder.no_proxy();
         }
         let http = builder.build().map_err(|e| ConfigError {
@@ -137,9 +147,7 @@ impl Client {
         let server = match embedded {
             Some(embedded) => Server::Embedded(embedded),
             None => {
-                let url = config.url.as_deref().unwrap_or_default().trim_end_matches('/');
-                // Routes begin with their own `/v1` where they have one.
-                Server::Fixed(url.strip_suffix("/v1").unwrap_or(url).to_owned())
+                Server::Routed(Arc::new(Router::new(urls.iter().map(|url| base_of(url)).collect(), each)))
             }
         };
         Ok(Client {
@@ -148,8 +156,8 @@ impl Client {
             key: read_key(config)?,
             deadlines: config.deadlines,
             policy: Policy::from(config.retries),
-            gate: Semaphore::new(in_flight as usize),
-            aside: Semaphore::new(in_flight as usize),
+            gate: Semaphore::new(in_flight),
+            aside: Semaphore::new(in_flight),
             rng: Mutex::new(ChaCha8Rng::seed_from_u64(seed)),
             counters: Counters::default(),
         })
@@ -187,13 +195,14 @@ impl Client {
             let mut rng = self.rng.lock();
             bound.mul_f64(rng.random::<f64>())
         };
-        let (this, read) = (self, &read);
+        let failed_at = Mutex::new(Vec::new());
+        let (this, read, failed_at) = (self, &read, &failed_at);
         let attempt = |number: u32| async move {
             this.counters.requests.fetch_add(1, Ordering::Relaxed);
             if number > 1 {
                 this.counters.retries.fetch_add(1, Ordering::Relaxed);
             }
-            let outcome = this.attempt(request, refusal, read).await;
+            let outcome = this.attempt(request, refusal, read, failed_at).await;
             if let Err(Attempt::Again(fault)) = &outcome {
                 this.note(request.route, number, fault);
             }
@@ -206,11 +215,60 @@ impl Client {
         result
     }
 
+    /// The servers' addresses; none of an embedded one.
+    pub(crate) fn servers(&self) -> Vec<String> {
+        match &self.server {
+            Server::Routed(router) => router.urls(),
+            Server::Embedded(_) => Vec::new(),
+        }
+    }
+
+    /// Gives a server no more calls.
+    pub(crate) fn fence(&self, at: usize, reason: String) {
+        if let Server::Routed(router) = &self.server {
+            router.fence(at, Some(reason));
+        }
+    }
+
+    /// Gives it calls again.
+    pub(crate) fn lift_fence(&self, at: usize) {
+        if let Server::Routed(router) = &self.server {
+            router.fence(at, None);
+        }
+    }
+
+    /// One request to one server, sent once. `body`: POST.
+    pub(crate) async fn once_at(
+        &self,
+        at: usize,
+        route: &str,
+        body: Option<&serde_json::Value>,
+        within: Duration,
+    ) -> Result<Bytes, EndpointError> {
+        let base = self.servers().swap_remove(at);
+        let body = body.map(|body| Bytes::from(body.to_string()));
+        let request = Request { route, body, session_id: None, deadline: None };
+        let waits =
+            Deadlines { first_byte: DurationText(within), total: DurationText(within), ..self.deadlines };
+        let began = Instant::now();
+        let read = |body: &[u8]| Ok(Bytes::copy_from_slice(body));
+        let (result, _) = self.attempt_at(&base, &request, (&general_refusal, &read), &waits).await;
+        result.map_err(|attempt| match attempt {
+            Attempt::Stop(error) => error,
+            Attempt::Again(fault) => EndpointError::Unavailable {
+                endpoint: format!("{base}{route}"),
+                attempts: 1,
+                waited: began.elapsed(),
+                last: Box::new(fault),
+            },
+        })
+    }
+
     /// The embedded server behind this client, where there is one.
     pub fn embedded(&self) -> Option<&Arc<Embedded>> {
         match &self.server {
             Server::Embedded(embedded) => Some(embedded),
-            Server::Fixed(_) => None,
+            Server::Routed(_) => None,
         }
     }
 
@@ -229,24 +287,82 @@ impl Client {
         tracing::debug!(route, attempt = number, fault = %with_causes(fault), "attempt failed");
     }
 
+    /// One request at one server. `failed_at`: those that failed this call before, and this one if it fails.
     async fn attempt<T>(
         &self,
         request: &Request<'_>,
         refusal: ReadRefusal<'_>,
         read: &(impl Fn(&[u8]) -> Result<T, Fault> + Sync),
+        failed_at: &Mutex<Vec<usize>>,
     ) -> Result<T, Attempt> {
-        let base = match &self.server {
-            Server::Fixed(url) => url.clone(),
-            Server::Embedded(embedded) => embedded.url().await.map_err(EndpointError::from)?,
+        let router = match &self.server {
+            Server::Embedded(embedded) => {
+                let base = embedded.url().await.map_err(EndpointError::from)?;
+                return self.attempt_at(&base, request, (refusal, read), &self.deadlines).await.0;
+            }
+            Server::Routed(router) => router,
         };
-        let total = self.deadlines.total.0;
-        let whole = timeout(total, self.exchange(&base, request));
-        let (status, retry_after, body) =
-            whole.await.map_err(|_| Fault::Timeout { what: "whole answer", after: total })??;
-        if (200..300).contains(&status) {
-            return Ok(read(&body)?);
+        let avoid = failed_at.lock().clone();
+        let placed = router.place(request.session_id, &avoid).await;
+        let placed = placed.map_err(|reason| EndpointError::Fenced { reason })?;
+        let at = placed.at;
+        if router.wants_load(at) {
+            self.ask_load(router, at, &placed.url);
         }
-        Err(refused(status, retry_after, &body, &format!("{base}{}", request.route), refusal))
+        let read = (refusal, read);
+        let (result, bytes) = self.attempt_at(&placed.url, request, read, &self.deadlines).await;
+        let outcome = match &result {
+            Ok(_) => Outcome::Answered { bytes },
+            Err(Attempt::Stop(_)) => Outcome::Refused,
+            Err(Attempt::Again(Fault::Status { status: 429, .. })) => Outcome::Busy,
+            Err(Attempt::Again(_)) => Outcome::Failed,
+        };
+        if matches!(result, Err(Attempt::Again(_))) {
+            failed_at.lock().push(at);
+        }
+        placed.ended(outcome);
+        result
+    }
+
+    /// The same at this server, with the bytes of its answer.
+    async fn attempt_at<T>(
+        &self,
+        base: &str,
+        request: &Request<'_>,
+        (refusal, read): (ReadRefusal<'_>, &(impl Fn(&[u8]) -> Result<T, Fault> + Sync)),
+        deadlines: &Deadlines,
+    ) -> (Result<T, Attempt>, usize) {
+        let total = deadlines.total.0;
+        let whole = timeout(total, self.exchange(base, request, deadlines.first_byte.0)).await;
+        let whole = whole.unwrap_or(Err(Fault::Timeout { what: "whole answer", after: total }));
+        let (status, retry_after, body) = match whole {
+            Ok(answered) => answered,
+            Err(fault) => return (Err(fault.into()), 0),
+        };
+        let result = match status {
+            200..300 => read(&body).map_err(Attempt::from),
+            _ => Err(refused(status, retry_after, &body, &format!("{base}{}", request.route), refusal)),
+        };
+        (result, body.len())
+    }
+
+    /// Asks a server for its load, beside what it does. Bounded; one that does not tell is asked no more.
+    fn ask_load(&self, router: &Arc<Router>, at: usize, base: &str) {
+        let (http, url, router) = (self.http.clone(), format!("{base}{LOAD_ROUTE}"), Arc::clone(router));
+        let key = self.key.clone();
+        tokio::spawn(async move {
+            let asked = http.get(&url).timeout(LOAD_WITHIN);
+            let asked = match key {
+                Some(key) => asked.header(AUTHORIZATION, key),
+                None => asked,
+            };
+            let Ok(answer) = asked.send().await else { return };
+            let text = match answer.error_for_status() {
+                Ok(answer) => answer.text().await.ok(),
+                Err(_) => None,
+            };
+            router.told_load(at, text.as_deref().and_then(Load::parse));
+        });
     }
 
     /// One request and its whole answer: status, `Retry-After`, body.
@@ -254,6 +370,7 @@ impl Client {
         &self,
         base: &str,
         request: &Request<'_>,
+        first_byte: Duration,
     ) -> Result<(u16, Option<Duration>, Bytes), Fault> {
         let url = format!("{base}{}", request.route);
         let mut builder = match &request.body {
@@ -270,7 +387,6 @@ impl Client {
         if let Some(session) = request.session_id {
             builder = builder.header("x-session-id", session);
         }
-        let first_byte = self.deadlines.first_byte.0;
         let mut response = match timeout(first_byte, builder.send()).await {
             Err(_) => return Err(Fault::Timeout { what: "first byte", after: first_byte }),
             Ok(Err(error)) if error.is_connect() && error.is_timeout() => {
@@ -340,6 +456,12 @@ fn read_key(config: &ModelConfig) -> Result<Option<HeaderValue>, ConfigError> {
         .map_err(|_| unusable(format!("names `{name}`, whose value is not valid in a header")))?;
     value.set_sensitive(true);
     Ok(Some(value))
+}
+
+/// Without a trailing slash, and without `/v1`: routes begin with their own where they have one.
+fn base_of(url: &str) -> String {
+    let url = url.trim_end_matches('/');
+    url.strip_suffix("/v1").unwrap_or(url).to_owned()
 }
 
 fn is_loopback(url: &str) -> bool {

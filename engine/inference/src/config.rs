@@ -7,6 +7,7 @@ mod script;
 
 pub use script::{AnswerOrder, ScriptedAnswer, ScriptedCall, ScriptedTurn};
 
+use crate::weights::{self, WeightsConfig};
 use espalier_core::limits::DurationText;
 use espalier_core::samples::Sampling;
 use schemars::JsonSchema;
@@ -20,9 +21,12 @@ use std::time::Duration;
 pub struct ModelConfig {
     /// Protocol of the server.
     pub kind: ModelKind,
-    /// Address of the server, without a route: `http://127.0.0.1:8080`. Exactly one of `url` and `embedded`.
+    /// Address of the server, without a route: `http://127.0.0.1:8080`. Exactly one of `url`, `urls` and `embedded`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+    /// Addresses of several servers of the same model, 1 to 1024, between which calls are divided.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub urls: Vec<String>,
     /// Whether to start a small model on this machine for the run. Only with `kind = "llama-cpp"`.
     #[serde(default)]
     pub embedded: bool,
@@ -71,8 +75,8 @@ pub struct ModelConfig {
     /// Maximum tokens of one conversation. Default: as reported by the server; for an embedded model 4096.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_tokens: Option<u32>,
-    /// Maximum number of requests at the same time, 1..=65536. Others wait in the engine, in order of arrival. Default: 64; for
-    /// an embedded model its slots.
+    /// Maximum number of requests to one server at the same time, 1..=65536. Others wait in the engine, in order of arrival. Default:
+    /// 64; for an embedded model its slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
     /// Time limits of requests.
@@ -81,6 +85,9 @@ pub struct ModelConfig {
     /// Retries of requests.
     #[serde(default)]
     pub retries: Retries,
+    /// How its servers take new weights.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub weights: WeightsConfig,
     /// Answers of `kind = "scripted"`: texts, or tables with `text`, `tool_calls` and `when`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<ScriptedAnswer>,
@@ -304,8 +311,14 @@ pub struct ConfigError {
 
 /// Requests in flight where the experiment names no number.
 pub const IN_FLIGHT_DEFAULT: u32 = 64;
+/// Most servers of one model.
+const URLS_MAX: usize = 1024;
 /// Most requests in flight at once.
 pub const IN_FLIGHT_MAX: u32 = 65_536;
+
+fn is_default(weights: &WeightsConfig) -> bool {
+    *weights == WeightsConfig::default()
+}
 
 fn default_version() -> String {
     "base".to_owned()
@@ -334,6 +347,7 @@ impl ModelConfig {
         ModelConfig {
             kind,
             url: None,
+            urls: Vec::new(),
             embedded: true,
             model: None,
             api_key_env: None,
@@ -352,6 +366,7 @@ impl ModelConfig {
             in_flight: None,
             deadlines: Deadlines::default(),
             retries: Retries::default(),
+            weights: WeightsConfig::default(),
             answers: Vec::new(),
             file: None,
             order: AnswerOrder::Listed,
@@ -392,6 +407,9 @@ impl ModelConfig {
             let hint = "write kind = \"scripted\" for a model that reads its answers off a list";
             return Err(problem(key, format!("is given with kind = \"{}\"", self.kind.as_str()), hint));
         }
+        if !self.urls.is_empty() {
+            return self.validate_urls().and_then(|()| self.validate_rest());
+        }
         match (&self.url, self.embedded) {
             (Some(url), true) => {
                 return Err(problem(
@@ -414,9 +432,35 @@ impl ModelConfig {
                     "the embedded model is a llama.cpp server: kind = \"llama-cpp\"",
                 ));
             }
-            (Some(url), false) => check_url(url)?,
+            (Some(url), false) => check_url("url", url)?,
             (None, true) => {}
         }
+        self.validate_rest()
+    }
+
+    fn validate_urls(&self) -> Result<(), ConfigError> {
+        if let Some(key) = [("url", self.url.is_some()), ("embedded", self.embedded)].iter().find(|key| key.1)
+        {
+            let hint = "keep one: `urls` lists all servers of the model";
+            return Err(problem("urls", format!("and `{}` are both given", key.0), hint));
+        }
+        range("urls", self.urls.len() as f64, 1.0, URLS_MAX as f64)?;
+        for (at, url) in self.urls.iter().enumerate() {
+            check_url("urls", url)?;
+            if self.urls[..at].iter().any(|before| before.trim_end_matches('/') == url.trim_end_matches('/'))
+            {
+                return Err(problem("urls", format!("has \"{url}\" twice"), "remove one of them"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The servers that calls are divided between; none of an embedded or a scripted model.
+    pub fn servers(&self) -> Vec<&str> {
+        self.url.iter().chain(&self.urls).map(String::as_str).collect()
+    }
+
+    fn validate_rest(&self) -> Result<(), ConfigError> {
         if let Some(name) = &self.api_key_env
             && std::env::var_os(name).is_none_or(|key| key.is_empty())
         {
@@ -461,6 +505,7 @@ impl ModelConfig {
         if let Some(context) = self.context_tokens {
             range("context_tokens", f64::from(context), 16.0, 1e9)?;
         }
+        weights::check(self.kind, &self.weights).map_err(|(key, text, hint)| problem(key, text, hint))?;
         range("retries.attempts", f64::from(self.retries.attempts), 1.0, 100.0)?;
         let waits = [
             ("retries.base", self.retries.base),
@@ -468,6 +513,7 @@ impl ModelConfig {
             ("deadlines.connect", self.deadlines.connect),
             ("deadlines.first_byte", self.deadlines.first_byte),
             ("deadlines.total", self.deadlines.total),
+            ("weights.step_max", self.weights.step_max),
         ];
         for (key, wait) in waits {
             if wait.0.is_zero() || wait.0 > Duration::from_secs(86_400) {
@@ -521,14 +567,14 @@ impl SamplingConfig {
     }
 }
 
-fn check_url(url: &str) -> Result<(), ConfigError> {
+fn check_url(key: &'static str, url: &str) -> Result<(), ConfigError> {
     let hint = "write it like \"http://127.0.0.1:8080\", without a route";
-    let parsed = reqwest::Url::parse(url).map_err(|e| problem("url", format!("= \"{url}\": {e}"), hint))?;
+    let parsed = reqwest::Url::parse(url).map_err(|e| problem(key, format!("= \"{url}\": {e}"), hint))?;
     if !matches!(parsed.scheme(), "http" | "https") || parsed.host_str().is_none() {
-        return Err(problem("url", format!("= \"{url}\" is neither http nor https"), hint));
+        return Err(problem(key, format!("= \"{url}\" is neither http nor https"), hint));
     }
     if parsed.query().is_some() || parsed.fragment().is_some() {
-        return Err(problem("url", format!("= \"{url}\" has a query or a fragment"), hint));
+        return Err(problem(key, format!("= \"{url}\" has a query or a fragment"), hint));
     }
     Ok(())
 }

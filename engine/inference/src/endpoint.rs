@@ -20,11 +20,14 @@ use crate::client::{Client, ClientStats};
 use crate::config::{ModelConfig, ModelKind};
 use crate::embedded::{Embedded, EmbeddedOptions};
 use crate::error::{EndpointError, Fault};
+use crate::weights;
+use crate::weights::{Loading, WeightReport, WeightUpdate, WeightsConfig};
 use async_trait::async_trait;
 use bytes::Bytes;
 use espalier_core::cause::Failed;
 use espalier_core::chat::{Finish, Message, Tool, ToolCall};
 use espalier_core::samples::{LogprobKind, Sampling};
+use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -65,6 +68,12 @@ pub trait Endpoint: Send + Sync {
     /// Tokens in the vocabulary, where the server tells: ids beyond it make some servers fail.
     async fn vocabulary(&self) -> Result<Option<u32>, EndpointError> {
         Ok(None)
+    }
+
+    /// Puts new weights into its servers, or takes note of their label where the trainer has loaded them: answers that are begun from now
+    /// on carry it, where the server does not name one itself.
+    async fn update_weights(&self, _: &WeightUpdate) -> Result<WeightReport, EndpointError> {
+        Err(EndpointError::Unsupported { kind: "text", what: "take new weights" })
     }
 
     /// Requests, retries and faults so far.
@@ -258,6 +267,40 @@ pub async fn open(config: &ModelConfig, seed: u64) -> Result<Arc<dyn Endpoint>, 
     })
 }
 
+/// The label of the weights, as the engine knows it.
+struct Label {
+    weights: WeightsConfig,
+    text: RwLock<Arc<str>>,
+}
+
+impl Label {
+    fn new(config: &ModelConfig) -> Label {
+        Label { weights: config.weights, text: RwLock::new(config.version.as_str().into()) }
+    }
+
+    /// As it is now: an answer has the label under which it was begun.
+    fn now(&self) -> Arc<str> {
+        Arc::clone(&self.text.read())
+    }
+
+    /// See [`Endpoint::update_weights`].
+    async fn update(
+        &self,
+        client: &Client,
+        kind: ModelKind,
+        update: &WeightUpdate,
+    ) -> Result<WeightReport, EndpointError> {
+        let report = match self.weights.update {
+            Loading::Trainer => WeightReport { label: update.label.clone(), servers: Vec::new() },
+            Loading::Path => weights::update(client, kind, &self.weights, update).await?,
+        };
+        if report.has_taken() {
+            *self.text.write() = update.label.as_str().into();
+        }
+        Ok(report)
+    }
+}
+
 /// A JSON body, serialised once for all attempts.
 fn json_body(body: &impl Serialize) -> Bytes {
     Bytes::from(serde_json::to_vec(body).expect("own request bodies have string keys and finite numbers"))
@@ -280,7 +323,7 @@ fn prompt_body(key: &str, prompt: &[u32], rest: &Value) -> Bytes {
 }
 
 /// An answer of the published form.
-fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
+pub(crate) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
     read_borrowed(body)
 }
 

@@ -71,6 +71,12 @@ pub enum EndpointError {
         /// What was asked.
         what: &'static str,
     },
+    /// Every server of the model was fenced off.
+    #[error("every server of the model is fenced off: {reason}")]
+    Fenced {
+        /// Why, of the last.
+        reason: String,
+    },
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] crate::config::ConfigError),

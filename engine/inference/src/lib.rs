@@ -5,7 +5,7 @@
 //! experiment needs no server. No other crate names reqwest.
 //!
 //! Reading order: [`config`] -> [`error`] -> [`client`] -> [`endpoint`] -> [`embedded`];
-//! [`template`] -> [`tokenizer`] -> [`tools`] -> [`images`] -> [`models`] with `conversation.rs`.
+//! [`weights`]; [`template`] -> [`tokenizer`] -> [`tools`] -> [`images`] -> [`models`] with `conversation.rs`.
 
 pub mod client;
 pub mod config;
@@ -18,3 +18,4 @@ pub mod models;
 pub mod template;
 pub mod tokenizer;
 pub mod tools;
+pub mod weights;

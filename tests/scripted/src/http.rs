@@ -17,6 +17,8 @@ pub(crate) struct Request {
     /// First line and headers as they came, with the empty line behind them.
     pub(crate) head: String,
     pub(crate) route: String,
+    /// The same with its query.
+    pub(crate) target: String,
     pub(crate) session_id: String,
     pub(crate) body: Vec<u8>,
 }
@@ -75,9 +77,9 @@ impl Connection {
         let body = self.buffer[head_end..head_end + length].to_vec();
         self.buffer.drain(..head_end + length);
         let target = head.split_whitespace().nth(1)?;
-        let route = target.split('?').next()?.to_owned();
+        let (route, target) = (target.split('?').next()?.to_owned(), target.to_owned());
         let session_id = header("x-session-id").unwrap_or_default();
-        Some(Request { head, route, session_id, body })
+        Some(Request { head, route, target, session_id, body })
     }
 
     /// Whether the connection goes on.

@@ -16,6 +16,7 @@ mod http;
 mod policy;
 mod proxy;
 mod tokens;
+mod weights;
 
 pub use faults::{Fault, Faults, every_fault};
 pub use policy::{Policy, Prompt, Rules, by_text};
@@ -138,6 +139,7 @@ struct Shared {
     in_flight: AtomicU64,
     in_flight_max: AtomicU64,
     gone: AtomicBool,
+    weights: weights::Weights,
 }
 
 /// Counts one request as under way until it is dropped.
@@ -167,6 +169,7 @@ impl Scripted {
             in_flight: AtomicU64::new(0),
             in_flight_max: AtomicU64::new(0),
             gone: AtomicBool::new(false),
+            weights: weights::Weights::default(),
             options,
         });
         // Owner: this value; aborting it drops the listener and, with the set, every connection.
@@ -256,6 +259,9 @@ impl Shared {
             return Response::json(404, &answers::error(404, "not found"));
         }
         let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
+        if let Some(answer) = weights::answer(self, &request.target, &body) {
+            return answer;
+        }
         if !answers::is_generating(&request.route) {
             return answers::describe(self, &request.route, &body);
         }
@@ -266,6 +272,9 @@ impl Shared {
         let fault = self.schedule.lock().next();
         if !self.options.latency.is_zero() {
             tokio::time::sleep(self.options.latency).await;
+        }
+        if !self.weights.samples().await {
+            return Response::json(503, &answers::error(503, "the request was aborted"));
         }
         let answer = answers::generate(self, request, &body);
         let (response, sent) = match fault {

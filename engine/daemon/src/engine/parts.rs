@@ -214,6 +214,7 @@ impl Session {
                 Some("tokenizer")
             }
             OpenError::NoImages { .. } => Some("images"),
+            OpenError::Differ { .. } => Some("urls"),
             OpenError::Endpoint(_) | OpenError::Tokenizer(_) => None,
         };
         if let Some(key) = key {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Keys of a model that say where and how patiently it is called, not what it answers.
-const MODEL_TRANSPORT: [&str; 5] = ["url", "api_key_env", "in_flight", "deadlines", "retries"];
+const MODEL_TRANSPORT: [&str; 6] = ["url", "urls", "api_key_env", "in_flight", "deadlines", "retries"];
 
 /// Keys of the groups that say how fast it goes, and when it stops for a while.
 const GROUPS_PACE: [&str; 4] =

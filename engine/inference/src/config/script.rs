@@ -110,6 +110,7 @@ impl ModelConfig {
     pub(super) fn validate_script(&self) -> Result<(), ConfigError> {
         let of_servers = [
             ("url", self.url.is_some()),
+            ("urls", !self.urls.is_empty()),
             ("embedded", self.embedded),
             ("api_key_env", self.api_key_env.is_some()),
             ("tokenizer", self.tokenizer.is_some()),

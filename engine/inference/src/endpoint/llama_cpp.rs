@@ -12,12 +12,13 @@ mod align;
 mod wire;
 
 use super::{
-    ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, contains_stop,
-    json_body, one_version, prompt_body, read_json,
+    ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, Label,
+    contains_stop, json_body, one_version, prompt_body, read_json,
 };
 use crate::client::{Client, ClientStats, Request, general_refusal};
 use crate::config::{ModelConfig, ModelKind};
 use crate::error::EndpointError;
+use crate::weights::{WeightReport, WeightUpdate};
 use align::Token;
 use async_trait::async_trait;
 use espalier_core::chat::Finish;
@@ -39,7 +40,7 @@ const FILLS_MAX: usize = 64;
 /// A llama.cpp server, ours or somebody else's.
 pub struct LlamaCpp {
     client: Client,
-    version: String,
+    label: Label,
     context_tokens: Option<u32>,
     /// The token at which the server ends every answer by itself; known once it was asked what it is.
     end: OnceLock<u32>,
@@ -50,7 +51,7 @@ impl LlamaCpp {
     pub fn new(client: Client, config: &ModelConfig) -> LlamaCpp {
         LlamaCpp {
             client,
-            version: config.version.clone(),
+            label: Label::new(config),
             context_tokens: config.context_tokens,
             end: OnceLock::new(),
         }
@@ -215,6 +216,7 @@ impl Endpoint for LlamaCpp {
     async fn generate(&self, request: GenerateRequest) -> Result<Generated, EndpointError> {
         // Held for the whole answer, so that its pieces follow one another in the same slot.
         let _place = self.client.admit(request.deadline).await?;
+        let label = self.label.now();
         let mut sampled = self.sample(&request).await?;
         self.fill(&request, &mut sampled).await;
         align::split_characters(&mut sampled.tokens);
@@ -222,7 +224,7 @@ impl Endpoint for LlamaCpp {
         Ok(Generated {
             ids: tokens.iter().map(|token| token.id).collect(),
             logprobs: tokens.iter().map(|token| token.logprob).collect(),
-            versions: one_version(&self.version, tokens.len()),
+            versions: one_version(&label, tokens.len()),
             token_bytes: Some(tokens.into_iter().map(|token| token.adds).collect()),
             finish,
             logprob_kind: LogprobKind::Raw,
@@ -254,6 +256,10 @@ impl Endpoint for LlamaCpp {
         let answer: wire::Detokenized =
             self.post("/detokenize", &serde_json::json!({ "tokens": ids })).await?;
         Ok(answer.content)
+    }
+
+    async fn update_weights(&self, update: &WeightUpdate) -> Result<WeightReport, EndpointError> {
+        self.label.update(&self.client, ModelKind::LlamaCpp, update).await
     }
 
     fn stats(&self) -> ClientStats {

@@ -7,26 +7,27 @@
 mod wire;
 
 use super::{
-    ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, prompt_body,
-    read_json,
+    ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, Label,
+    prompt_body, read_json,
 };
 use crate::client::{Client, ClientStats, ReadRefusal, Request, general_refusal};
 use crate::config::{ModelConfig, ModelKind};
 use crate::error::EndpointError;
+use crate::weights::{WeightReport, WeightUpdate};
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 
 /// An SGLang server.
 pub struct Sglang {
     client: Client,
-    version: String,
+    label: Label,
     context_tokens: Option<u32>,
 }
 
 impl Sglang {
     /// The endpoint of `config` over `client`.
     pub fn new(client: Client, config: &ModelConfig) -> Sglang {
-        Sglang { client, version: config.version.clone(), context_tokens: config.context_tokens }
+        Sglang { client, label: Label::new(config), context_tokens: config.context_tokens }
     }
 
     async fn get_optional<T: DeserializeOwned>(&self, route: &str) -> Result<Option<T>, EndpointError> {
@@ -79,7 +80,8 @@ impl Endpoint for Sglang {
         };
         let prompt = request.prompt.len() as u64;
         let refusal: ReadRefusal<'_> = &|_, body, endpoint| wire::refusal(body, endpoint, prompt);
-        let read = |body: &[u8]| wire::read_generate(body, &request, &self.version);
+        let label = self.label.now();
+        let read = |body: &[u8]| wire::read_generate(body, &request, &label);
         let answered = self.client.call(&call, refusal, read).await?;
         Ok(Generated { retries: answered.retries, ..answered.value })
     }
@@ -94,6 +96,10 @@ impl Endpoint for Sglang {
 
     async fn detokenize(&self, _: &[u32]) -> Result<String, EndpointError> {
         Err(EndpointError::Unsupported { kind: "sglang", what: "detokenize: name a tokenizer.json" })
+    }
+
+    async fn update_weights(&self, update: &WeightUpdate) -> Result<WeightReport, EndpointError> {
+        self.label.update(&self.client, ModelKind::Sglang, update).await
     }
 
     fn stats(&self) -> ClientStats {

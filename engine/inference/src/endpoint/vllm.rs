@@ -11,12 +11,13 @@
 mod wire;
 
 use super::{
-    ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, RenderedImage,
-    json_body, prompt_body, read_json,
+    ChatGenerated, ChatRequest, Encoded, Endpoint, EndpointInfo, GenerateRequest, Generated, Label,
+    RenderedImage, json_body, prompt_body, read_json,
 };
 use crate::client::{Answered, Client, ClientStats, ReadRefusal, Request, general_refusal};
 use crate::config::{ModelConfig, ModelKind};
 use crate::error::{EndpointError, Fault};
+use crate::weights::{WeightReport, WeightUpdate};
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use std::sync::OnceLock;
@@ -29,7 +30,7 @@ const RENDER: &str = "/v1/chat/completions/render";
 /// A vLLM server.
 pub struct Vllm {
     client: Client,
-    version: String,
+    label: Label,
     context_tokens: Option<u32>,
     named: Option<String>,
     /// Found by the first request that needs the name.
@@ -43,7 +44,7 @@ impl Vllm {
     pub fn new(client: Client, config: &ModelConfig) -> Vllm {
         Vllm {
             client,
-            version: config.version.clone(),
+            label: Label::new(config),
             context_tokens: config.context_tokens,
             named: config.model.clone(),
             model: OnceCell::new(),
@@ -66,11 +67,9 @@ impl Vllm {
         request: &GenerateRequest,
         model: &str,
     ) -> Result<Generated, EndpointError> {
-        let body = wire::generate_body(request, model);
+        let (body, label) = (wire::generate_body(request, model), self.label.now());
         let answered = self
-            .post(request, GENERATE, ("token_ids", &body), |body| {
-                wire::read_generate(body, request, &self.version)
-            })
+            .post(request, GENERATE, ("token_ids", &body), |body| wire::read_generate(body, request, &label))
             .await?;
         Ok(Generated { retries: answered.retries, ..answered.value })
     }
@@ -80,10 +79,10 @@ impl Vllm {
         request: &GenerateRequest,
         model: &str,
     ) -> Result<Generated, EndpointError> {
-        let body = wire::completions_body(request, model);
+        let (body, label) = (wire::completions_body(request, model), self.label.now());
         let answered = self
             .post(request, COMPLETIONS, ("prompt", &body), |body| {
-                wire::read_completion(body, request, &self.version)
+                wire::read_completion(body, request, &label)
             })
             .await?;
         Ok(Generated { retries: answered.retries, ..answered.value })
@@ -205,6 +204,10 @@ impl Endpoint for Vllm {
             Request { route: "/detokenize", body: Some(json_body(&body)), session_id: None, deadline: None };
         let answer: wire::Detokenized = self.client.call(&call, &general_refusal, read_json).await?.value;
         Ok(answer.prompt)
+    }
+
+    async fn update_weights(&self, update: &WeightUpdate) -> Result<WeightReport, EndpointError> {
+        self.label.update(&self.client, ModelKind::Vllm, update).await
     }
 
     fn stats(&self) -> ClientStats {

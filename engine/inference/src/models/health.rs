@@ -59,7 +59,8 @@ impl Health {
                 matches!(error, EmbeddedError::KeepsDying { .. } | EmbeddedError::Missing { .. })
             }
             EndpointError::Refused { .. } => !self.answered.load(Ordering::Relaxed),
-            EndpointError::Unavailable { .. }
+            EndpointError::Fenced { .. }
+            | EndpointError::Unavailable { .. }
             | EndpointError::Deadline { .. }
             | EndpointError::ContextOverflow { .. }
             | EndpointError::Unsupported { .. } => false,

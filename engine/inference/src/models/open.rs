@@ -2,7 +2,7 @@
 //! first rollout.
 
 use super::{Exact, ImageError, Model};
-use crate::config::{ModelConfig, SystemPrompt, TemplateSource, ToolParserName, ToolResults};
+use crate::config::{ModelConfig, Retries, SystemPrompt, TemplateSource, ToolParserName, ToolResults};
 use crate::endpoint::{self, Endpoint, EndpointInfo};
 use crate::error::EndpointError;
 use crate::template::{Needs, Source, SystemAs, Template, TemplateError, TemplateOptions, ToolResultsAs};
@@ -10,8 +10,12 @@ use crate::tokenizer::local::LocalTokenizer;
 use crate::tokenizer::remote::RemoteTokenizer;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use crate::tools::ToolParser;
+use futures::future::join_all;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Requests to each of several servers, when they are opened.
+const ASKED_ALONE: u32 = 2;
 
 /// Why a model cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +37,18 @@ pub enum OpenError {
     NoImages {
         /// Why.
         reason: String,
+    },
+    /// One of several servers has another model than the others.
+    #[error("{url} differs from other servers of `urls`: {what} {found}, of the others {others}")]
+    Differ {
+        /// Which.
+        url: String,
+        /// In what.
+        what: &'static str,
+        /// What it says.
+        found: String,
+        /// What the others say.
+        others: String,
     },
     /// A template file that cannot be read.
     #[error("template {}", path.display())]
@@ -57,6 +73,9 @@ impl OpenError {
             OpenError::Endpoint(_) => None,
             OpenError::Tokenizer(_) => Some("name a tokenizer.json with `tokenizer`".to_owned()),
             OpenError::Template(TemplateError::Refused { hint, .. }) => Some((*hint).to_owned()),
+            OpenError::Differ { .. } => Some(
+                "start all servers of `urls` with the same model and settings, or remove this one".to_owned(),
+            ),
             OpenError::Template(_) | OpenError::TemplateFile { .. } => {
                 Some("name another Jinja file with `template`".to_owned())
             }
@@ -87,6 +106,9 @@ impl Model {
     ) -> Result<Arc<Model>, OpenError> {
         let endpoint = endpoint::open(&config, seed).await?;
         let info = endpoint.describe().await?;
+        if config.urls.len() > 1 {
+            servers_agree(&config, seed, &info).await?;
+        }
         let exact = if config.kind.is_token_exact() {
             Some(exact(&config, &endpoint, &info, now_ms).await?)
         } else {
@@ -103,6 +125,46 @@ impl Model {
         }
         Ok(model)
     }
+}
+
+/// Asks each of several servers what it is. One that does not answer is told in the log: the others do its work meanwhile.
+async fn servers_agree(config: &ModelConfig, seed: u64, info: &EndpointInfo) -> Result<(), OpenError> {
+    let described = config.urls.iter().map(async |url| {
+        let alone = ModelConfig {
+            url: Some(url.clone()),
+            urls: Vec::new(),
+            retries: Retries { attempts: ASKED_ALONE, ..config.retries },
+            ..config.clone()
+        };
+        let endpoint = endpoint::open(&alone, seed).await?;
+        endpoint.describe().await
+    });
+    for (url, described) in config.urls.iter().zip(join_all(described).await) {
+        let found = match described {
+            Ok(found) => found,
+            Err(error @ (EndpointError::Unavailable { .. } | EndpointError::Deadline { .. })) => {
+                tracing::warn!(url, error = %error.with_causes(), "a server of the model does not answer; the others are asked");
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let tokens = |info: &EndpointInfo| info.context_tokens.map(|tokens| tokens.to_string());
+        // A template is too long to be shown.
+        let length = |info: &EndpointInfo| {
+            info.template.as_ref().map(|text| format!("another of {} characters", text.chars().count()))
+        };
+        let differ = [
+            ("the model is", found.model.clone(), info.model.clone(), found.model == info.model),
+            ("the context in tokens is", tokens(&found), tokens(info), tokens(&found) == tokens(info)),
+            ("the chat template is", length(&found), length(info), found.template == info.template),
+        ];
+        if let Some((what, found, others, _)) = differ.into_iter().find(|(.., same)| !same) {
+            let word = |value: Option<String>| value.unwrap_or_else(|| "unknown".to_owned());
+            let (found, others) = (word(found), word(others));
+            return Err(OpenError::Differ { url: url.clone(), what, found, others });
+        }
+    }
+    Ok(())
 }
 
 async fn exact(

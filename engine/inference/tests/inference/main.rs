@@ -9,4 +9,6 @@ mod endpoints;
 mod images;
 mod live_images;
 mod live_vllm;
+mod several;
 mod tokenizing;
+mod weights;
