@@ -33,6 +33,7 @@ mod task_check;
 mod task_import;
 mod task_sdist;
 mod token_text;
+mod weights;
 
 use crate::doctor;
 use crate::installed;
@@ -125,6 +126,13 @@ To continue a run that was stopped, use `espalier run FILE`.")]
   espalier stop textcraft          gives running rollouts 30 s to end
   espalier stop textcraft --now    cancels running rollouts")]
     Stop(StopArgs),
+    /// Give a model of a running experiment new weights, while its rollouts go on.
+    #[command(after_help = "Examples:
+  espalier weights textcraft step-9 --path /checkpoints/9 --train-step 9
+  espalier weights textcraft step-9           where the trainer has loaded them
+
+Exit code 1: a server does not have them. `espalier show RUN` lists the updates.")]
+    Weights(weights::WeightsArgs),
     /// List the runs in the store with their success rates.
     #[command(after_help = "Examples:
   espalier list
@@ -371,6 +379,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Pause(args) => control::tell(context, &args.run, control::PAUSE).await,
         Command::Resume(args) => control::tell(context, &args.run, control::RESUME).await,
         Command::Stop(args) => control::tell(context, &args.run, control::stop(args.now)).await,
+        Command::Weights(args) => weights::weights(context, args).await,
         Command::List => list::list(context).await,
         Command::Show(args) => show::show(context, args).await,
         Command::Export(args) => export::export(context, args).await,

@@ -178,13 +178,15 @@ pub async fn run(
     if claim.paused {
         commands.on(ControlEvent::Command(Command::Pause));
     }
-    let inbox = inbox::open(claim.run.clone(), commands.commander());
+    let models = inbox::OpenModels::default();
+    let inbox = inbox::open(claim.run.clone(), commands.commander(), Arc::clone(&models));
     let session = Session {
         experiment: Arc::new(experiment),
         options,
         services,
         tasks,
         run: claim.run,
+        models,
         progress,
         began,
     };
@@ -194,7 +196,7 @@ pub async fn run(
         Ok(summary) => Some(summary.state.into()),
         Err(error) => error.leaves(),
     };
-    drop(inbox);
+    inbox.close().await;
     drop(lease);
     // A run that was made just now and came to no group would only stand before the one that people mean by its name.
     let discarded = match (&result, claim.resumed) {
@@ -258,6 +260,8 @@ struct Session {
     services: Arc<RunServices>,
     tasks: Tasks,
     run: RunWriter,
+    /// Filled when they are open.
+    models: inbox::OpenModels,
     progress: ProgressSender,
     began: Instant,
 }

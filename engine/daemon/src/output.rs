@@ -18,6 +18,7 @@ pub mod table;
 pub mod text;
 pub mod tokens_view;
 pub mod versions;
+pub mod weights_view;
 pub mod whole_file;
 
 use anstyle::{AnsiColor, Style};

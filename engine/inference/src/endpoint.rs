@@ -76,6 +76,10 @@ pub trait Endpoint: Send + Sync {
         Err(EndpointError::Unsupported { kind: "text", what: "take new weights" })
     }
 
+    /// The label of the weights that it was given last: of its answers, where the server names none itself. Of several servers those that
+    /// have other weights get no calls.
+    async fn resume_weights(&self, _: &str) {}
+
     /// Requests, retries and faults so far.
     fn stats(&self) -> ClientStats;
 
@@ -283,6 +287,18 @@ impl Label {
         Arc::clone(&self.text.read())
     }
 
+    fn set(&self, label: &str) {
+        *self.text.write() = label.into();
+    }
+
+    /// See [`Endpoint::resume_weights`].
+    async fn resume(&self, client: &Client, kind: ModelKind, label: &str) {
+        self.set(label);
+        if client.servers().len() > 1 {
+            weights::fence_stale(client, kind, &self.weights, label).await;
+        }
+    }
+
     /// See [`Endpoint::update_weights`].
     async fn update(
         &self,
@@ -295,7 +311,7 @@ impl Label {
             Loading::Path => weights::update(client, kind, &self.weights, update).await?,
         };
         if report.has_taken() {
-            *self.text.write() = update.label.as_str().into();
+            self.set(&update.label);
         }
         Ok(report)
     }

@@ -9,10 +9,12 @@
 mod health;
 mod images;
 mod open;
+mod weights;
 
 pub use health::Gone;
 pub(crate) use images::{ImageError, ImageSupport};
 pub use open::OpenError;
+pub use weights::UpdateError;
 
 use crate::config::{History, ModelConfig, TemplateSource};
 use crate::conversation::ModelConversation;
@@ -66,6 +68,7 @@ pub struct Model {
     pub(crate) health: Arc<health::Health>,
     /// Whether and how it takes images; found out with the first.
     images: Arc<ImageSupport>,
+    versions: Arc<weights::Versions>,
 }
 
 impl Model {
@@ -85,8 +88,8 @@ impl Model {
             stop_ids.extend(end.ids.into_iter().take(1).filter(|id| exact.tokenizer.special(*id).is_some()));
         }
         let (name, stop_ids) = (name.into(), stop_ids.into());
-        let (health, images) = (Arc::default(), Arc::default());
-        Ok(Arc::new(Model { name, config, endpoint, info, exact, stop_ids, health, images }))
+        let (health, images, versions) = (Arc::default(), Arc::default(), Arc::default());
+        Ok(Arc::new(Model { name, config, endpoint, info, exact, stop_ids, health, images, versions }))
     }
 
     /// Tokens of one conversation: what the experiment says, else what the server says.

@@ -8,6 +8,7 @@ use crate::client::Client;
 use crate::config::ModelKind;
 use crate::endpoint::read_json;
 use crate::error::EndpointError;
+use espalier_core::cause::with_causes;
 use espalier_core::limits::DurationText;
 use futures::future::join_all;
 use schemars::JsonSchema;
@@ -308,11 +309,7 @@ async fn update_one(
         }
         ask(client, at, &plan.resume, step_max).await?;
         let still = paused_at.map(|at| at.elapsed());
-        let body = ask(client, at, &plan.info, step_max).await?;
-        let has = read_json::<Value>(&body)
-            .ok()
-            .and_then(|info| info["weight_version"].as_str().map(str::to_owned));
-        match has {
+        match label_of(client, at, plan, step_max).await? {
             Some(has) if has == label => Ok(still),
             has => Err(format!("{}: it says that it has {:?}", plan.info.name, has.unwrap_or_default())),
         }
@@ -334,6 +331,42 @@ async fn update_one(
     // A pause that was not answered may have been heard.
     let paused = update.failed.is_some();
     Tried { update, touched, paused }
+}
+
+/// The label that a server has, where it tells.
+async fn label_of(
+    client: &Client,
+    at: usize,
+    plan: &Plan,
+    within: Duration,
+) -> Result<Option<String>, StepFailed> {
+    let body = ask(client, at, &plan.info, within).await?;
+    let info: Value = read_json(&body).unwrap_or(Value::Null);
+    Ok(info["weight_version"].as_str().map(str::to_owned))
+}
+
+/// Fences off the servers that say that they have other weights than these, where another one has them: an update of an earlier session
+/// failed there, or they were started anew.
+pub(crate) async fn fence_stale(client: &Client, kind: ModelKind, config: &WeightsConfig, label: &str) {
+    let update = WeightUpdate { label: label.to_owned(), train_step: None, path: None };
+    let Some(plan) = plan(kind, config, &update) else { return };
+    let urls = client.servers();
+    let asked = (0..urls.len()).map(|at| label_of(client, at, &plan, ABORT_MAX));
+    let labels = join_all(asked).await;
+    let is = |found: &Result<Option<String>, StepFailed>, same: bool| {
+        found.as_ref().ok().and_then(Option::as_deref).is_some_and(|has| (has == label) == same)
+    };
+    if !labels.iter().any(|found| is(found, true)) {
+        return;
+    }
+    for (at, url) in urls.iter().enumerate().filter(|(at, _)| is(&labels[*at], false)) {
+        tracing::warn!(
+            url,
+            label,
+            "a server has other weights than the run's last, and gets no calls until an update of it succeeds"
+        );
+        client.fence(at, format!("it has other weights than {label}"));
+    }
 }
 
 /// Why a step failed.
@@ -359,7 +392,11 @@ async fn ask(client: &Client, at: usize, step: &Step, within: Duration) -> Resul
     let asked = client.once_at(at, &step.route, step.body.as_ref(), within).await;
     asked.map_err(|error| StepFailed {
         refused: matches!(error, EndpointError::Refused { .. } | EndpointError::Denied { .. }),
-        text: format!("{}: {}", step.name, error.with_causes()),
+        text: match &error {
+            // It was sent once.
+            EndpointError::Unavailable { last, .. } => format!("{}: {}", step.name, with_causes(last)),
+            other => format!("{}: {}", step.name, other.with_causes()),
+        },
     })
 }
 

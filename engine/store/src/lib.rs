@@ -33,6 +33,7 @@ mod resume;
 mod run;
 mod store;
 mod url;
+mod versions;
 mod words;
 mod write;
 
@@ -57,3 +58,4 @@ pub use run::{
 };
 pub use store::Store;
 pub use url::{DEFAULT_FOLDER, StoreUrl};
+pub use versions::ModelVersion;

@@ -11,6 +11,7 @@ use crate::database::{Database, is_transient};
 use crate::error::StoreError;
 use crate::generated::{GeneratedTask, GeneratorCall};
 use crate::run::{AttemptEnd, AttemptStarted, Finality, GroupClosed, GroupOpened, GroupReopened, RunState};
+use crate::versions::ModelVersion;
 use crate::words;
 use espalier_core::samples::{ExcludedHow, Timing, TokenSums};
 use std::collections::{BTreeMap, HashMap};
@@ -39,6 +40,7 @@ pub(crate) enum Write {
     AttemptScored(Box<Ended>),
     AbandonResult { group_index: u64, rollout_index: u32 },
     Generated { call: Box<GeneratorCall>, tasks: Vec<GeneratedTask> },
+    ModelVersion(Box<ModelVersion>),
     AnswerCommand { command_id: i64, answer: String, paused: Option<bool> },
 }
 

@@ -18,3 +18,4 @@ mod setting;
 mod standard;
 mod step_budget;
 mod told;
+mod weights;

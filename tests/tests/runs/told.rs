@@ -15,7 +15,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Child;
 
 /// What a command printed and how it ended, with the run's id as `test-0`.
-async fn said(setting: &Setting, arguments: &[&str]) -> String {
+pub(crate) async fn said(setting: &Setting, arguments: &[&str]) -> String {
     let mut command = espalier(&setting.store_folder());
     let output =
         tokio::time::timeout(BOUND, command.args(arguments).output()).await.expect("it ends").unwrap();

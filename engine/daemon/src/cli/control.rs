@@ -51,7 +51,7 @@ pub(super) async fn tell(context: &mut Context, run: &str, command: Command) -> 
         }
         asked => asked?,
     };
-    let Some(reply) = answer(&store, &run_id, &id).await? else {
+    let Answered::Reply(reply) = answer(&store, &run_id, &id, ANSWER_MAX * 2).await? else {
         let state = store.run(&run_id).await?.state_word(now_ms(), &here);
         return match command {
             Command::Stop(_) => {
@@ -64,9 +64,12 @@ pub(super) async fn tell(context: &mut Context, run: &str, command: Command) -> 
             }
         };
     };
-    let Reply::Done { changed, paused, stops, running } = reply else {
-        let Reply::Refused(why) = reply else { unreachable!("there are two kinds of replies") };
-        return Err(Problem::new(Exit::Conflict, format!("run {run_id}: {why}")));
+    let (changed, paused, stops, running) = match reply {
+        Reply::Done { changed, paused, stops, running } => (changed, paused, stops, running),
+        Reply::Refused(why) => return Err(Problem::new(Exit::Conflict, format!("run {run_id}: {why}"))),
+        Reply::Weights(report) => {
+            return Err(Problem::new(Exit::Internal, format!("run {run_id} answered {report:?}")));
+        }
     };
     let running_text = format!("{} running", counted(running.into(), "rollout"));
     let (state, text) = match command {
@@ -104,8 +107,20 @@ fn say(context: &mut Context, text: &str, json: &serde_json::Value) -> Result<Ex
     Ok(Exit::Done)
 }
 
-/// The engine's answer; `None` where its session is over instead.
-async fn answer(store: &Store, run_id: &str, id: &CommandId) -> Result<Option<Reply>, Problem> {
+/// What became of a command.
+pub(super) enum Answered {
+    Reply(Reply),
+    /// The session that was asked is over.
+    Over,
+}
+
+/// The engine's answer. `taken_max`: how long it may take, from now, to carry out what it has taken.
+pub(super) async fn answer(
+    store: &Store,
+    run_id: &str,
+    id: &CommandId,
+    taken_max: Duration,
+) -> Result<Answered, Problem> {
     let begun = Instant::now();
     loop {
         let state = store.command_state(id).await?;
@@ -113,11 +128,11 @@ async fn answer(store: &Store, run_id: &str, id: &CommandId) -> Result<Option<Re
         match state {
             CommandState::Answered(text) => {
                 let reply = serde_json::from_str(&text);
-                return Ok(Some(
+                return Ok(Answered::Reply(
                     reply.unwrap_or_else(|_| Reply::Refused(format!("its engine answered {text}"))),
                 ));
             }
-            CommandState::Void => return Ok(None),
+            CommandState::Void => return Ok(Answered::Over),
             CommandState::Asked if late && store.withdraw_command(id).await? => {
                 let text = format!(
                     "the engine of {run_id} did not read the command within {}",
@@ -126,7 +141,7 @@ async fn answer(store: &Store, run_id: &str, id: &CommandId) -> Result<Option<Re
                 return Err(Problem::new(Exit::Unavailable, text)
                     .hint("nothing was changed; check that its process is running and can reach the store"));
             }
-            CommandState::Taken if begun.elapsed() > ANSWER_MAX * 2 => {
+            CommandState::Taken if begun.elapsed() > taken_max => {
                 let text = format!("the engine of {run_id} accepted the command but did not answer");
                 return Err(
                     Problem::new(Exit::Unavailable, text).hint("`espalier list` shows the state of the run")

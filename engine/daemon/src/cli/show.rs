@@ -118,7 +118,8 @@ pub(super) async fn view_of(store: &Store, run_id: &str, groups_most: usize) -> 
         lines.push(GroupLine { group, attempts });
     }
     let causes = store.causes(run_id, CAUSES_MAX).await?;
-    Ok(RunView { run, state, totals, causes, groups: lines, groups_all, versions, step_budget })
+    let weights = store.model_versions(run_id).await?;
+    Ok(RunView { run, state, totals, causes, groups: lines, groups_all, versions, step_budget, weights })
 }
 
 /// What `show RUN --json` prints.

@@ -90,12 +90,16 @@ impl Session {
             let model = model.map_err(|error| self.refuse_model(name, error))?;
             models.insert(name.clone(), model);
         }
+        let models = Arc::new(models);
+        self.had_versions(&models).await?;
+        // Once in a session.
+        let _ = self.models.set(Arc::clone(&models));
         let sandboxes = self.sandboxes().await?;
         let browsers = self.browsers(sandboxes.as_deref()).await?;
         Ok(Runner {
             host,
             run: self.run.clone(),
-            models: Arc::new(models),
+            models,
             policy: POLICY.to_owned(),
             seed: file.seed,
             groups: file.groups.clone(),
@@ -201,6 +205,17 @@ impl Session {
             tracing::info!(left, "ended sandboxes that an earlier session of the run left");
         }
         Ok(Some(Arc::new(sandboxes)))
+    }
+
+    /// Tells models of the weights that earlier sessions gave them.
+    async fn had_versions(&self, models: &BTreeMap<String, Arc<Model>>) -> Result<(), EngineError> {
+        let versions = self.run.store().model_versions(self.run.run_id()).await?;
+        for (name, model) in models {
+            let own = versions.iter().filter(|version| version.model == *name);
+            let own: Vec<_> = own.map(|version| (version.label.clone(), version.train_step)).collect();
+            model.had_versions(&own).await;
+        }
+        Ok(())
     }
 
     /// What the experiment says wrongly is refused at its place; what its server does is not the file's matter.

@@ -4,9 +4,10 @@ use super::summary::RunFigures;
 use super::table::{Align, Cell, Table};
 use super::text::{count, counted, cut, duration, score};
 use super::versions::Versions;
+use super::weights_view;
 use super::{Look, causes_view, styles};
 use espalier_core::samples::{GroupStatus, TokenSums};
-use espalier_store::{AttemptRow, AttemptState, Causes, GroupRow, RunRow, RunTotals};
+use espalier_store::{AttemptRow, AttemptState, Causes, GroupRow, ModelVersion, RunRow, RunTotals};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub struct RunView {
     pub versions: Versions,
     /// The stages of `[step_budget]` that groups opened in: the first group of each, with its turns.
     pub step_budget: Vec<(u64, u32)>,
+    /// New weights of its models, oldest first.
+    pub weights: Vec<ModelVersion>,
 }
 
 impl RunView {
@@ -65,6 +68,11 @@ impl RunView {
         if let Some(stages) = step_budget_line(&self.step_budget) {
             lines.push(String::new());
             lines.push(stages);
+        }
+        let weights = weights_view::run_lines(&self.weights, look);
+        if !weights.is_empty() {
+            lines.push(String::new());
+            lines.extend(weights);
         }
         let mixed = self.versions.mixed();
         if !mixed.is_empty() {
@@ -130,6 +138,9 @@ impl RunView {
             let stage = |(group, turns): &(u64, u32)| json!({ "from_group": group, "turns": turns });
             let stages: Vec<Value> = self.step_budget.iter().map(stage).collect();
             parts.insert("step_budget".into(), stages.into());
+        }
+        if !self.weights.is_empty() {
+            parts.insert("weights".into(), weights_view::json(&self.weights));
         }
         parts.insert("group_list".into(), groups.into());
         parts

@@ -3,7 +3,7 @@
 use super::cut::cut;
 use super::prompt::Pending;
 use super::{ModelConversation, finish_of};
-use crate::endpoint::{ChatGenerated, ChatRequest, GenerateRequest, Generated, PromptImage};
+use crate::endpoint::{ChatGenerated, ChatRequest, GenerateRequest, Generated, PromptImage, VersionRun};
 use crate::error::EndpointError;
 use crate::images::{self, DataUrls};
 use crate::models::{Exact, Shared};
@@ -273,7 +273,7 @@ impl ModelConversation {
             n_prompt,
             n_sampled: ids.len() as u32,
             finish: finish.as_str().to_owned(),
-            versions: versions.into_iter().map(|run| (run.start, run.len, run.label, None)).collect(),
+            versions: versions.into_iter().map(|run| self.version(run)).collect(),
             sampling,
             logprob_kind,
         };
@@ -308,6 +308,12 @@ impl ModelConversation {
         })
     }
 
+    /// A run of tokens as a call records it.
+    fn version(&self, run: VersionRun) -> (u32, u32, String, Option<i64>) {
+        let step = self.model.train_step(&run.label);
+        (run.start, run.len, run.label, step)
+    }
+
     async fn text(
         &self,
         call_id: String,
@@ -340,7 +346,11 @@ impl ModelConversation {
             n_prompt: answer.prompt_tokens,
             n_sampled: answer.sampled_tokens,
             finish: finish.as_str().to_owned(),
-            versions: vec![(0, answer.sampled_tokens, answer.version, None)],
+            versions: vec![self.version(VersionRun {
+                start: 0,
+                len: answer.sampled_tokens,
+                label: answer.version,
+            })],
             sampling,
             logprob_kind: LogprobKind::Raw,
         };

@@ -262,6 +262,10 @@ impl Endpoint for LlamaCpp {
         self.label.update(&self.client, ModelKind::LlamaCpp, update).await
     }
 
+    async fn resume_weights(&self, label: &str) {
+        self.label.resume(&self.client, ModelKind::LlamaCpp, label).await;
+    }
+
     fn stats(&self) -> ClientStats {
         self.client.stats()
     }

@@ -102,6 +102,10 @@ impl Endpoint for Sglang {
         self.label.update(&self.client, ModelKind::Sglang, update).await
     }
 
+    async fn resume_weights(&self, label: &str) {
+        self.label.resume(&self.client, ModelKind::Sglang, label).await;
+    }
+
     fn stats(&self) -> ClientStats {
         self.client.stats()
     }

@@ -210,6 +210,10 @@ impl Endpoint for Vllm {
         self.label.update(&self.client, ModelKind::Vllm, update).await
     }
 
+    async fn resume_weights(&self, label: &str) {
+        self.label.resume(&self.client, ModelKind::Vllm, label).await;
+    }
+
     fn stats(&self) -> ClientStats {
         self.client.stats()
     }

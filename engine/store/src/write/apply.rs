@@ -60,6 +60,7 @@ pub(super) async fn apply(
             abandon_result(connection, run_id, *group_index, *rollout_index).await
         }
         Write::Generated { call, tasks } => crate::generated::apply(connection, run_id, call, tasks).await,
+        Write::ModelVersion(version) => crate::versions::apply(connection, run_id, version).await,
         Write::AnswerCommand { command_id, answer, paused } => {
             sqlx::query(
                 "UPDATE run_commands SET answer = $4 WHERE run_id = $1 AND command_id = $2 AND fence = $3",

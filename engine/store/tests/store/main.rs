@@ -14,6 +14,7 @@ mod progress;
 mod python;
 mod queries;
 mod sample;
+mod versions;
 mod writes;
 
 /// Makes two tests of one: `NAME::sqlite` and `NAME::postgres`.
