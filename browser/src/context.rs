@@ -8,6 +8,7 @@ pub use options::ContextOptions;
 
 use crate::auth::Auth;
 use crate::browser::{Browser, BrowserInner};
+use crate::clipboard::Clipboard;
 use crate::clock::ClockState;
 use crate::connection::{Connection, tell_all};
 use crate::deadline::{Deadline, TIMEOUT_DEFAULT};
@@ -69,6 +70,7 @@ pub(crate) struct ContextInner {
     pub(crate) clock: Mutex<Option<ClockState>>,
     /// Origins of documents that its frames have shown.
     origins: Mutex<BTreeSet<String>>,
+    pub(crate) clipboard: Arc<Clipboard>,
     downloads: Mutex<Downloads>,
     /// Taken when it is closed.
     own_folder: Mutex<Option<TempDir>>,
@@ -122,6 +124,12 @@ impl BrowserContext {
         let created = browser.root().call(command, deadline).await?;
         let episode = options.deterministic.clone().map(Episode::new).transpose()?;
         let mut exposed = Exposed::default();
+        let clipboard = Arc::new(Clipboard::default());
+        let calls = Arc::clone(&clipboard);
+        let function: Function =
+            Arc::new(move |arguments| Box::pin(std::future::ready(calls.call(&arguments))));
+        exposed.add_function(crate::clipboard::NAME, function)?;
+        exposed.add_script(crate::clipboard::init_script());
         if options.service_workers == ServiceWorkers::Block {
             exposed.add_script(crate::workers::BLOCK.to_owned());
         }
@@ -137,6 +145,7 @@ impl BrowserContext {
             episode,
             clock: Mutex::default(),
             origins: Mutex::default(),
+            clipboard,
             downloads: Mutex::default(),
             remote_folder: browser.remote_downloads.clone().filter(|_| options.accept_downloads),
             own_folder: Mutex::new(own_folder),
@@ -246,7 +255,12 @@ impl BrowserContext {
     pub async fn grant_permissions(&self, permissions: &[Permission], origin: Option<&str>) -> Result<()> {
         let deadline = self.deadline();
         let mut calls = Vec::new();
-        for descriptor in permissions.iter().flat_map(|permission| permission.descriptors()) {
+        if permissions.contains(&Permission::ClipboardRead) {
+            self.inner.clipboard.grant(origin);
+        }
+        // Chromium's own clipboard is that of all contexts.
+        let native = permissions.iter().filter(|permission| **permission != Permission::ClipboardRead);
+        for descriptor in native.flat_map(|permission| permission.descriptors()) {
             let mut command = SetPermissionParams::new(descriptor, PermissionSetting::Granted);
             command.origin = origin.map(str::to_owned);
             command.browser_context_id = Some(self.cdp_id());
@@ -260,6 +274,7 @@ impl BrowserContext {
 
     /// Takes all permissions back.
     pub async fn clear_permissions(&self) -> Result<()> {
+        self.inner.clipboard.clear_grants();
         let command = ResetPermissionsParams { browser_context_id: Some(self.cdp_id()) };
         self.inner.browser.root().call(command, self.deadline()).await?;
         Ok(())

@@ -18,6 +18,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("injected/outline.js"),
     include_str!("injected/snapshot.js"),
     include_str!("injected/agent.js"),
+    include_str!("injected/clipboard.js"),
     include_str!("injected/api.js"),
     "return injected;\n})()\n",
 );

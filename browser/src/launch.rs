@@ -71,8 +71,10 @@ const SHELLS: [&str; 3] = ["chromium-headless-shell", "chrome-headless-shell", "
 
 /// Always given: no first-run questions, no traffic of the browser's own, no throttling of pages in the background,
 /// the same colours and fonts everywhere.
-const FLAGS: [&str; 35] = [
+const FLAGS: [&str; 36] = [
     "--allow-pre-commit-input",
+    // What is selected would be pasted by a click of the middle button, in all contexts.
+    "--blink-settings=middleClickPasteAllowed=false",
     "--disable-back-forward-cache",
     "--disable-background-networking",
     "--disable-background-timer-throttling",

@@ -32,6 +32,7 @@ pub mod agent;
 mod archive;
 mod auth;
 mod browser;
+mod clipboard;
 mod clock;
 mod connection;
 mod console;

@@ -9,7 +9,7 @@ pub enum Permission {
     Geolocation,
     /// Show notifications.
     Notifications,
-    /// Read the clipboard.
+    /// Read the clipboard, which is the context's own.
     ClipboardRead,
     /// Write to the clipboard.
     ClipboardWrite,

@@ -58,4 +58,9 @@ const injected = Object.freeze({
   watchChanges,
   changesSeen: call(changesSeen),
   whenQuiet: call(whenQuiet),
+
+  // See clipboard.js.
+  expectShortcut,
+  copySelected: call(copySelected),
+  pasteText: call(pasteText),
 });

@@ -1,6 +1,7 @@
 //! The keyboard: keys with a US layout, and text of any language.
 
 use super::all;
+use crate::clipboard::{Shortcut, ShortcutPlace};
 use crate::connection::Call;
 use crate::deadline::Deadline;
 use crate::error::Result;
@@ -27,8 +28,11 @@ impl Keyboard {
 
     /// Presses a key and holds it: `Shift`, `a`, `A`, `ArrowLeft`, `KeyA`. Held again it repeats.
     pub async fn down(&self, key: &str) -> Result<()> {
-        let calls = vec![self.key_down(Stroke::named(key)?)];
-        all(calls, self.page.deadline(), "a key").await
+        let (stroke, deadline) = (Stroke::named(key)?, self.page.deadline());
+        match Shortcut::of(stroke, self.modifiers_with(&[stroke])) {
+            Some(shortcut) => self.strike(stroke, shortcut, deadline).await,
+            None => all(vec![self.key_down(stroke)], deadline, "a key").await,
+        }
     }
 
     /// Releases a key.
@@ -64,7 +68,16 @@ impl Keyboard {
 
     pub(crate) async fn press_within(&self, keys: &str, deadline: Deadline) -> Result<()> {
         let strokes = chord(keys)?;
-        let mut calls: Vec<_> = strokes.iter().map(|stroke| self.key_down(*stroke)).collect();
+        let last = strokes.last().copied();
+        let shortcut = last.and_then(|last| Shortcut::of(last, self.modifiers_with(&strokes)));
+        let mut calls: Vec<_> = Vec::new();
+        if let (Some(shortcut), Some(last)) = (shortcut, last) {
+            let before = strokes[..strokes.len() - 1].iter().map(|stroke| self.key_down(*stroke));
+            all(before.collect(), deadline, "the keys").await?;
+            self.strike(last, shortcut, deadline).await?;
+        } else {
+            calls.extend(strokes.iter().map(|stroke| self.key_down(*stroke)));
+        }
         calls.extend(strokes.iter().rev().map(|stroke| self.key_up(*stroke)));
         all(calls, deadline, "the keys").await
     }
@@ -96,6 +109,19 @@ impl Keyboard {
         Ok(())
     }
 
+    /// What is held once these are down, too.
+    fn modifiers_with(&self, strokes: &[Stroke]) -> i64 {
+        let held = self.page.inner.input.lock().modifiers;
+        strokes.iter().fold(held, |held, stroke| held | stroke.modifier().unwrap_or(0))
+    }
+
+    /// A key that copies or pastes, which is done here: see [`crate::clipboard`].
+    async fn strike(&self, stroke: Stroke, shortcut: Shortcut, deadline: Deadline) -> Result<()> {
+        let place = ShortcutPlace::find(&self.page, deadline).await?;
+        all(vec![self.key_down(stroke)], deadline, "a key").await?;
+        place.act(shortcut, deadline).await
+    }
+
     fn key_down(&self, stroke: Stroke) -> Result<Call<Done>> {
         let (modifiers, repeats) = {
             let mut input = self.page.inner.input.lock();
@@ -115,6 +141,10 @@ impl Keyboard {
             event.unmodified_text = Some(text.to_owned());
         }
         event.auto_repeat = Some(repeats);
+        if Shortcut::of(stroke, modifiers).is_some() {
+            // Chromium finds what a key does by this number; pages are told the right one.
+            event.windows_virtual_key_code = None;
+        }
         self.page.inner.session.begin_as(event)
     }
 

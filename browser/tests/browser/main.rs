@@ -7,6 +7,7 @@ mod agent;
 mod agent_pages;
 mod agent_snapshots;
 mod chaos;
+mod clipboard;
 mod clocks;
 mod conformance;
 mod dialogs;
