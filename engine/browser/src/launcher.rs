@@ -1,12 +1,12 @@
 //! Processes of Chromium in sandboxes.
 
 use bytes::Bytes;
-use espalier_agent_client::{Agent, command, wire};
+use espalier_agent_client::{Agent, wire};
 use espalier_browser::{Browser, BrowserError, CommandLine, LaunchOptions, Launcher, Proxy, RemoteOptions};
 use espalier_core::browser::ProcessSpec;
 use espalier_core::sandbox::{Network, SandboxSpec};
 use espalier_sandbox::PROXY_PORT;
-use espalier_sandbox::service::{Purpose, Sandboxes, describe};
+use espalier_sandbox::service::{Purpose, Sandbox, Sandboxes, describe, random_id};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -62,27 +62,6 @@ impl SandboxLauncher {
         }
     }
 
-    /// Program and arguments of the command in the sandbox.
-    fn command(&self, home: &str) -> Result<Vec<OsString>, BrowserError> {
-        let programs = self.process.executable.clone().unwrap_or_else(|| PROGRAMS.join(" "));
-        let options = LaunchOptions {
-            // Not looked for on this machine; new ones with a window know `--headless` as well.
-            executable: Some(PathBuf::from(PROGRAMS[0])),
-            no_sandbox: self.process.no_sandbox,
-            // Nothing is reached but through the proxy, the sandbox's own loopback neither.
-            proxy: Some(Proxy {
-                server: format!("http://127.0.0.1:{PROXY_PORT}"),
-                bypass: Some("<-loopback>".to_owned()),
-            }),
-            args: vec!["--force-webrtc-ip-handling-policy=disable_non_proxied_udp".to_owned()],
-            ..LaunchOptions::default()
-        };
-        let line = options.command_line(&Path::new(home).join("profile"))?;
-        let start = ["-c", START, "sh"].map(str::to_owned).into_iter().chain([programs]);
-        let line = CommandLine { program: PathBuf::from("/bin/sh"), args: start.chain(line.args).collect() };
-        Ok(line.over_standard_streams())
-    }
-
     async fn start(&self) -> Result<Browser, BrowserError> {
         let sandbox = self
             .service
@@ -93,34 +72,15 @@ impl SandboxLauncher {
         let id = sandbox.placed.id.clone();
         let home = format!("{HOME}/{id}");
         let agent = sandbox.agent;
-        let variables = [("HOME", home.as_str()), ("LANG", "C.UTF-8"), ("TZ", "UTC")];
-        let spec = wire::CommandSpec {
-            user: USER.to_owned(),
-            folder: bytes_of("/tmp"),
-            environment: variables.into_iter().map(|(name, value)| variable(name, value)).collect(),
-            label: "browser".to_owned(),
-            ..command::arguments(self.command(&home)?.iter().map(|word| word.as_encoded_bytes()))
-        };
-        let pipe = agent.pipe(&agent.allot(), spec).await;
-        let pipe = pipe.map_err(|error| launch(format!("its sandbox {id}: {error}")))?;
-        self.agents.lock().insert(id.clone(), agent);
-        let ended = pipe.ended;
+        self.agents.lock().insert(id.clone(), agent.clone());
         let agents = Arc::clone(&self.agents);
-        let options = RemoteOptions {
-            timeout: ANSWER_MAX,
-            ended: Some(Box::pin(async move {
-                match ended.await {
-                    Ok(ended) => how(&ended.ended, &ended.stderr),
-                    Err(error) => format!("its sandbox is lost: {error}"),
-                }
-            })),
-            end: Some(Box::new(move || {
-                agents.lock().remove(&id);
-                drop(hold);
-            })),
-            downloads: Some(PathBuf::from(format!("{home}/downloads"))),
+        let end = move || {
+            agents.lock().remove(&id);
+            drop(hold);
         };
-        Browser::over(pipe.reader, pipe.writer, options).await
+        // Nothing is reached but through the proxy, the sandbox's own loopback neither.
+        let line = command(&self.process, &home, Some("<-loopback>"))?;
+        start(&agent, USER, &home, line, end).await
     }
 }
 
@@ -132,6 +92,86 @@ impl Launcher for SandboxLauncher {
     fn is_sandboxed(&self) -> bool {
         !self.process.no_sandbox
     }
+}
+
+/// Starts Chromium in a sandbox of a rollout, where its pages reach what runs there without the proxy.
+pub(crate) async fn start_beside(
+    sandbox: Sandbox,
+    process: &ProcessSpec,
+) -> Result<OwnBrowser, BrowserError> {
+    // One that a rollout opens after another one ended in the same sandbox begins with nothing of it.
+    let home = format!("{HOME}/{}", random_id());
+    let Sandbox { agent, user, .. } = sandbox;
+    // An image whose commands are root's has nobody else that could be known.
+    let user = user.filter(|user| !is_root(user)).unwrap_or_else(|| USER.to_owned());
+    let line = command(process, &home, None)?;
+    let browser = start(&agent, &user, &home, line, || ()).await?;
+    Ok(OwnBrowser { browser, agent })
+}
+
+/// A browser that is of one rollout alone, in one of its sandboxes.
+pub(crate) struct OwnBrowser {
+    pub(crate) browser: Browser,
+    /// Reaches its files.
+    pub(crate) agent: Agent,
+}
+
+fn is_root(user: &str) -> bool {
+    let name = user.split(':').next().unwrap_or_default();
+    ["", "0", "root"].contains(&name)
+}
+
+/// Program and arguments of the command in a sandbox. `bypass`: what is reached without the proxy; `None`: the loopback.
+fn command(process: &ProcessSpec, home: &str, bypass: Option<&str>) -> Result<Vec<OsString>, BrowserError> {
+    let programs = process.executable.clone().unwrap_or_else(|| PROGRAMS.join(" "));
+    let options = LaunchOptions {
+        // Not looked for on this machine; new ones with a window know `--headless` as well.
+        executable: Some(PathBuf::from(PROGRAMS[0])),
+        no_sandbox: process.no_sandbox,
+        proxy: Some(Proxy {
+            server: format!("http://127.0.0.1:{PROXY_PORT}"),
+            bypass: bypass.map(str::to_owned),
+        }),
+        args: vec!["--force-webrtc-ip-handling-policy=disable_non_proxied_udp".to_owned()],
+        ..LaunchOptions::default()
+    };
+    let line = options.command_line(&Path::new(home).join("profile"))?;
+    let start = ["-c", START, "sh"].map(str::to_owned).into_iter().chain([programs]);
+    let line = CommandLine { program: PathBuf::from("/bin/sh"), args: start.chain(line.args).collect() };
+    Ok(line.over_standard_streams())
+}
+
+/// Starts the command and waits for its first answer. `end` is called when nobody needs it any more.
+async fn start(
+    agent: &Agent,
+    user: &str,
+    home: &str,
+    line: Vec<OsString>,
+    end: impl FnOnce() + Send + 'static,
+) -> Result<Browser, BrowserError> {
+    let variables = [("HOME", home), ("LANG", "C.UTF-8"), ("TZ", "UTC")];
+    let spec = wire::CommandSpec {
+        user: user.to_owned(),
+        folder: bytes_of("/tmp"),
+        environment: variables.into_iter().map(|(name, value)| variable(name, value)).collect(),
+        label: "browser".to_owned(),
+        ..espalier_agent_client::command::arguments(line.iter().map(|word| word.as_encoded_bytes()))
+    };
+    let pipe = agent.pipe(&agent.allot(), spec).await;
+    let pipe = pipe.map_err(|error| launch(format!("its sandbox: {error}")))?;
+    let ended = pipe.ended;
+    let options = RemoteOptions {
+        timeout: ANSWER_MAX,
+        ended: Some(Box::pin(async move {
+            match ended.await {
+                Ok(ended) => how(&ended.ended, &ended.stderr),
+                Err(error) => format!("its sandbox is lost: {error}"),
+            }
+        })),
+        end: Some(Box::new(end)),
+        downloads: Some(PathBuf::from(format!("{home}/downloads"))),
+    };
+    Browser::over(pipe.reader, pipe.writer, options).await
 }
 
 /// The sandbox whose agent reaches a file of a browser.

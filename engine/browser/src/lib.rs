@@ -14,7 +14,7 @@ mod session;
 
 pub use convert::tools;
 pub use episode::ARCHIVE;
-pub use rollout::RolloutBrowsers;
+pub use rollout::{RolloutBrowsers, TaskSandboxes};
 pub use run::{RunBrowsers, RunBrowsersConfig};
 
 /// The name that `browser = {...}` of a task stands for.

@@ -3,11 +3,12 @@
 use crate::MAIN;
 use crate::convert;
 use crate::episode::EpisodeNetwork;
+use crate::launcher::start_beside;
 use crate::run::RunBrowsers;
-use crate::session::PageSession;
+use crate::session::{Home, PageSession};
 use async_trait::async_trait;
 use espalier_browser::BrowserContext;
-use espalier_browser::agent::{Session, StepOutcome};
+use espalier_browser::agent::{Effect, Session, StepOutcome};
 use espalier_core::attempt::{AttemptCapability, Draft};
 use espalier_core::browser::{BrowserSpec, Deterministic};
 use espalier_core::ending::Lost;
@@ -16,6 +17,7 @@ use espalier_core::host::Blobs;
 use espalier_core::host::browser::{BrowserSession, Browsers};
 use espalier_core::service::ServiceSession;
 use espalier_core::task::Task;
+use espalier_sandbox::service::Sandbox;
 use parking_lot::Mutex;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -34,6 +36,13 @@ impl Losses {
     }
 }
 
+/// The sandboxes of a rollout, for a browser that runs in one of them.
+#[async_trait]
+pub trait TaskSandboxes: Send + Sync {
+    /// The sandbox of this name, opened if nobody has yet, with an agent's client of its own.
+    async fn sandbox(&self, name: &str) -> Result<Sandbox, Failure>;
+}
+
 /// See the module.
 pub struct RolloutBrowsers {
     run: Arc<RunBrowsers>,
@@ -41,6 +50,8 @@ pub struct RolloutBrowsers {
     blobs: Arc<dyn Blobs>,
     /// Of the services that the task has.
     services: Option<ServiceSession>,
+    /// Of the rollout, where it has any.
+    sandboxes: Option<Arc<dyn TaskSandboxes>>,
     /// Held while it is being opened: who asks meanwhile waits.
     session: tokio::sync::Mutex<State>,
     losses: Losses,
@@ -71,14 +82,29 @@ impl RolloutBrowsers {
         (run, task, blobs): (Arc<RunBrowsers>, Arc<Task>, Arc<dyn Blobs>),
     ) -> RolloutBrowsers {
         let (session, losses) = (tokio::sync::Mutex::new(state), Losses::default());
-        let services = None;
-        RolloutBrowsers { run, task, blobs, services, session, losses, missed: AtomicBool::new(false) }
+        let (services, sandboxes) = (None, None);
+        RolloutBrowsers {
+            run,
+            task,
+            blobs,
+            services,
+            sandboxes,
+            session,
+            losses,
+            missed: AtomicBool::new(false),
+        }
     }
 
     /// With the session of its services: their cookie is in the browser from the start, the session's id in its start page.
     #[must_use]
     pub fn with_services(self, services: Option<ServiceSession>) -> RolloutBrowsers {
         RolloutBrowsers { services, ..self }
+    }
+
+    /// With the rollout's sandboxes: a task may say that its browser runs in one of them.
+    #[must_use]
+    pub fn with_sandboxes(self, sandboxes: Option<Arc<dyn TaskSandboxes>>) -> RolloutBrowsers {
+        RolloutBrowsers { sandboxes, ..self }
     }
 
     /// Whether it was asked for after its end.
@@ -94,16 +120,28 @@ impl RolloutBrowsers {
         let spec = convert::with_services(spec, self.services.as_ref());
         let lost = |error: espalier_browser::BrowserError| self.losses.lost(error);
         let options = convert::context_options(&spec, self.services.as_ref());
-        let context = self.run.context(&spec.network, options).await.map_err(lost)?;
+        let home = match &spec.sandbox {
+            None => Home::Pooled(self.run.context(&spec.network, options).await.map_err(lost)?),
+            Some(name) => {
+                let sandboxes = self.sandboxes.as_ref();
+                let sandboxes = sandboxes.ok_or_else(|| {
+                    Failure::Invalid(format!("browser.sandbox {name:?}: the rollout has no sandboxes"))
+                })?;
+                let own =
+                    start_beside(sandboxes.sandbox(name).await?, self.run.process()).await.map_err(lost)?;
+                let context = own.browser.new_context(options).await.map_err(lost)?;
+                Home::Own(own, context)
+            }
+        };
         let network = match &spec.deterministic {
-            Some(deterministic) => Some(self.network(&context, deterministic).await?),
+            Some(deterministic) => Some(self.network(home.context(), deterministic).await?),
             None => None,
         };
-        let session =
-            Session::open((*context).clone(), convert::session_options(&spec)).await.map_err(lost)?;
+        let session = Session::open(home.context().clone(), convert::session_options(&spec)).await;
+        let session = session.map_err(lost)?;
         self.begin_at(&session, &spec).await?;
         let (agents, blobs) = (self.run.agents().clone(), Arc::clone(&self.blobs));
-        Ok(PageSession::new(session, (context, network), agents, blobs, self.losses.clone()))
+        Ok(PageSession::new(session, (home, network), agents, blobs, self.losses.clone()))
     }
 
     async fn network(
@@ -126,10 +164,23 @@ impl RolloutBrowsers {
         }
         let lost = |why: String| self.losses.lost(format_args!("the start page {}: {why}", spec.start_url));
         let step = session.goto(&spec.start_url).await.map_err(|error| lost(error.to_string()))?;
-        match step.outcome {
-            StepOutcome::Failed { text, .. } => Err(lost(text)),
-            _ => Ok(()),
+        if let StepOutcome::Failed { text, .. } = step.outcome {
+            return Err(lost(text));
         }
+        match step.effects.iter().rev().find_map(error_status) {
+            Some(status) => Err(lost(format!("it was answered with status {status}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The status of a page that could not be had. The last of several is the page's own.
+fn error_status(effect: &Effect) -> Option<i64> {
+    match effect {
+        Effect::Navigated { status: Some(status), within_document: false, .. } if *status >= 400 => {
+            Some(*status)
+        }
+        _ => None,
     }
 }
 

@@ -88,8 +88,21 @@ impl RunBrowsers {
         }
     }
 
-    /// Starts a process and opens a page in it, as rollouts will: what is missing for that is found before the first of them.
+    /// Whether Chromium is started without its own sandbox.
+    pub fn has_no_sandbox(&self) -> bool {
+        self.process.no_sandbox
+    }
+
+    pub(crate) fn process(&self) -> &ProcessSpec {
+        &self.process
+    }
+
+    /// Starts a process and opens a page in it, as rollouts will: what is missing for that is found before the first of them. Browsers that
+    /// run in the sandboxes of tasks are found to start there.
     pub async fn try_out(&self) -> Result<(), espalier_browser::BrowserError> {
+        if self.file.as_ref().is_some_and(|file| file.sandbox.is_some()) {
+            return Ok(());
+        }
         let network = self.file.as_ref().and_then(|file| file.network.clone()).unwrap_or(Network::None);
         let context = self.context(&network, ContextOptions::default()).await?;
         context.new_page().await.map(drop)

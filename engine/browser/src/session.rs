@@ -2,11 +2,13 @@
 
 use crate::convert;
 use crate::episode::EpisodeNetwork;
-use crate::launcher::{Agents, sandbox_of};
+use crate::launcher::{Agents, OwnBrowser, sandbox_of};
 use crate::rollout::Losses;
 use async_trait::async_trait;
+use espalier_agent_client::wire::MakeFolderRequest;
+use espalier_agent_client::{Agent, AgentError, Reason};
 use espalier_browser::agent::{Effect as PageEffect, PictureOptions, Session};
-use espalier_browser::{BrowserError, PooledContext};
+use espalier_browser::{BrowserContext, BrowserError, PooledContext};
 use espalier_core::chat::Tool;
 use espalier_core::failure::Failure;
 use espalier_core::host::Blobs;
@@ -20,11 +22,32 @@ use std::sync::Arc;
 /// Largest download that is kept as a blob.
 const DOWNLOAD_BYTES_MAX: usize = 64 << 20;
 
+/// Where the downloads of a browser land that runs in a sandbox of the task.
+const DOWNLOADS: &str = "/tmp/downloads";
+/// Downloads of one name that are told apart by a number.
+const SAME_NAME_MAX: u32 = 1000;
+
+/// What a session lives in; closed when this is dropped.
+pub(crate) enum Home {
+    /// A context in a process that other rollouts share.
+    Pooled(PooledContext),
+    /// A browser in a sandbox of the task.
+    Own(OwnBrowser, BrowserContext),
+}
+
+impl Home {
+    pub(crate) fn context(&self) -> &BrowserContext {
+        match self {
+            Home::Pooled(context) => context,
+            Home::Own(_, context) => context,
+        }
+    }
+}
+
 /// See the module.
 pub(crate) struct PageSession {
     session: Session,
-    /// Closed when this is dropped.
-    _context: PooledContext,
+    home: Home,
     network: Option<EpisodeNetwork>,
     agents: Agents,
     blobs: Arc<dyn Blobs>,
@@ -34,12 +57,12 @@ pub(crate) struct PageSession {
 impl PageSession {
     pub(crate) fn new(
         session: Session,
-        (context, network): (PooledContext, Option<EpisodeNetwork>),
+        (home, network): (Home, Option<EpisodeNetwork>),
         agents: Agents,
         blobs: Arc<dyn Blobs>,
         losses: Losses,
     ) -> PageSession {
-        PageSession { session, _context: context, network, agents, blobs, losses }
+        PageSession { session, home, network, agents, blobs, losses }
     }
 
     /// Of a deterministic episode.
@@ -64,10 +87,13 @@ impl PageSession {
     async fn effect(&self, effect: PageEffect) -> Result<Effect, Failure> {
         Ok(match effect {
             PageEffect::Downloaded { name, url, size, path } => {
-                let blob = match path {
-                    Some(path) if size <= DOWNLOAD_BYTES_MAX as u64 => Some(self.keep(&path).await?),
+                let blob = match &path {
+                    Some(path) if size <= DOWNLOAD_BYTES_MAX as u64 => Some(self.keep(path).await?),
                     _ => None,
                 };
+                if let (Home::Own(own, _), Some(path)) = (&self.home, &path) {
+                    self.land(&own.agent, path, &name).await?;
+                }
                 Effect::Downloaded { name, url, blob, length: size }
             }
             other => convert::effect(other),
@@ -77,12 +103,46 @@ impl PageSession {
     /// A file of the browser's sandbox as a blob of the rollout.
     async fn keep(&self, path: &Path) -> Result<String, Failure> {
         let lost = |why: String| self.losses.lost(format_args!("the download {}: {why}", path.display()));
-        let agent = sandbox_of(path).and_then(|id| self.agents.lock().get(id).cloned());
+        let agent = match &self.home {
+            Home::Own(own, _) => Some(own.agent.clone()),
+            Home::Pooled(_) => sandbox_of(path).and_then(|id| self.agents.lock().get(id).cloned()),
+        };
         let agent = agent.ok_or_else(|| lost("its sandbox has ended".to_owned()))?;
         let name = path.as_os_str().as_encoded_bytes().to_vec();
         let reader = agent.read(name, 0, 0).await.map_err(|error| lost(error.to_string()))?;
         let bytes = reader.collect(DOWNLOAD_BYTES_MAX).await.map_err(|error| lost(error.to_string()))?;
         self.blobs.put(bytes, "application/octet-stream").await
+    }
+}
+
+impl PageSession {
+    /// Puts a download where commands of the sandbox find it, under its name or one like it.
+    async fn land(&self, agent: &Agent, path: &Path, name: &str) -> Result<(), Failure> {
+        let lost = |error: AgentError| self.losses.lost(format_args!("the download {name}: {error}"));
+        let request =
+            MakeFolderRequest { path: DOWNLOADS.into(), parents: true, ..MakeFolderRequest::default() };
+        agent.make_folder(&agent.allot(), request).await.map_err(lost)?;
+        let from = path.as_os_str().as_encoded_bytes().to_vec();
+        for number in 0..SAME_NAME_MAX {
+            let to = format!("{DOWNLOADS}/{}", numbered(name, number));
+            match agent.move_to(&agent.allot(), from.clone(), to, false).await {
+                Ok(()) => return Ok(()),
+                Err(AgentError::Refused { reason: Reason::Kind, .. }) => {}
+                Err(error) => return Err(lost(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `report.pdf`, `report (1).pdf`.
+fn numbered(name: &str, number: u32) -> String {
+    let name: String = name.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
+    let name = if ["", ".", ".."].contains(&name.as_str()) { "download".to_owned() } else { name };
+    match (number, name.rsplit_once('.')) {
+        (0, _) => name,
+        (_, Some((stem, ending))) if !stem.is_empty() => format!("{stem} ({number}).{ending}"),
+        _ => format!("{name} ({number})"),
     }
 }
 
@@ -140,5 +200,24 @@ impl BrowserSession for PageSession {
         let state = self.session.context().storage_state().await.map_err(|error| self.failure(&error))?;
         serde_json::to_string(&state)
             .map_err(|error| Failure::Other { code: "script".to_owned(), text: format!("storage: {error}") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn downloads_of_one_name_are_numbered() {
+        for (name, number, expect) in [
+            ("report.pdf", 0, "report.pdf"),
+            ("report.pdf", 2, "report (2).pdf"),
+            (".bashrc", 1, ".bashrc (1)"),
+            ("plain", 1, "plain (1)"),
+            ("../../etc/passwd", 0, ".._.._etc_passwd"),
+            ("..", 0, "download"),
+        ] {
+            assert_eq!(numbered(name, number), expect, "{name}");
+        }
     }
 }

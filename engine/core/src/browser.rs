@@ -1,7 +1,8 @@
 //! A browser as experiments and tasks ask for it, and as it is made.
 
 use crate::limits::{DurationText, SizeText};
-use crate::sandbox::{Network, Rule};
+use crate::sandbox::{Network, Rule, SandboxSpec};
+use crate::service::SERVICE_DOMAIN;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -143,6 +144,10 @@ macro_rules! browser_keys {
             /// Which tools the model is given.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub tools: Option<BrowserTools>,
+            /// The sandbox of the task that it runs in, such as `main`: its pages reach the servers there, and what they download lands in
+            /// its folder `/tmp/downloads`. Its network is that of the sandbox. Default: a sandbox of its own.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub sandbox: Option<String>,
             /// Makes episodes repeatable; `{}` for all defaults.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub deterministic: Option<Deterministic>,
@@ -195,6 +200,7 @@ impl BrowserConfig {
             network: self.network.clone(),
             settle_max: self.settle_max,
             tools: self.tools,
+            sandbox: self.sandbox.clone(),
             deterministic: self.deterministic.clone(),
         }
     }
@@ -280,6 +286,9 @@ pub struct BrowserSpec {
     pub settle_max: Duration,
     /// Tools.
     pub tools: BrowserTools,
+    /// The sandbox of the task that it runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// Whether, and how, its episodes are repeatable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deterministic: Option<Deterministic>,
@@ -299,6 +308,7 @@ impl Default for BrowserSpec {
             network: Network::None,
             settle_max: Duration::from_secs(5),
             tools: BrowserTools::default(),
+            sandbox: None,
             deterministic: None,
         }
     }
@@ -357,6 +367,12 @@ impl BrowserSpec {
             (Some(experiment), None) => experiment.clone(),
             (None, _) => Network::None,
         };
+        for file in [experiment, task] {
+            if let (Some(name), Some(_)) = (&file.sandbox, &file.network) {
+                let wanted = "no `browser.network` beside it: the browser has the network of the sandbox";
+                return Err(BrowserError::new("sandbox", name, wanted));
+            }
+        }
         let settle = experiment.settle_max.or(task.settle_max);
         let spec = BrowserSpec {
             start_url: text(&experiment.start_url, &task.start_url, default.start_url),
@@ -370,10 +386,53 @@ impl BrowserSpec {
             network,
             settle_max: settle.map_or(default.settle_max, |DurationText(time)| time),
             tools: experiment.tools.or(task.tools).unwrap_or_default(),
+            sandbox: experiment.sandbox.clone().or_else(|| task.sandbox.clone()),
             deterministic: experiment.deterministic.clone().or_else(|| task.deterministic.clone()),
         };
         spec.check()?;
         Ok(spec)
+    }
+
+    /// Whether the sandbox that it runs in, if it does, is one that Chromium starts in: `find` gives the task's sandbox of a name, or which
+    /// there are.
+    pub fn check_sandbox(
+        &self,
+        no_sandbox: bool,
+        find: impl FnOnce(&str) -> Result<SandboxSpec, String>,
+    ) -> Result<(), String> {
+        let Some(name) = &self.sandbox else { return Ok(()) };
+        let spec = find(name).map_err(|why| format!("browser.sandbox {name:?}: {why}"))?;
+        if !no_sandbox && !spec.user_namespaces {
+            return Err(format!(
+                "browser.sandbox {name:?}: Chromium's own sandbox needs `user_namespaces = true` in `[sandbox]` of the experiment; or set `no_sandbox = true` in `[browser]`"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether its start page, if that is of a service, is of one that the task has, and whether its network can be replayed with them.
+    pub fn check_services<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+        let names: Vec<&str> = names.collect();
+        let host = self.start_url.split_once("://").map_or("", |(_, rest)| rest);
+        let host = host.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = host.rsplit_once(':').map_or(host, |(host, _)| host).to_ascii_lowercase();
+        let service = host.strip_suffix(SERVICE_DOMAIN).and_then(|name| name.strip_suffix('.'));
+        if let Some(name) = service.filter(|name| !names.contains(name)) {
+            let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let url: String = self.start_url.chars().take(200).collect();
+            return Err(format!(
+                "browser.start_url {url:?}: the task has no service {name:?}; its `services`: {has}"
+            ));
+        }
+        match &self.deterministic {
+            Some(Deterministic { archive: Some(archive), misses: Misses::Fail, .. }) if !names.is_empty() => {
+                Err(format!(
+                    "browser.deterministic.archive {archive:?}: requests to services differ from rollout to rollout by their session, so they cannot \
+                 come from an archive; set `misses = \"live\"`"
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether every value is one that a browser can have.
@@ -432,6 +491,73 @@ mod tests {
 
     fn file(text: &str) -> BrowserFile {
         serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_sandbox_of_the_task_is_one_that_chromium_starts_in() {
+        let spec = |text: &str| BrowserSpec::resolve(&BrowserFile::default(), &file(text));
+        let error = spec(r#"{"sandbox":"main","network":"none"}"#).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            r#"invalid browser.sandbox "main": expected no `browser.network` beside it: the browser has the network of the sandbox"#
+        );
+        let check = |text: &str, no_sandbox, user_namespaces: Option<bool>| {
+            let found = user_namespaces
+                .map(|user_namespaces| SandboxSpec { user_namespaces, ..SandboxSpec::default() });
+            spec(text).unwrap().check_sandbox(no_sandbox, |_| found.ok_or_else(|| "there is none".to_owned()))
+        };
+        let own = r#"{"sandbox":"main"}"#;
+        for (text, no_sandbox, user_namespaces, expect) in [
+            ("{}", false, None, None),
+            (own, false, Some(true), None),
+            (own, true, Some(false), None),
+            (own, false, None, Some("browser.sandbox \"main\": there is none")),
+            (
+                own,
+                false,
+                Some(false),
+                Some(
+                    "browser.sandbox \"main\": Chromium's own sandbox needs `user_namespaces = true` in `[sandbox]` of the experiment; or set `no_sandbox = true` in `[browser]`",
+                ),
+            ),
+        ] {
+            assert_eq!(
+                check(text, no_sandbox, user_namespaces).err().as_deref(),
+                expect,
+                "{text}, {no_sandbox}, {user_namespaces:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn pages_of_services_are_those_of_the_task() {
+        let check = |text: &str, names: &[&str]| {
+            let spec = BrowserSpec::resolve(&BrowserFile::default(), &file(text)).unwrap();
+            spec.check_services(names.iter().copied()).err()
+        };
+        assert_eq!(check(r#"{"start_url":"http://mail.espalier.internal/?sid={sid}"}"#, &["mail"]), None);
+        assert_eq!(check(r#"{"start_url":"https://espalier.internal.org/"}"#, &[]), None);
+        for (text, names, expect) in [
+            (
+                r#"{"start_url":"http://Shop.espalier.internal:80/x"}"#,
+                &["mail"][..],
+                r#"browser.start_url "http://Shop.espalier.internal:80/x": the task has no service "shop"; its `services`: mail"#,
+            ),
+            (
+                r#"{"start_url":"http://mail.espalier.internal"}"#,
+                &[],
+                r#"browser.start_url "http://mail.espalier.internal": the task has no service "mail"; its `services`: none"#,
+            ),
+            (
+                r#"{"deterministic":{"archive":"a.bin"}}"#,
+                &["mail"],
+                r#"browser.deterministic.archive "a.bin": requests to services differ from rollout to rollout by their session, so they cannot come from an archive; set `misses = "live"`"#,
+            ),
+        ] {
+            assert_eq!(check(text, names).as_deref(), Some(expect));
+        }
+        assert_eq!(check(r#"{"deterministic":{"archive":"a.bin","misses":"live"}}"#, &["mail"]), None);
+        assert_eq!(check(r#"{"deterministic":{"archive":"a.bin"}}"#, &[]), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod browsers;
 mod groups;
 mod gui;
 mod hand;
+mod machine_browsers;
 mod mcp;
 mod memory;
 mod place;

@@ -1,13 +1,12 @@
 //! Tasks of a file: which task each group of a run is about, by its order and its passes.
 
 use super::EngineError;
-use super::tasks::{BYTE_ORDER_MARK, RejectedTask, Slot, line_text, read_task};
+use super::tasks::{BYTE_ORDER_MARK, Provided, RejectedTask, Slot, line_text, read_task};
 use crate::experiment::{TaskOrder, TasksConfig};
 use crate::scheduler::{SourceFailed, TaskSource};
 use async_trait::async_trait;
 use espalier_core::limits::LimitsFile;
 use espalier_core::task::{Task, TaskId};
-use espalier_services::RunServices;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -53,11 +52,11 @@ impl Plan {
         limits: &LimitsFile,
         seed: u64,
         skip_bad: bool,
-        services: &RunServices,
+        provided: &Provided,
     ) -> Result<Plan, EngineError> {
         let refuse = |problem, source| EngineError::Tasks { path: path.to_owned(), problem, source };
         let bytes = std::fs::read(path).map_err(|error| refuse("cannot be read", Some(error)))?;
-        let (tasks, rejected, lines) = parse(&bytes, limits, services);
+        let (tasks, rejected, lines) = parse(&bytes, limits, provided);
         if !rejected.is_empty() && !skip_bad {
             return Err(EngineError::BadTasks { path: path.to_owned(), lines, rejected });
         }
@@ -112,11 +111,7 @@ impl Plan {
     }
 }
 
-fn parse(
-    bytes: &[u8],
-    limits: &LimitsFile,
-    services: &RunServices,
-) -> (Vec<Arc<Task>>, Vec<RejectedTask>, u64) {
+fn parse(bytes: &[u8], limits: &LimitsFile, provided: &Provided) -> (Vec<Arc<Task>>, Vec<RejectedTask>, u64) {
     let mut tasks = Vec::new();
     let mut rejected = Vec::new();
     let mut lines = 0;
@@ -124,8 +119,8 @@ fn parse(
     for (number, line) in task_lines(bytes) {
         lines += 1;
         let task = line.map_err(|error| (error, None)).and_then(|line| read_task(line, limits));
-        let provided = |task: Task| services.check(&task).map(|()| task).map_err(|why| (why, None));
-        match task.and_then(provided) {
+        let checked = |task: Task| provided.check_parts(&task).map(|()| task).map_err(|why| (why, None));
+        match task.and_then(checked) {
             Ok(task) => match seen.get(&task.id) {
                 Some(first) => {
                     let reason = format!("id {:?} was already given in line {first}", task.id.as_str());

@@ -4,11 +4,14 @@ use super::EngineError;
 use super::generator::Generator;
 use super::plan::{Plan, PlannedTasks};
 use super::stream::{self, Stream, Tally, TaskStream};
-use crate::experiment::{Experiment, ExperimentFile, STANDARD_INPUT, TaskOrder};
+use crate::experiment::{Experiment, STANDARD_INPUT, TaskOrder};
 use crate::progress::ProgressSender;
+use crate::runner::sandboxes::spec_of;
 use crate::runner::statistics;
 use crate::scheduler::TaskSource;
+use espalier_core::browser::{BrowserConfig, BrowserFile, BrowserSpec};
 use espalier_core::limits::{Limits, LimitsFile};
+use espalier_core::sandbox::SandboxFile;
 use espalier_core::task::Task;
 use espalier_services::RunServices;
 use espalier_store::{GroupOpened, RunWriter, Store, StoreError};
@@ -57,12 +60,35 @@ pub(super) struct Provided {
     pub(super) browsers: bool,
     /// What `[services]` has.
     pub(super) services: Arc<RunServices>,
+    /// `[sandbox]`.
+    sandbox: Option<SandboxFile>,
+    /// `[browser]`.
+    browser: Option<BrowserConfig>,
 }
 
 impl Provided {
-    fn of(file: &ExperimentFile, services: &Arc<RunServices>) -> Provided {
-        let services = Arc::clone(services);
-        Provided { sandboxes: file.sandbox.is_some(), browsers: file.browser.is_some(), services }
+    fn of(experiment: &Experiment, services: &Arc<RunServices>) -> Provided {
+        let (file, services) = (&experiment.file, Arc::clone(services));
+        let (sandbox, browser) =
+            (file.sandbox.as_ref().map(|config| config.file(&experiment.folder)), file.browser.clone());
+        Provided { sandboxes: sandbox.is_some(), browsers: browser.is_some(), services, sandbox, browser }
+    }
+
+    /// Refuses a task whose services or browser cannot be had.
+    pub(super) fn check_parts(&self, task: &Task) -> Result<(), String> {
+        self.services.check(task)?;
+        if self.browser.is_none() && task.browser.is_none() {
+            return Ok(());
+        }
+        let silent = BrowserFile::default();
+        let file = self.browser.as_ref().map(BrowserConfig::file).unwrap_or_default();
+        let browser = BrowserSpec::resolve(&file, task.browser.as_ref().unwrap_or(&silent));
+        let browser = browser.map_err(|error| error.to_string())?;
+        let no_sandbox = self.browser.as_ref().is_some_and(|browser| browser.no_sandbox);
+        let find =
+            |name: &str| spec_of(self.sandbox.as_ref(), task, name).map_err(|error| error.with_causes());
+        browser.check_sandbox(no_sandbox, find)?;
+        browser.check_services(task.services.keys().map(String::as_str))
     }
 
     /// Refuses a task that needs more.
@@ -73,7 +99,7 @@ impl Provided {
         if !self.browsers && task.browser.is_some() {
             return Err("needs a browser, but the experiment has no `[browser]`".to_owned());
         }
-        self.services.check(task)
+        self.check_parts(task)
     }
 }
 
@@ -87,7 +113,7 @@ impl Tasks {
         let file = &experiment.file;
         if let (Some(plugin), Some(limit)) = (&file.tasks.plugin, file.tasks.limit) {
             let asked = (plugin.clone(), limit, file.tasks.batch());
-            let provided = Provided::of(file, services);
+            let provided = Provided::of(experiment, services);
             let generator = Generator::new(asked, file.tasks.adapt, file.limits.clone(), provided);
             return Ok(Tasks::Generated(Arc::new(generator)));
         }
@@ -96,7 +122,14 @@ impl Tasks {
             return Err(experiment.refuse("tasks", problem, "add `source = \"tasks.jsonl\"`").into());
         };
         if !is_stream(&path) {
-            let plan = Plan::read(&path, &file.tasks, &file.limits, file.seed, skip_bad, services)?;
+            let plan = Plan::read(
+                &path,
+                &file.tasks,
+                &file.limits,
+                file.seed,
+                skip_bad,
+                &Provided::of(experiment, services),
+            )?;
             return Ok(Tasks::Planned(Arc::new(plan)));
         }
         let of_file = "needs a task file: a stream is read only once";
@@ -112,7 +145,7 @@ impl Tasks {
             path,
             limit: file.tasks.limit,
             limits: file.limits.clone(),
-            provided: Provided::of(file, services),
+            provided: Provided::of(experiment, services),
             tally: Tally::default(),
         })))
     }

@@ -4,7 +4,9 @@ use super::absent::NoEnvironment;
 use super::sandboxes::{AttemptSandboxes, Stage};
 use super::{GroupContext, Names, Runner};
 use crate::scheduler::AttemptStart;
+use async_trait::async_trait;
 use espalier_core::attempt::{AttemptCapabilities, Owner};
+use espalier_core::failure::Failure;
 use espalier_core::host::browser::Browsers;
 use espalier_core::host::sandbox::Sandboxes;
 use espalier_core::host::service::Services;
@@ -13,10 +15,11 @@ use espalier_core::journal::EdgeLog;
 use espalier_core::meter::Meter;
 use espalier_core::seed::{Purpose, SeedScope};
 use espalier_core::task::{Task, TaskId};
-use espalier_engine_browser::{RolloutBrowsers, RunBrowsers};
+use espalier_engine_browser::{RolloutBrowsers, RunBrowsers, TaskSandboxes};
 use espalier_inference::models::{RolloutContext, RolloutModels};
 use espalier_plugin::EnvironmentRun;
 use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
+use espalier_sandbox::service::Sandbox;
 use espalier_services::RolloutServices;
 use espalier_store::{IssuedBlob, RolloutBlobs, ids};
 use std::collections::BTreeSet;
@@ -48,6 +51,29 @@ pub(crate) struct ScoringResources {
 pub(super) struct ScoringSandboxes {
     pub(super) rollout: Arc<RolloutSandboxes>,
     pub(super) provider: Arc<AttemptSandboxes>,
+}
+
+impl ScoringSandboxes {
+    /// For a browser that runs in one of them.
+    fn for_browser(&self) -> Arc<dyn TaskSandboxes> {
+        let (rollout, provider) = (Arc::clone(&self.rollout), Arc::clone(&self.provider));
+        Arc::new(BrowserSandboxes { rollout, provider })
+    }
+}
+
+/// Opens a sandbox of an attempt for its browser.
+struct BrowserSandboxes {
+    rollout: Arc<RolloutSandboxes>,
+    provider: Arc<AttemptSandboxes>,
+}
+
+#[async_trait]
+impl TaskSandboxes for BrowserSandboxes {
+    async fn sandbox(&self, name: &str) -> Result<Sandbox, Failure> {
+        self.rollout.open(name).await?;
+        let attached = self.provider.attach(name, "browser").await;
+        attached.map_err(|error| Failure::Unavailable(format!("sandbox {name}: {}", error.with_causes())))
+    }
 }
 
 impl ScoringResources {
@@ -107,7 +133,11 @@ impl Runner {
         let session = services.as_ref().and_then(|services| services.session());
         let browsers = self
             .browsers_of(group, &blobs, RolloutBrowsers::new)
-            .map(|own| parts.link(Arc::new(own.with_services(session))));
+            .map(|own| {
+                own.with_services(session)
+                    .with_sandboxes(sandboxes.as_ref().map(ScoringSandboxes::for_browser))
+            })
+            .map(|own| parts.link(Arc::new(own)));
         let asked = Arc::clone(&models) as Arc<dyn Models>;
         let asked = match (&self.sandboxes, &sandboxes) {
             (Some(run), Some(sandboxes)) => run.models(asked, &sandboxes.rollout),

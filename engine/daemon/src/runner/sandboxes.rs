@@ -74,27 +74,37 @@ impl RunSandboxes {
         self.service.reclaim(&BTreeMap::from([(RUN.to_owned(), self.run_id.clone())])).await
     }
 
+    /// What a task's sandbox of this name is.
     fn spec(&self, task: &Task, name: &str) -> Result<SandboxSpec, SandboxError> {
-        let asked = match name {
-            MAIN => task.sandbox.as_ref().or_else(|| task.sandboxes.get(MAIN)),
-            _ => task.sandboxes.get(name),
-        };
-        if asked.is_none() && (name != MAIN || self.file.is_none()) {
-            let mut known: Vec<&str> = task.sandboxes.keys().map(String::as_str).collect();
-            if (task.sandbox.is_some() || self.file.is_some()) && !known.contains(&MAIN) {
-                known.push(MAIN);
-            }
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(SandboxError::Invalid {
-                what: "sandbox".to_owned(),
-                value: name.to_owned(),
-                wanted: format!("one that the task or `[sandbox]` of the experiment names: {known}"),
-            });
-        }
-        let (nothing, silent) = (SandboxFile::default(), SandboxFile::default());
-        let experiment = self.file.as_ref().unwrap_or(&silent);
-        Ok(SandboxSpec::resolve(experiment, asked.unwrap_or(&nothing))?)
+        spec_of(self.file.as_ref(), task, name)
     }
+}
+
+/// What a task's sandbox of this name is, where the experiment has this `[sandbox]`.
+pub(crate) fn spec_of(
+    file: Option<&SandboxFile>,
+    task: &Task,
+    name: &str,
+) -> Result<SandboxSpec, SandboxError> {
+    let asked = match name {
+        MAIN => task.sandbox.as_ref().or_else(|| task.sandboxes.get(MAIN)),
+        _ => task.sandboxes.get(name),
+    };
+    if asked.is_none() && (name != MAIN || file.is_none()) {
+        let mut known: Vec<&str> = task.sandboxes.keys().map(String::as_str).collect();
+        if (task.sandbox.is_some() || file.is_some()) && !known.contains(&MAIN) {
+            known.push(MAIN);
+        }
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(SandboxError::Invalid {
+            what: "sandbox".to_owned(),
+            value: name.to_owned(),
+            wanted: format!("one that the task or `[sandbox]` of the experiment names: {known}"),
+        });
+    }
+    let (nothing, silent) = (SandboxFile::default(), SandboxFile::default());
+    let experiment = file.unwrap_or(&silent);
+    Ok(SandboxSpec::resolve(experiment, asked.unwrap_or(&nothing))?)
 }
 
 /// What this machine has for one sandbox: its cores, and its memory less an eighth for all else.
@@ -179,6 +189,14 @@ impl AttemptSandboxes {
 
     fn state(&self) -> MutexGuard<'_, SandboxesState> {
         self.state.lock()
+    }
+
+    /// Another client of a sandbox that is open.
+    pub(crate) async fn attach(&self, name: &str, client: &str) -> Result<Sandbox, SandboxError> {
+        let id = self.state().opened.get(name).cloned();
+        let id = id.ok_or_else(|| SandboxError::Lost(format!("sandbox {name} is not open").into()))?;
+        let client = format!("{}.{client}", self.attempt);
+        self.run.service.attach(&id, &client, self.run.lease).await
     }
 
     async fn make(&self, name: &str, fresh: bool) -> Result<Sandbox, SandboxError> {
