@@ -212,6 +212,8 @@ pub struct ChatRequest {
     pub stop: Vec<String>,
     /// `auto`, `none`, `required` or a tool's name.
     pub tool_choice: Option<String>,
+    /// Names who asks: an attempt at a rollout, a judge, a generator.
+    pub owner: Arc<str>,
     /// Names the rollout.
     pub session_id: Arc<str>,
     /// When the caller stops waiting.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 mod agents;
+mod browser_kills;
 mod browsers;
 mod groups;
 mod gui;

@@ -92,7 +92,7 @@ impl ScriptedAnswer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AnswerOrder {
-    /// As listed, in each rollout from the beginning; the last one is repeated.
+    /// As listed, in each attempt at a rollout from the beginning; the last one is repeated.
     #[default]
     Listed,
     /// Drawn for each answer, by the seed of the experiment.

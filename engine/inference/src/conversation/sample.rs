@@ -329,6 +329,7 @@ impl ModelConversation {
             sampling: sampling.clone(),
             stop: asked.stop.to_vec(),
             tool_choice: asked.tool_choice.clone(),
+            owner: context.owner.id().into(),
             session_id: context.session_id.clone(),
             deadline: None,
         };

@@ -92,7 +92,7 @@ impl Scripted {
             return fitting.get((drawn as usize).checked_rem(fitting.len())?).copied();
         }
         let mut places = self.places.lock();
-        let next = places.next(&request.session_id);
+        let next = places.next(&request.owner);
         let further = (*next..self.answers.len()).find(&fits);
         if let Some(place) = further {
             *next = place + 1;
@@ -222,7 +222,8 @@ mod tests {
             sampling: SamplingConfig::default().with_seed(seed),
             stop: vec!["\n".to_owned()],
             tool_choice: None,
-            session_id: session.into(),
+            owner: session.into(),
+            session_id: "the same in all attempts".into(),
             deadline: None,
         };
         model.chat(request).await

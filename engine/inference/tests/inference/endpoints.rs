@@ -451,6 +451,7 @@ fn chat(text: &str) -> ChatRequest {
         sampling: ModelConfig::embedded().sampling.with_seed(3),
         stop: Vec::new(),
         tool_choice: None,
+        owner: "session-1.a0".into(),
         session_id: "session-1".into(),
         deadline: None,
     }
