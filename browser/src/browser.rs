@@ -10,6 +10,7 @@ use crate::error::{BrowserError, Result};
 use crate::launch::LaunchOptions;
 use crate::launch::process::Process;
 use crate::protocol::{Attached, Detached, Done, event};
+use crate::remote::RemoteDownloads;
 use crate::transport::{self, MessageReader, MessageWriter};
 use chromiumoxide::cdp::browser_protocol::browser::{CloseParams, GetVersionParams};
 use chromiumoxide::cdp::browser_protocol::target::{DetachFromTargetParams, SetAutoAttachParams};
@@ -19,7 +20,6 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -38,8 +38,8 @@ pub(crate) struct BrowserInner {
     connection: Arc<Connection>,
     process: Arc<Process>,
     keeps_profile: bool,
-    /// The folder of a remote process for downloads.
-    pub(crate) remote_downloads: Option<PathBuf>,
+    /// Of a remote process.
+    pub(crate) remote_downloads: Option<RemoteDownloads>,
     version: OnceLock<Version>,
     /// The stream of the trace that has just ended.
     pub(crate) trace: watch::Sender<Option<String>>,
@@ -76,7 +76,7 @@ impl Browser {
         process: Process,
         writer: MessageWriter,
         reader: MessageReader,
-        remote_downloads: Option<PathBuf>,
+        remote_downloads: Option<RemoteDownloads>,
         keeps_profile: bool,
         deadline: Deadline,
     ) -> Result<Browser> {

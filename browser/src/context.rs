@@ -135,7 +135,7 @@ impl BrowserContext {
         }
         let inner = Arc::new_cyclic(|this| ContextInner {
             this: Weak::clone(this),
-            id: Arc::from(String::from(created.browser_context_id)),
+            id: Arc::from(String::from(created.browser_context_id.clone())),
             browser: Arc::clone(browser),
             emulated: Mutex::new(emulated),
             exposed: Mutex::new(exposed),
@@ -147,7 +147,11 @@ impl BrowserContext {
             origins: Mutex::default(),
             clipboard,
             downloads: Mutex::default(),
-            remote_folder: browser.remote_downloads.clone().filter(|_| options.accept_downloads),
+            remote_folder: browser
+                .remote_downloads
+                .as_ref()
+                .filter(|_| options.accept_downloads)
+                .map(|downloads| downloads.folder.join(String::from(created.browser_context_id.clone()))),
             own_folder: Mutex::new(own_folder),
             state: Mutex::default(),
             changed: watch::Sender::new(0),
@@ -514,6 +518,12 @@ impl ContextInner {
         }
         for download in &self.downloads.lock().kept {
             download.abandon();
+        }
+        if let (Some(folder), Some(downloads)) = (&self.remote_folder, &self.browser.remote_downloads)
+            && let Some(remove) = &downloads.remove
+            && self.downloads.lock().total > 0
+        {
+            remove(folder.clone());
         }
         self.new_pages.close();
         self.browser.remove_context(&self.id);

@@ -104,7 +104,7 @@ pub use page::{LoadState, Page};
 pub use permission::Permission;
 pub use pool::{BrowserPool, IllReason, PoolMember, PoolOptions, PooledContext};
 pub use queue::{EVENTS_MAX, EventStream};
-pub use remote::RemoteOptions;
+pub use remote::{RemoteOptions, RemoveFolder};
 pub use route::{
     AbortReason, ContinueOptions, Fetched, Fulfill, ROUTE_HANDLER_BOUND, Route, RouteHandler, RouteId,
 };

@@ -19,13 +19,24 @@ pub struct RemoteOptions {
     pub ended: Option<BoxFuture<'static, String>>,
     /// Called once when the process is to end, or has. Default: its streams are closed, on which Chromium ends.
     pub end: Option<Box<dyn FnOnce() + Send>>,
-    /// A folder of the machine of the process, for downloads. Its owner removes it. Default: downloads fail.
+    /// A folder of the machine of the process, for downloads: each context has one of its own in it. Default: downloads fail.
     pub downloads: Option<PathBuf>,
+    /// Called with the folder of a context's downloads when nobody needs it any more. Default: it stays.
+    pub remove: Option<RemoveFolder>,
+}
+
+/// Removes a folder of the machine of a remote browser.
+pub type RemoveFolder = Box<dyn Fn(PathBuf) + Send + Sync>;
+
+/// Where downloads of a remote browser go.
+pub(crate) struct RemoteDownloads {
+    pub(crate) folder: PathBuf,
+    pub(crate) remove: Option<RemoveFolder>,
 }
 
 impl Default for RemoteOptions {
     fn default() -> Self {
-        RemoteOptions { timeout: TIMEOUT_DEFAULT, ended: None, end: None, downloads: None }
+        RemoteOptions { timeout: TIMEOUT_DEFAULT, ended: None, end: None, downloads: None, remove: None }
     }
 }
 
@@ -50,10 +61,11 @@ impl Browser {
     pub async fn over(
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
-        options: RemoteOptions,
+        mut options: RemoteOptions,
     ) -> Result<Browser> {
         let deadline = Deadline::after(options.timeout);
-        let downloads = options.downloads.clone();
+        let remove = options.remove.take();
+        let downloads = options.downloads.clone().map(|folder| RemoteDownloads { folder, remove });
         let process = Process::remote(options);
         let (writer, reader) = (MessageWriter::new(Box::new(writer)), MessageReader::new(Box::new(reader)));
         Browser::start(process, writer, reader, downloads, false, deadline).await

@@ -72,6 +72,7 @@ impl Starter {
                 end.send_replace(true);
             })),
             downloads: Some(downloads),
+            remove: Some(Box::new(|folder| std::fs::remove_dir_all(folder).expect("it is there"))),
             ..RemoteOptions::default()
         };
         Ok((Browser::over(reader, writer, remote).await?, kill))
@@ -124,6 +125,9 @@ async fn a_browser_works_over_streams_of_somebody_else() {
     assert_eq!(std::fs::read_to_string(&path).expect("the file"), "content");
     let copied = download.save_as("copy", Duration::from_secs(1)).await.expect_err("not on this machine");
     assert!(matches!(copied, BrowserError::Unsupported { .. }), "{copied}");
+
+    context.close().await.expect("closed");
+    assert!(!path.exists(), "its owner is told to remove {}", path.display());
 
     browser.close().await;
     assert_eq!(starter.alive.load(Ordering::SeqCst), 0, "close waits for the end");

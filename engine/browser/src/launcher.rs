@@ -23,6 +23,8 @@ const USER: &str = "65534:65534";
 const HOME: &str = "/tmp/espalier-browser";
 /// From the start of the program to its first answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// For removing the downloads of a context.
+const REMOVE_MAX: Duration = Duration::from_secs(30);
 /// Processes and threads of one sandbox: Chromium has about 25 threads for each page, and 100 of its own.
 const PROCESSES_MAX: u32 = 4_096;
 /// What it may write: profile, cache, downloads.
@@ -170,8 +172,25 @@ async fn start(
         })),
         end: Some(Box::new(end)),
         downloads: Some(PathBuf::from(format!("{home}/downloads"))),
+        remove: Some(Box::new(remover(agent.clone()))),
     };
     Browser::over(pipe.reader, pipe.writer, options).await
+}
+
+/// Removes folders of a sandbox. What is left where that fails goes with the sandbox.
+fn remover(agent: Agent) -> impl Fn(PathBuf) + Send + Sync + 'static {
+    move |folder| {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let agent = agent.clone();
+        // Owned by nobody: it ends by itself within its bound.
+        runtime.spawn(async move {
+            let path = folder.as_os_str().as_encoded_bytes().to_vec();
+            let removed = agent.remove(&agent.allot(), path, true, true);
+            if let Ok(Err(error)) = tokio::time::timeout(REMOVE_MAX, removed).await {
+                tracing::debug!(folder = %folder.display(), %error, "downloads could not be removed");
+            }
+        });
+    }
 }
 
 /// The sandbox whose agent reaches a file of a browser.
