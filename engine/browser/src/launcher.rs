@@ -185,7 +185,8 @@ fn remover(agent: Agent) -> impl Fn(PathBuf) + Send + Sync + 'static {
         // Owned by nobody: it ends by itself within its bound.
         runtime.spawn(async move {
             let path = folder.as_os_str().as_encoded_bytes().to_vec();
-            let removed = agent.remove(&agent.allot(), path, true, true);
+            let id = agent.allot();
+            let removed = agent.remove(&id, path, true, true);
             if let Ok(Err(error)) = tokio::time::timeout(REMOVE_MAX, removed).await {
                 tracing::debug!(folder = %folder.display(), %error, "downloads could not be removed");
             }
