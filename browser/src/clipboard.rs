@@ -75,17 +75,18 @@ impl Clipboard {
         Ok(())
     }
 
-    /// A page calls: `write TEXT HTML`, `read ORIGIN`, `readable ORIGIN`.
+    /// A page of an origin calls: `ORIGIN write TEXT HTML`, `ORIGIN read`, `ORIGIN readable`.
     pub(crate) fn call(&self, arguments: &[Value]) -> std::result::Result<Value, String> {
         let text = |at: usize| arguments.get(at).and_then(Value::as_str).unwrap_or_default();
-        match text(0) {
+        let origin = text(0);
+        match text(1) {
             "write" => {
-                let content = Content { text: text(1).to_owned(), html: text(2).to_owned() };
+                let content = Content { text: text(2).to_owned(), html: text(3).to_owned() };
                 self.put(content).map(|()| Value::Null)
             }
-            "read" if self.may_read(text(1)) => Ok(json!(*self.content.lock())),
+            "read" if self.may_read(origin) => Ok(json!(*self.content.lock())),
             "read" => Ok(Value::Null),
-            "readable" => Ok(self.may_read(text(1)).into()),
+            "readable" => Ok(self.may_read(origin).into()),
             other => Err(format!("unknown call {other:?}")),
         }
     }
@@ -194,19 +195,19 @@ mod tests {
     fn it_is_read_where_that_was_allowed_and_has_a_bound() {
         let clipboard = Clipboard::default();
         let call = |arguments: Value| clipboard.call(arguments.as_array().unwrap());
-        assert_eq!(call(json!(["write", "t", "<b>t</b>"])), Ok(Value::Null));
-        assert_eq!(call(json!(["read", "https://a.example"])), Ok(Value::Null));
+        assert_eq!(call(json!(["", "write", "t", "<b>t</b>"])), Ok(Value::Null));
+        assert_eq!(call(json!(["https://a.example", "read"])), Ok(Value::Null));
         clipboard.grant(Some("https://a.example/"));
         let content = json!({ "text": "t", "html": "<b>t</b>" });
-        assert_eq!(call(json!(["read", "https://a.example"])), Ok(content.clone()));
-        assert_eq!(call(json!(["readable", "https://b.example"])), Ok(false.into()));
+        assert_eq!(call(json!(["https://a.example", "read"])), Ok(content.clone()));
+        assert_eq!(call(json!(["https://b.example", "readable"])), Ok(false.into()));
         clipboard.grant(None);
-        assert_eq!(call(json!(["read", "https://b.example"])), Ok(content.clone()));
+        assert_eq!(call(json!(["https://b.example", "read"])), Ok(content.clone()));
         let long = "x".repeat(BYTES_MAX + 1);
-        assert!(call(json!(["write", long, ""])).unwrap_err().contains("holds 1048576"));
-        assert_eq!(call(json!(["read", ""])), Ok(content), "it stays as it was");
+        assert!(call(json!(["", "write", long, ""])).unwrap_err().contains("holds 1048576"));
+        assert_eq!(call(json!(["", "read"])), Ok(content), "it stays as it was");
         clipboard.clear_grants();
-        assert_eq!(call(json!(["read", "https://a.example"])), Ok(Value::Null));
+        assert_eq!(call(json!(["https://a.example", "read"])), Ok(Value::Null));
         assert!(call(json!([7])).is_err());
     }
 }

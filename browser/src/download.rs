@@ -5,6 +5,7 @@ use crate::error::{BrowserError, Result};
 use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -24,6 +25,8 @@ struct DownloadInner {
     /// Whether the folder is on the machine of a remote process.
     is_remote: bool,
     progress: watch::Sender<DownloadState>,
+    /// Its bytes, as last told.
+    bytes: AtomicU64,
     /// Why it is cancelled.
     refusal: OnceLock<String>,
 }
@@ -91,6 +94,7 @@ impl Download {
                 folder: folder.map(Path::to_owned),
                 is_remote,
                 progress: watch::Sender::new(DownloadState::Running { received: 0, total: 0 }),
+                bytes: AtomicU64::new(0),
                 refusal: OnceLock::new(),
             }),
         }
@@ -145,6 +149,15 @@ impl Download {
         copied.map(drop).map_err(|error| BrowserError::invalid(format!("path {}: {error}", to.display())))
     }
 
+    /// Its bytes, as far as it is.
+    pub(crate) async fn size(&self, file: &Path) -> u64 {
+        let told = self.inner.bytes.load(Ordering::Relaxed);
+        match self.inner.is_remote {
+            true => told,
+            false => tokio::fs::metadata(file).await.map_or(told, |file| file.len()),
+        }
+    }
+
     /// Why it is cancelled, where it was too large or one too many.
     pub(crate) fn refusal(&self) -> Option<&str> {
         self.inner.refusal.get().map(String::as_str)
@@ -159,6 +172,7 @@ impl Download {
     }
 
     pub(crate) fn progresses(&self, event: &DownloadProgress) {
+        self.inner.bytes.fetch_max(event.bytes(), Ordering::Relaxed);
         // Chromium counts in floating point; a file of 2^53 bytes does not occur.
         let state = match event.state.as_str() {
             "completed" if self.refusal().is_none() => DownloadState::Complete,

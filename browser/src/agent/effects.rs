@@ -388,7 +388,7 @@ async fn downloaded(download: &Download) -> Effect {
         }
         DownloadState::Complete => match download.path(Duration::ZERO).await {
             Ok(path) => {
-                let size = tokio::fs::metadata(&path).await.map(|file| file.len()).unwrap_or(0);
+                let size = download.size(&path).await;
                 Effect::Downloaded { name, url, size, path: Some(path) }
             }
             Err(error) => Effect::DownloadRefused { name, reason: error.to_string() },

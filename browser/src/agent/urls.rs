@@ -9,6 +9,9 @@ const OPEN: &str = "http, https and about:blank";
 const REFUSALS: [&str; 2] =
     ["Not allowed to load local resource: ", "Not allowed to navigate top frame to data URL: "];
 
+/// Schemes that are never the name of a host, though only digits stand behind them: `javascript:1`.
+const SCHEMES: [&str; 7] = ["blob", "chrome", "data", "file", "javascript", "vbscript", "view-source"];
+
 /// The address of a call, complete: `example.com` becomes `https://example.com`.
 pub(super) fn allowed(text: &str) -> Result<String, Failure> {
     // As Chromium reads addresses: white space around them, tabs and line breaks in them do not count.
@@ -70,7 +73,8 @@ fn scheme_of(url: &str) -> Option<String> {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     let port: &str = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    (is_scheme && !is_port).then(|| scheme.to_ascii_lowercase())
+    let scheme = scheme.to_ascii_lowercase();
+    (is_scheme && (!is_port || SCHEMES.contains(&scheme.as_str()))).then_some(scheme)
 }
 
 #[cfg(test)]
@@ -85,6 +89,8 @@ mod tests {
             ("example.com", Ok("https://example.com")),
             ("localhost:8080/x", Ok("https://localhost:8080/x")),
             ("about:blank", Ok("about:blank")),
+            ("javascript:1", Err(FailureCode::BlockedUrl)),
+            ("DATA:1", Err(FailureCode::BlockedUrl)),
             ("About:Blank", Ok("about:blank")),
             ("", Err(FailureCode::InvalidArguments)),
             ("http:", Err(FailureCode::InvalidArguments)),

@@ -2,8 +2,6 @@
   const call = globalThis[name];
   delete globalThis[name];
   if (call === undefined) return;
-  const origin = location.origin;
-  const isReadable = () => call("readable", origin);
   const refuse = (text) => {
     throw new DOMException(text, "NotAllowedError");
   };
@@ -29,7 +27,7 @@
     const [item] = items;
     await keep(await part(item, "text/plain"), await part(item, "text/html"));
   });
-  const read = async () => (await call("read", origin)) ?? refuse("Read permission denied.");
+  const read = async () => (await call("read")) ?? refuse("Read permission denied.");
   wrap(globalThis.Clipboard, "readText", async () => (await read()).text);
   wrap(globalThis.Clipboard, "read", async () => {
     const { text, html } = await read();
@@ -40,7 +38,7 @@
   });
   wrap(globalThis.Permissions, "query", async (native, [descriptor]) => {
     const status = await native();
-    if (descriptor?.name === "clipboard-read" && (await isReadable())) {
+    if (descriptor?.name === "clipboard-read" && (await call("readable"))) {
       Object.defineProperty(status, "state", { value: "granted" });
     }
     return status;

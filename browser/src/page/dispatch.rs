@@ -382,7 +382,14 @@ impl PageInner {
         if event.name != crate::context::BINDING {
             return;
         }
-        let Ok(call) = serde_json::from_str::<BindingCall>(&event.payload) else { return };
+        let Ok(mut call) = serde_json::from_str::<BindingCall>(&event.payload) else { return };
+        if call.name == crate::clipboard::NAME {
+            // Who calls is known here; a page could name another.
+            let state = self.state.lock();
+            let url = state.frames.url_in(session, event.execution_context_id);
+            let origin = url.and_then(crate::storage::origin_of).unwrap_or_default();
+            call.args.insert(0, origin.into());
+        }
         let own = self.exposed.lock().function(&call.name);
         let of_context =
             || self.context.upgrade().and_then(|context| context.exposed.lock().function(&call.name));

@@ -382,6 +382,12 @@ impl FrameTree {
         }
     }
 
+    /// The address of the frame whose page runs in this world of its own.
+    pub(crate) fn url_in(&self, session: &Arc<Session>, context: i64) -> Option<&str> {
+        let mut frames = self.frames.values().filter(|frame| Arc::ptr_eq(&frame.session, session));
+        frames.find(|frame| frame.main_world == Some(context)).map(|frame| frame.url.as_str())
+    }
+
     /// One world of the session is gone, or with `None` all of them.
     pub(crate) fn remove_world(&mut self, session: &Arc<Session>, context: Option<i64>) {
         for frame in self.frames.values_mut().filter(|frame| Arc::ptr_eq(&frame.session, session)) {

@@ -22,8 +22,12 @@ async fn context(browser: &Browser) -> BrowserContext {
 }
 
 async fn page(context: &BrowserContext, server: &Server) -> Page {
+    page_at(context, server, "localhost").await
+}
+
+async fn page_at(context: &BrowserContext, server: &Server, host: &str) -> Page {
     let page = context.new_page().await.expect("a page");
-    page.goto(&server.at("localhost", "/")).await.expect("a page");
+    page.goto(&server.at(host, "/")).await.expect("a page");
     page
 }
 
@@ -202,6 +206,14 @@ async fn reading_needs_a_permission_of_the_context() {
     context.grant_permissions(&[Permission::ClipboardRead], Some(&origin)).await.expect("granted");
     assert_eq!(value(&page, state).await, "granted");
     assert_eq!(value(&page, read).await, "secret");
+    // Another origin of the same context may not, whatever it says of itself.
+    let other = page_at(&context, &server, "127.0.0.1").await;
+    assert_eq!(value(&other, read).await, "NotAllowedError");
+    let forged = "new Promise(r => { const a = ['LOCAL', 'read'];
+        globalThis.__espalier_calls__.waiting.set(77, { resolve: v => r(JSON.stringify(v)), reject: e => r(e.message) });
+        __espalier_call__(JSON.stringify({ name: '__espalier_clipboard__', call: 77, args: a })) })";
+    let told = value(&other, &forged.replace("LOCAL", &origin)).await;
+    assert!(!told.to_string().contains("secret"), "{told}");
     context.clear_permissions().await.expect("taken back");
     assert_eq!(value(&page, read).await, "NotAllowedError");
 }

@@ -68,6 +68,8 @@ async fn a_browser_in_the_tasks_sandbox_reaches_its_server_and_leaves_its_downlo
     let shown = format!("{:?}", record.trajectory.errors);
     assert_eq!(record.trajectory.stop_reason, StopReason::Submitted, "{shown}");
     assert_eq!(record.trajectory.reward, Some(2.0), "{shown} {:?}", record.scores);
+    let results = format!("{:?}", record.transcript.turns[0].results);
+    assert!(results.contains("Downloaded \\\"report.csv\\\" (17 bytes)"), "{results}");
     assert_eq!(record.sandboxes.len(), 1, "the browser has none of its own");
     assert!(store.sandboxes().await.is_empty());
 }
