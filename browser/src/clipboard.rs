@@ -170,6 +170,7 @@ impl ShortcutPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::KEYS;
 
     #[test]
     fn keys_that_copy_and_paste() {
@@ -188,6 +189,21 @@ mod tests {
             ("a", CONTROL, None),
         ] {
             assert_eq!(of(key, modifiers), expect, "{key} with {modifiers}");
+        }
+    }
+
+    /// Chromium pastes for these numbers with these modifiers, and for keys of that name.
+    #[test]
+    fn no_key_makes_chromium_paste() {
+        const PASTES: [(i64, i64); 3] = [(86, CONTROL), (86, CONTROL | SHIFT), (45, SHIFT)];
+        for key in KEYS {
+            assert!(!["Paste", "Copy", "Cut"].contains(&key.key), "{key:?}");
+            for modifiers in 0..16 {
+                let stroke = Stroke { key, shift: false };
+                let is_pasted = PASTES.contains(&(key.key_code, modifiers));
+                let shortcut = Shortcut::of(stroke, modifiers);
+                assert!(!is_pasted || shortcut.is_some(), "{key:?} with {modifiers}");
+            }
         }
     }
 

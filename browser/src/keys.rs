@@ -40,7 +40,7 @@ const fn at(location: i64, code: &'static str, key: &'static str, key_code: i64)
     Key { code, key, shifted: key, key_code, location }
 }
 
-const KEYS: [Key; 118] = [
+pub(crate) const KEYS: [Key; 118] = [
     k("KeyA", "a", "A", 65),
     k("KeyB", "b", "B", 66),
     k("KeyC", "c", "C", 67),

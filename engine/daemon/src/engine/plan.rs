@@ -172,7 +172,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tasks.jsonl");
         std::fs::write(&path, text).unwrap();
-        Plan::read(&path, config, &LimitsFile::default(), 7, skip_bad, &RunServices::default())
+        Plan::read(&path, config, &LimitsFile::default(), 7, skip_bad, &Provided::default())
     }
 
     fn config(limit: Option<u64>, order: TaskOrder, repeat: u32) -> TasksConfig {
@@ -234,7 +234,7 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let all = config(None, TaskOrder::File, 1);
         let plan =
-            super::Plan::read(&path, &all, &LimitsFile::default(), 7, true, &RunServices::default()).unwrap();
+            super::Plan::read(&path, &all, &LimitsFile::default(), 7, true, &Provided::default()).unwrap();
         assert_eq!(plan.tasks_read(), 1);
         assert_eq!(
             plan.rejected,
@@ -270,7 +270,7 @@ mod tests {
                 &LimitsFile::default(),
                 0,
                 true,
-                &RunServices::default()
+                &Provided::default()
             ),
             Err(EngineError::Tasks { .. })
         ));
