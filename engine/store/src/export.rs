@@ -145,7 +145,8 @@ impl ExportOptions {
             return;
         }
         if self.rows == Rows::PerCall {
-            group.trajectories.iter_mut().chain(&mut group.replaced).for_each(per_call);
+            let counted = group.trajectories.iter_mut();
+            counted.chain(&mut group.replaced).chain(&mut group.not_chosen).for_each(per_call);
             group.images = group.images_in_rows();
         }
         if let Some(advantages) = self.advantages {
@@ -187,7 +188,7 @@ impl ExportSummary {
             return Err(ExportError::Violation { group_id: group.group_id.clone(), violations });
         }
         self.groups += 1;
-        for trajectory in group.trajectories.iter().chain(&group.replaced) {
+        for trajectory in group.all() {
             self.trajectories += 1;
             self.tokens += trajectory.token_sums();
         }

@@ -20,8 +20,9 @@ def per_call(group: Group) -> Group:
     """
     trajectories = [_trajectory(one) for one in group.trajectories]
     replaced = [_trajectory(one) for one in group.replaced]
-    images = sum(len(row.images) for one in trajectories + replaced for row in one.segments)
-    return replace(group, trajectories=trajectories, replaced=replaced, images=images)
+    not_chosen = [_trajectory(one) for one in group.not_chosen]
+    images = sum(len(row.images) for one in trajectories + replaced + not_chosen for row in one.segments)
+    return replace(group, trajectories=trajectories, replaced=replaced, not_chosen=not_chosen, images=images)
 
 
 def _trajectory(trajectory: Trajectory) -> Trajectory:
