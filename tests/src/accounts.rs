@@ -35,7 +35,7 @@ impl Accounts {
         let mut accounts = Accounts::default();
         for group in groups {
             let sums = accounts.by_status.entry(group.status.as_str()).or_default();
-            for trajectory in group.trajectories.iter().chain(&group.replaced) {
+            for trajectory in group.all() {
                 let own = trajectory.token_sums();
                 assert!(own.close(), "{}: {own:?}", trajectory.traj_id);
                 *sums += own;

@@ -50,7 +50,7 @@ pub fn compare(groups: &[Group], exchanges: &[Exchange], unnamed: &str) -> Compa
         sessions.entry(&exchange.session_id).or_default().push_back(exchange);
     }
     let mut compared = Compared::default();
-    for trajectory in groups.iter().flat_map(|group| group.trajectories.iter().chain(&group.replaced)) {
+    for trajectory in groups.iter().flat_map(Group::all) {
         let place = &trajectory.traj_id;
         assert_eq!(trajectory.attempt, 0, "{place}");
         let mut sent = sessions.remove(trajectory.session_id.as_str()).unwrap_or_default();

@@ -362,3 +362,29 @@ def test_advantages_are_by_the_sample_deviation(
                 assert row.advantages is None
             else:
                 assert row.advantages is not None and row.advantages.tolist() == pytest.approx((row.mask * value).tolist())
+
+
+def with_one_not_chosen(group: making.Raw) -> None:
+    """Another one had its reward, and was not chosen."""
+    one = making.empty("run.g0.r4.a0", 4)
+    one["trainable"] = False
+    group["not_chosen"] = [one]
+
+
+def test_rollouts_that_were_not_chosen_are_there_and_train_nothing(tmp_path: Path) -> None:
+    raw = making.group()
+    with_one_not_chosen(raw)
+    for form in FORMS:
+        path = making.write(tmp_path / form, [raw])
+        report = samples.check_file(path)
+        assert report.findings == [] and report.trajectories == 5
+        (group,) = samples.read(path)
+        (one,) = group.not_chosen
+        assert (one.rollout_index, one.reward, one.trainable) == (4, 0.0, False)
+        assert len(samples.per_call(group).not_chosen) == 1 and len(samples.advantages(group)) == 3
+    for key, value in (("trainable", True), ("reward", None)):
+        broken = making.group()
+        with_one_not_chosen(broken)
+        broken["not_chosen"][0][key] = value
+        findings = samples.check_file(making.write(tmp_path / "groups.msgpack", [broken])).findings
+        assert "not-chosen" in {finding.rule for finding in findings}, findings

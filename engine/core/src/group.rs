@@ -7,14 +7,19 @@
 //! Where rewards see the rollouts of a group together, they do so once all have ended and before the filters look at what
 //! came out. What such a reward leaves without a score is not replaced: the rollouts are there, and stay unscored.
 //!
+//! With `[groups.bar]` nothing is replaced: rollouts come in strides until a balanced group can be chosen out of them ([`bar`]). Those
+//! that are not chosen do not count.
+//!
 //! A rollout whose sample was removed counts without a reward: it is not replaced, and takes no part in filters. Its group is
 //! `short` at most, since `ready` means that as many as were requested have a reward.
 
 mod again;
+mod bar;
 #[cfg(test)]
 mod tests;
 
 pub use again::{Again, Past, again};
+pub use bar::BarConfig;
 
 use crate::ending::Status;
 use crate::limits::DurationText;
@@ -39,6 +44,9 @@ pub struct GroupsConfig {
     pub replacements: Option<u32>,
     /// Groups kept back, each with its reason.
     pub filters: Vec<Filter>,
+    /// Chooses each group out of more rollouts, by their rewards, in the place of replacements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bar: Option<BarConfig>,
     /// Whether the next task takes the place of a filtered group; tasks beyond `tasks.limit` are the reserve.
     pub replenish: bool,
     /// Rollouts under way at a time. 1..=100,000, default 64. Not part of what a run is.
@@ -63,6 +71,7 @@ impl Default for GroupsConfig {
             min_size: None,
             replacements: None,
             filters: Vec::new(),
+            bar: None,
             replenish: false,
             concurrent_rollouts: 64,
             attempts: 3,
@@ -131,6 +140,11 @@ impl GroupsConfig {
         self.replacements.unwrap_or(self.size)
     }
 
+    /// Rollouts that a group opens with.
+    pub fn first_rollouts(&self) -> u32 {
+        self.bar.as_ref().map_or(self.size, |bar| bar.first_stride(self.size))
+    }
+
     /// How one rollout is retried.
     pub fn retry_policy(&self) -> RetryPolicy {
         RetryPolicy {
@@ -151,6 +165,8 @@ pub struct MemberEnd {
     /// Whether its sample was removed: it keeps its place without a reward. A cause such as a captcha would meet its
     /// replacements too.
     pub removed: bool,
+    /// Tokens that the policy sampled in it: its length, where rollouts are chosen.
+    pub sampled: u64,
 }
 
 /// What a rollout is worth once the rewards of its group have seen it.
@@ -182,11 +198,12 @@ pub struct GroupState {
     verdict: Option<Verdict>,
 }
 
-/// Who counts and who was replaced: settled when the last rollout has ended.
+/// Who counts and who does not: settled when the last rollout has ended.
 #[derive(Clone, Debug, PartialEq)]
 struct Places {
     counted: Vec<u32>,
     replaced: Vec<u32>,
+    not_chosen: Vec<u32>,
 }
 
 /// What became of a group that closed.
@@ -198,8 +215,10 @@ pub struct Verdict {
     pub drop_reason: Option<String>,
     /// `rollout_index` of those that count, ascending.
     pub counted: Vec<u32>,
-    /// `rollout_index` of those that were replaced, ascending.
+    /// `rollout_index` of those that were replaced, ascending; where rollouts are chosen, of those without a reward that were not.
     pub replaced: Vec<u32>,
+    /// `rollout_index` of those with a reward, or removed, that were not chosen, ascending.
+    pub not_chosen: Vec<u32>,
     /// Rollouts with a reward.
     pub n_ready: u32,
 }
@@ -241,9 +260,9 @@ pub enum GroupEffect {
 }
 
 impl GroupState {
-    /// A group that just opened, with its first `size` rollouts live. `together`: rewards see its rollouts together.
+    /// A group that just opened, with its first rollouts live. `together`: rewards see its rollouts together.
     pub fn open(config: &GroupsConfig, together: bool) -> Self {
-        let members = (0..config.size).map(|index| (index, Member::Live)).collect();
+        let members = (0..config.first_rollouts()).map(|index| (index, Member::Live)).collect();
         GroupState { members, together, scoring: None, verdict: None }
     }
 
@@ -256,14 +275,19 @@ impl GroupState {
     ) -> (Self, Vec<GroupEffect>) {
         let mut group = GroupState::open(config, together);
         for (rollout_index, end) in ended {
-            // Replacements start in order, so all below one that ended were started.
-            for below in config.size..*rollout_index {
+            // They start in order, so all below one that ended were started, and with it its stride.
+            let started = match &config.bar {
+                Some(bar) => bar.started_with(config.size, *rollout_index),
+                None => *rollout_index,
+            };
+            for below in 0..started {
                 group.members.entry(below).or_insert(Member::Live);
             }
             group.members.insert(*rollout_index, Member::Ended(*end));
         }
         while group.next_replacement(config).is_some() {}
-        let effects = group.go_on(config).into_iter().collect();
+        let mut effects = group.go_on(config);
+        effects.retain(|effect| !matches!(effect, GroupEffect::Add { .. }));
         (group, effects)
     }
 
@@ -289,7 +313,7 @@ impl GroupState {
                 if let Some(rollout_index) = self.next_replacement(config) {
                     return vec![GroupEffect::Add { rollout_index }];
                 }
-                self.go_on(config).into_iter().collect()
+                self.go_on(config)
             }
             GroupEvent::Scored { rewards } => {
                 let Some(places) = self.scoring.take() else { return vec![GroupEffect::Stale] };
@@ -307,6 +331,9 @@ impl GroupState {
 
     /// Adds the next replacement that is owed, if the bound allows one.
     fn next_replacement(&mut self, config: &GroupsConfig) -> Option<u32> {
+        if config.bar.is_some() {
+            return None;
+        }
         let unrewarded = self.unrewarded().count() as u32;
         let added = self.members.len() as u32 - config.size;
         let next = config.size + added;
@@ -323,26 +350,55 @@ impl GroupState {
         })
     }
 
-    /// What follows once no rollout is live: its rollouts are scored together, or it closes.
-    fn go_on(&mut self, config: &GroupsConfig) -> Option<GroupEffect> {
+    /// What follows once no rollout is live: more come, its rollouts are scored together, or it closes.
+    fn go_on(&mut self, config: &GroupsConfig) -> Vec<GroupEffect> {
         if self.verdict.is_some() || self.scoring.is_some() || self.live().next().is_some() {
-            return None;
+            return Vec::new();
         }
-        let added = self.members.len() - config.size as usize;
-        let replaced: Vec<u32> = self.unrewarded().take(added).collect();
-        let counted: Vec<u32> =
-            self.members.keys().copied().filter(|index| !replaced.contains(index)).collect();
-        let rollouts: Vec<u32> = counted
+        let places = match &config.bar {
+            None => self.places(config),
+            Some(bar) => {
+                let ends: Vec<(u32, MemberEnd)> =
+                    self.members.keys().filter_map(|index| Some((*index, self.end(*index)?))).collect();
+                let there = ends.len() as u32;
+                let next = bar.next_stride(config.size, there);
+                match bar.assemble(config.size, &ends) {
+                    Some(chosen) => self.chosen(chosen),
+                    None if next == 0 => self.chosen(bar.fall_back(config.size, &ends)),
+                    None => {
+                        let added = there..there + next;
+                        self.members.extend(added.clone().map(|index| (index, Member::Live)));
+                        return added.map(|rollout_index| GroupEffect::Add { rollout_index }).collect();
+                    }
+                }
+            }
+        };
+        let rollouts: Vec<u32> = places
+            .counted
             .iter()
             .copied()
             .filter(|index| self.end(*index).is_some_and(|end| end.reward.is_some()))
             .collect();
-        let places = Places { counted, replaced };
         if self.together && !rollouts.is_empty() {
             self.scoring = Some(places);
-            return Some(GroupEffect::Score { rollouts });
+            return vec![GroupEffect::Score { rollouts }];
         }
-        Some(self.close(config, places))
+        vec![self.close(config, places)]
+    }
+
+    fn places(&self, config: &GroupsConfig) -> Places {
+        let added = self.members.len() - config.size as usize;
+        let replaced: Vec<u32> = self.unrewarded().take(added).collect();
+        let counted = self.members.keys().copied().filter(|index| !replaced.contains(index)).collect();
+        Places { counted, replaced, not_chosen: Vec::new() }
+    }
+
+    /// These count, and no others.
+    fn chosen(&self, counted: Vec<u32>) -> Places {
+        let others = self.members.keys().copied().filter(|index| !counted.contains(index));
+        let unrewarded: Vec<u32> = self.unrewarded().collect();
+        let (replaced, not_chosen) = others.partition(|index| unrewarded.contains(index));
+        Places { counted, replaced, not_chosen }
     }
 
     fn end(&self, rollout_index: u32) -> Option<MemberEnd> {
@@ -353,7 +409,7 @@ impl GroupState {
     }
 
     fn close(&mut self, config: &GroupsConfig, places: Places) -> GroupEffect {
-        let Places { counted, replaced } = places;
+        let Places { counted, replaced, not_chosen } = places;
         let ends: Vec<MemberEnd> = counted.iter().filter_map(|index| self.end(*index)).collect();
         let rewards: Vec<f64> = ends.iter().filter_map(|end| end.reward).collect();
         let n_ready = rewards.len() as u32;
@@ -375,7 +431,7 @@ impl GroupState {
         } else {
             (GroupStatus::Short, None)
         };
-        let verdict = Verdict { status, drop_reason, counted, replaced, n_ready };
+        let verdict = Verdict { status, drop_reason, counted, replaced, not_chosen, n_ready };
         self.verdict = Some(verdict.clone());
         GroupEffect::Close(verdict)
     }

@@ -38,6 +38,8 @@ pub mod reason {
     pub const NO_LOGPROB: &str = "no-logprob";
     /// The rollout may not train: no reward, or an ending that does not.
     pub const NOT_TRAINABLE: &str = "not-trainable";
+    /// Others were chosen for the group.
+    pub const NOT_CHOSEN: &str = "not-chosen";
     /// The attempt was retried.
     pub const ATTEMPT_ABANDONED: &str = "attempt-abandoned";
     /// Did not fit the context any more.

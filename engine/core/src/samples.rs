@@ -138,6 +138,9 @@ pub struct Group {
     pub trajectories: Vec<Trajectory>,
     /// Rollouts that ended without a reward and were replaced.
     pub replaced: Vec<Trajectory>,
+    /// Rollouts that do not count because others were chosen (`[groups.bar]`): with a reward, or removed. Nothing of them trains.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_chosen: Vec<Trajectory>,
 }
 
 /// The record one attempt at a rollout leaves.
@@ -419,9 +422,14 @@ fn is_none(count: &u32) -> bool {
 }
 
 impl Group {
+    /// All that it holds, those that do not count included.
+    pub fn all(&self) -> impl Iterator<Item = &Trajectory> {
+        self.trajectories.iter().chain(&self.replaced).chain(&self.not_chosen)
+    }
+
     /// Places of images over the rows of all trajectories, replaced ones included: an image that stands in two rows counts twice.
     pub fn images_in_rows(&self) -> u32 {
-        let rows = self.trajectories.iter().chain(&self.replaced).flat_map(|one| &one.segments);
+        let rows = self.all().flat_map(|one| &one.segments);
         rows.map(|segment| segment.images.len() as u32).sum()
     }
 }

@@ -32,7 +32,7 @@ use crate::control::Commands;
 use crate::experiment::{Experiment, ExperimentError};
 use crate::progress::{Counts, PluginChange, ProgressSender, Stage};
 use crate::runner::now_ms;
-use crate::scheduler::{self, Fatal, MissingPart, Resume, RunBlocker, Schedule};
+use crate::scheduler::{self, Fatal, MissingPart, Resume, RolloutKey, RunBlocker, Schedule};
 use backend::{Budget, EngineBackend};
 use components::Finder;
 use espalier_core::breaker::TASKS_MIN;
@@ -462,6 +462,11 @@ impl Session {
                 .filter_map(|(index, one)| EarlierResult::of(index, one.state, one.failures.clone()))
                 .collect();
             groups.push(EarlierGroup { opened: group.opened.clone(), failed: false, results });
+            for (rollout_index, rollout) in &group.rollouts {
+                let sampled = rollout.result().map_or(0, |result| result.sampled);
+                let rollout = RolloutKey { group_index: index, rollout_index: *rollout_index };
+                resume.sampled.insert(rollout, sampled);
+            }
             let attempts = group.rollouts.into_iter().map(|(rollout_index, rollout)| {
                 let durable = rollout.attempts.iter().filter_map(|attempt| match attempt.state {
                     AttemptState::Final(result) => {
@@ -484,6 +489,11 @@ impl Session {
         let row = self.run.store().run(self.run.run_id()).await?;
         let counts = &mut resume.counts;
         counts.replacements = row.rollouts.replaced;
+        counts.not_chosen = row.rollouts.not_chosen;
+        let config = &self.experiment.file.groups;
+        let closed: u64 = counts.groups_closed.values().sum();
+        let beyond = u64::from(config.first_rollouts().saturating_sub(config.size)) * closed;
+        counts.added = (row.rollouts.replaced + row.rollouts.not_chosen).saturating_sub(beyond);
         counts.scored = row.rollouts.rewarded;
         counts.solved = row.rollouts.solved;
         counts.reward_sum = row.rollouts.reward_sum;

@@ -493,6 +493,20 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
             "choose a number in that range",
         )
     })?;
+    if let Some(bar) = &file.groups.bar {
+        if let Err((key, problem)) = bar.check(file.groups.size) {
+            let hint = "see \"Balanced groups\" in docs/training.md";
+            return refuse(&format!("groups.bar.{key}"), format!("`groups.bar.{key}` {problem}"), hint);
+        }
+        if file.groups.replacements.is_some() {
+            let problem = "`groups.bar` and `groups.replacements` both say which rollouts a group is made of";
+            return refuse("groups.replacements", problem.to_owned(), "leave one of them out");
+        }
+        if !file.group_rewards.is_empty() {
+            let problem = "`groups.bar` chooses by rewards that rollouts have before their group is there";
+            return refuse("groups.bar", problem.to_owned(), "leave out `groups.bar`, or `group_rewards`");
+        }
+    }
     let of_groups = file.group_rewards.iter().map(GroupRewardConfig::reward);
     let keyed = |table: &'static str| move |(index, reward)| (format!("{table}.{index}"), reward);
     let rewards = file.rewards.iter().cloned().enumerate().map(keyed("rewards"));

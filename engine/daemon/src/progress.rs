@@ -130,6 +130,10 @@ pub struct Counts {
     pub endings: BTreeMap<StopReason, u64>,
     /// Fresh rollouts in the place of ones that ended without a reward.
     pub replacements: u64,
+    /// Rollouts with a reward, or removed, that were not chosen for their group.
+    pub not_chosen: u64,
+    /// Rollouts beyond those that groups open with.
+    pub added: u64,
     /// Rollouts with a reward.
     pub scored: u64,
     /// Rollouts that solved their task: [`is_solved`].

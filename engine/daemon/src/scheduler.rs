@@ -37,12 +37,13 @@ use crate::progress::{Counts, Progress, ProgressSender, Stage};
 use espalier_core::breaker::{Breaker, PluginReport, Tripped};
 use espalier_core::control::{ControlEvent, RunPhase, StopMode};
 use espalier_core::ending::StopReason;
-use espalier_core::group::{GroupEvent, GroupState, GroupsConfig, MemberEnd};
+use espalier_core::group::{GroupEvent, GroupsConfig, MemberEnd};
 use espalier_core::plugin_failure::{self, PluginFailureClass};
 use espalier_core::rollout::{AttemptKey, AttemptOutcome, Effect, Event, Phase, RetryPolicy, Rollout};
 use espalier_core::samples::GroupStatus;
 use espalier_plugin::CancelToken;
 use futures::FutureExt;
+use groups::OpenGroup;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -84,6 +85,8 @@ pub struct Resume {
     pub open: BTreeMap<u64, BTreeMap<u32, Vec<(u32, AttemptOutcome)>>>,
     /// Results among these that are to be scored again: by place, the rollouts.
     pub score_again: BTreeMap<u64, BTreeSet<u32>>,
+    /// Tokens that were sampled in the results among these.
+    pub sampled: BTreeMap<RolloutKey, u64>,
     /// Counters of earlier sessions: closed groups, ended rollouts, attempts, tokens.
     pub counts: Counts,
 }
@@ -198,17 +201,11 @@ struct Scheduler<W: SchedulerBackend> {
     tripped: Option<Tripped>,
     /// Results to be scored again, of groups that open again.
     score_again: BTreeMap<u64, BTreeSet<u32>>,
+    /// Tokens of results of earlier sessions.
+    sampled_before: BTreeMap<RolloutKey, u64>,
     counts: Counts,
     lag: LagMeter,
     progress: ProgressSender,
-}
-
-struct OpenGroup<W: SchedulerBackend> {
-    shared: Arc<W::Group>,
-    state: GroupState,
-    rollouts: BTreeMap<u32, Rollout>,
-    /// From the end of its common scoring to its close.
-    scores: Option<W::Scores>,
 }
 
 /// What an operation came to.
@@ -223,7 +220,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
     fn new(backend: Arc<W>, schedule: Schedule, available: Option<u64>, progress: ProgressSender) -> Self {
         let permits = schedule.groups.concurrent_rollouts as usize;
         let (sender, inbox) = mpsc::channel(permits.max(1));
-        let Resume { closed, open: reopen, score_again, counts } = schedule.resume;
+        let Resume { closed, open: reopen, score_again, sampled: sampled_before, counts } = schedule.resume;
         let next_group = closed.last().max(reopen.keys().last()).map_or(0, |last| last + 1);
         // Groups open at the same time, so a kill may leave one out that comes before one that is there.
         let is_gap = |index: &u64| !closed.contains(index) && !reopen.contains_key(index);
@@ -262,6 +259,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
             told: BTreeSet::new(),
             tripped: None,
             score_again,
+            sampled_before,
             counts,
             lag: LagMeter::default(),
             progress,
@@ -362,7 +360,8 @@ impl<W: SchedulerBackend> Scheduler<W> {
                 Effect::End { outcome } => {
                     self.counts.count_end(outcome.stop_reason, outcome.reward);
                     let AttemptOutcome { stop_reason, reward, removed } = outcome;
-                    let end = MemberEnd { status: stop_reason.row().status, reward, removed };
+                    let sampled = self.sampled(rollout);
+                    let end = MemberEnd { status: stop_reason.row().status, reward, removed, sampled };
                     let rollout_index = rollout.rollout_index;
                     self.group_event(rollout.group_index, GroupEvent::RolloutEnded { rollout_index, end });
                 }
@@ -511,6 +510,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
                 let unscored = self.rollout(rollout).and_then(|rollout| rollout.unscored);
                 self.counts.tokens += written.tokens;
                 self.counts.tokens -= written.before;
+                self.measured(rollout, written.tokens);
                 self.rollout_event(rollout, Event::Stored { key });
                 match unscored {
                     None => self.counts.attempts += 1,

@@ -16,7 +16,7 @@ pub use images::Images;
 use crate::blobs::blocking;
 use crate::error::StoreError;
 use crate::store::Store;
-use espalier_core::samples::advantages::Advantages;
+use espalier_core::samples::advantages::{Advantages, Whitening, weighed};
 use espalier_core::samples::check::{self, Violation};
 use espalier_core::samples::per_call::per_call;
 use espalier_core::samples::{Group, GroupStatus, TokenSums};
@@ -56,6 +56,11 @@ impl Format {
         Format::Atif,
         Format::SwebenchPredictions,
     ];
+
+    /// Whether it holds rows of `group/v1`.
+    pub fn has_rows(self) -> bool {
+        matches!(self, Format::GroupMsgpack | Format::GroupJsonl)
+    }
 
     /// The word of the command line.
     pub fn as_str(self) -> &'static str {
@@ -126,17 +131,26 @@ impl ExportOptions {
         }
     }
 
+    fn wants_status(&self, status: Option<GroupStatus>) -> bool {
+        status.is_some_and(|status| self.status.contains(&status))
+    }
+
+    fn wants(&self, group: &Group) -> bool {
+        self.model.as_ref().is_none_or(|model| *model == group.model)
+    }
+
     /// Cuts rows and puts advantages, as asked for `group/v1`.
-    fn prepare(&self, group: &mut Group) {
-        if !matches!(self.format, Format::GroupMsgpack | Format::GroupJsonl) {
+    fn prepare(&self, group: &mut Group, whitening: Whitening) {
+        if !self.format.has_rows() {
             return;
         }
         if self.rows == Rows::PerCall {
-            group.trajectories.iter_mut().chain(&mut group.replaced).for_each(per_call);
+            let counted = group.trajectories.iter_mut();
+            counted.chain(&mut group.replaced).chain(&mut group.not_chosen).for_each(per_call);
             group.images = group.images_in_rows();
         }
         if let Some(advantages) = self.advantages {
-            advantages.put(group);
+            advantages.put(group, whitening);
         }
     }
 }
@@ -174,7 +188,7 @@ impl ExportSummary {
             return Err(ExportError::Violation { group_id: group.group_id.clone(), violations });
         }
         self.groups += 1;
-        for trajectory in group.trajectories.iter().chain(&group.replaced) {
+        for trajectory in group.all() {
             self.trajectories += 1;
             self.tokens += trajectory.token_sums();
         }
@@ -241,16 +255,16 @@ impl Store {
         output: &mut Output,
     ) -> Result<ExportSummary, ExportError> {
         let run = self.run(&options.run_id).await?;
+        let whitening = self.whitening(options).await?;
         let mut summary = ExportSummary::default();
         for row in self.groups(&options.run_id).await? {
-            if !row.status.is_some_and(|status| options.status.contains(&status)) {
+            if !options.wants_status(row.status) {
                 continue;
             }
             let mut content = self.group_content(&options.run_id, row.opened.group_index).await?;
             let mut judged = content.take_judged();
-            let wanted = |group: &Group| options.model.as_ref().is_none_or(|model| *model == group.model);
-            if wanted(&content.group) {
-                options.prepare(&mut content.group);
+            if options.wants(&content.group) {
+                options.prepare(&mut content.group, whitening);
                 summary.add(&content.group)?;
                 summary.records += match options.format {
                     Format::SwebenchPredictions => {
@@ -271,9 +285,9 @@ impl Store {
                     }
                 };
             }
-            if matches!(options.format, Format::GroupMsgpack | Format::GroupJsonl) {
-                for group in judged.iter_mut().filter(|group| wanted(group)) {
-                    options.prepare(group);
+            if options.format.has_rows() {
+                for group in judged.iter_mut().filter(|group| options.wants(group)) {
+                    options.prepare(group, whitening);
                     summary.add(group)?;
                     self.write_samples(group, options, output, &mut summary).await?;
                     summary.records += 1;
@@ -281,6 +295,26 @@ impl Store {
             }
         }
         Ok(summary)
+    }
+}
+
+impl Store {
+    /// Of the advantages that are whitened over the whole export, whose groups are therefore read twice.
+    async fn whitening(&self, options: &ExportOptions) -> Result<Whitening, ExportError> {
+        let Some(advantages) = options.advantages.filter(|advantages| advantages.is_over_batch()) else {
+            return Ok(Whitening::NONE);
+        };
+        let mut values = Vec::new();
+        for row in self.groups(&options.run_id).await? {
+            if !options.wants_status(row.status)
+                || options.model.as_ref().is_some_and(|model| *model != row.opened.model)
+            {
+                continue;
+            }
+            let content = self.group_content(&options.run_id, row.opened.group_index).await?;
+            values.extend(weighed(advantages, &content.group));
+        }
+        Ok(Whitening::of(&values))
     }
 }
 

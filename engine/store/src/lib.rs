@@ -48,8 +48,8 @@ pub use lock::{Holder, LEASE_MS, RENEW_EVERY_MS};
 pub use marker::MARKER_FILE;
 pub use meaning::{Difference, differences};
 pub use query::{
-    AttemptRow, Cause, Causes, Exclusion, GroupRow, LockRow, RolloutCounts, RunRow, RunTotals, SOLVED_REWARD,
-    is_solved,
+    AttemptRow, Cause, Causes, Exclusion, GroupRow, LeftOut, LockRow, RolloutCounts, RunRow, RunTotals,
+    SOLVED_REWARD, is_solved,
 };
 pub use requests::ApiRequest;
 pub use resume::{AttemptProgress, AttemptResult, AttemptState, GroupProgress, RolloutProgress};

@@ -3,7 +3,7 @@
 mod attempts;
 mod causes;
 
-pub use attempts::{AttemptRow, GroupRow};
+pub use attempts::{AttemptRow, GroupRow, LeftOut};
 pub use causes::{Cause, Causes};
 
 use crate::claim::holder_of;
@@ -13,6 +13,7 @@ use crate::run::RunState;
 use crate::store::Store;
 use crate::words;
 use espalier_core::ending::StopReason;
+use espalier_core::ledger::reason;
 use espalier_core::samples::{GroupStatus, Timing, TokenSums};
 use espalier_core::signal::UnscoredCause;
 use sqlx::any::AnyRow;
@@ -105,6 +106,8 @@ pub struct RolloutCounts {
     pub ended: u64,
     /// Ended without a reward and replaced.
     pub replaced: u64,
+    /// Ended with a reward or removed, and not chosen for their group.
+    pub not_chosen: u64,
     /// Ended with a reward.
     pub rewarded: u64,
     /// How many of these have at least [`SOLVED_REWARD`].
@@ -163,14 +166,17 @@ pub struct Exclusion {
 const COUNTS: &str = "SELECT run_id, \
     COUNT(CASE WHEN state = 'running' THEN 1 END) AS running, \
     COUNT(CASE WHEN state = 'final' THEN 1 END) AS ended, \
-    COUNT(CASE WHEN state = 'final' AND replaced = 1 THEN 1 END) AS replaced, \
+    COUNT(CASE WHEN state = 'final' AND replaced = 1 AND reward IS NULL AND removed IS NULL THEN 1 END) AS replaced, \
+    COUNT(CASE WHEN state = 'final' AND replaced = 1 AND (reward IS NOT NULL OR removed IS NOT NULL) THEN 1 END) AS not_chosen, \
     COUNT(CASE WHEN state = 'final' AND reward IS NOT NULL THEN 1 END) AS rewarded, \
     COUNT(CASE WHEN state = 'final' AND reward >= $1 THEN 1 END) AS solved, \
     CAST(COALESCE(SUM(CASE WHEN state = 'final' THEN reward END), 0.0) AS DOUBLE PRECISION) AS reward_sum, \
     COUNT(CASE WHEN state = 'abandoned' THEN 1 END) AS abandoned, \
     CAST(COALESCE(SUM(cuts), 0) AS BIGINT) + COUNT(CASE WHEN state = 'cut' THEN 1 END) AS cut, \
-    CAST(COALESCE(SUM(sampled), 0) AS BIGINT) AS sampled, CAST(COALESCE(SUM(trained), 0) AS BIGINT) AS trained, \
-    CAST(COALESCE(SUM(masked), 0) AS BIGINT) AS masked, CAST(COALESCE(SUM(dropped), 0) AS BIGINT) AS dropped \
+    CAST(COALESCE(SUM(sampled), 0) AS BIGINT) AS sampled, \
+    CAST(COALESCE(SUM(CASE WHEN replaced = 0 THEN trained END), 0) AS BIGINT) AS trained, \
+    CAST(COALESCE(SUM(masked + CASE WHEN replaced = 0 THEN 0 ELSE trained END), 0) AS BIGINT) AS masked, \
+    CAST(COALESCE(SUM(dropped), 0) AS BIGINT) AS dropped \
     FROM attempts";
 
 impl Store {
@@ -315,8 +321,8 @@ impl Store {
         }
         let rows = sqlx::query(
             "SELECT g.status AS group_status, CAST(COALESCE(SUM(a.sampled), 0) AS BIGINT) AS sampled, \
-             CAST(COALESCE(SUM(a.trained), 0) AS BIGINT) AS trained, \
-             CAST(COALESCE(SUM(a.masked), 0) AS BIGINT) AS masked, \
+             CAST(COALESCE(SUM(CASE WHEN a.replaced = 0 THEN a.trained END), 0) AS BIGINT) AS trained, \
+             CAST(COALESCE(SUM(a.masked + CASE WHEN a.replaced = 0 THEN 0 ELSE a.trained END), 0) AS BIGINT) AS masked, \
              CAST(COALESCE(SUM(a.dropped), 0) AS BIGINT) AS dropped \
              FROM attempts a JOIN groups g ON g.run_id = a.run_id AND g.group_index = a.group_index \
              WHERE a.run_id = $1 GROUP BY g.status",
@@ -346,7 +352,19 @@ impl Store {
                 tokens: number(row, "tokens")?,
             })
         });
-        let exclusions = exclusions.collect::<Result<_, StoreError>>()?;
+        let mut exclusions = exclusions.collect::<Result<Vec<_>, StoreError>>()?;
+        // Their records were written before it was known.
+        let not_chosen = sqlx::query(
+            "SELECT CAST(COALESCE(SUM(trained), 0) AS BIGINT) AS tokens FROM attempts WHERE run_id = $1 AND replaced = 1",
+        )
+        .bind(run_id)
+        .fetch_one(readers)
+        .await?;
+        let tokens_not_chosen = number(&not_chosen, "tokens")?;
+        if tokens_not_chosen > 0 {
+            let (how, reason) = ("masked".to_owned(), reason::NOT_CHOSEN.to_owned());
+            exclusions.push(Exclusion { how, reason, tokens: tokens_not_chosen });
+        }
         let row = sqlx::query(
             "SELECT CAST(COALESCE(SUM(queue_ms), 0) AS BIGINT) AS queue_ms, \
              CAST(COALESCE(SUM(boot_ms), 0) AS BIGINT) AS boot_ms, \
@@ -405,6 +423,7 @@ fn rollout_counts(row: &AnyRow) -> Result<RolloutCounts, StoreError> {
         running: number(row, "running")?,
         ended: number(row, "ended")?,
         replaced: number(row, "replaced")?,
+        not_chosen: number(row, "not_chosen")?,
         rewarded: number(row, "rewarded")?,
         solved: number(row, "solved")?,
         reward_sum: row.try_get("reward_sum")?,

@@ -47,6 +47,8 @@ pub struct AttemptProgress {
     pub attempt: u32,
     /// How it stands.
     pub state: AttemptState,
+    /// Tokens that were sampled in it, as far as it has a record.
+    pub sampled: u64,
     /// How plugins failed in it.
     pub failures: Vec<PluginFailure>,
 }
@@ -110,7 +112,7 @@ impl RunWriter {
         }
         let rows = sqlx::query(
             "SELECT a.group_index, a.rollout_index, a.attempt, a.state, a.status, a.stop_reason, a.reward, a.removed, \
-             a.failures \
+             a.sampled, a.failures \
              FROM attempts a JOIN groups g ON g.run_id = a.run_id AND g.group_index = a.group_index \
              WHERE a.run_id = $1 AND g.status IS NULL ORDER BY a.group_index, a.rollout_index, a.attempt",
         )
@@ -123,7 +125,8 @@ impl RunWriter {
             let rollout = group.rollouts.entry(row.try_get::<i64, _>("rollout_index")? as u32).or_default();
             let attempt = row.try_get::<i64, _>("attempt")? as u32;
             let failures = words::parse_failures(row.try_get("failures")?)?;
-            rollout.attempts.push(AttemptProgress { attempt, state: attempt_state(row)?, failures });
+            let sampled = row.try_get::<Option<i64>, _>("sampled")?.unwrap_or_default() as u64;
+            rollout.attempts.push(AttemptProgress { attempt, state: attempt_state(row)?, sampled, failures });
         }
         Ok(groups.into_values().collect())
     }

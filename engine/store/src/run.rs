@@ -151,7 +151,7 @@ pub struct GroupClosed {
     pub drop_reason: Option<String>,
     /// Rollouts with a reward, among those that count.
     pub n_ready: u32,
-    /// `rollout_index` of those that were replaced.
+    /// `rollout_index` of those that do not count: replaced, or not chosen.
     pub replaced: Vec<u32>,
     /// Now, ms since 1970.
     pub closed_ms: u64,

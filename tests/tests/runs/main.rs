@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
+mod balanced;
 mod breaker;
 mod endings;
 mod faults;

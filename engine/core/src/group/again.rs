@@ -1,6 +1,6 @@
 //! What of a group is done again when a run is resumed, so that the group still comes out at its size.
 
-use super::{GroupState, GroupsConfig, MemberEnd};
+use super::{BarConfig, GroupState, GroupsConfig, MemberEnd};
 use crate::ending::Status;
 
 /// How a rollout of an earlier session ended, for [`again`].
@@ -52,14 +52,37 @@ pub fn again(config: &GroupsConfig, ends: &[(u32, Past)]) -> Again {
         .filter(|(index, past)| is_kept(*past) || staying.contains(index))
         .map(|(index, past)| {
             let reward = (*past == Past::Rewarded).then_some(0.0);
-            (*index, MemberEnd { status: Status::Completed, reward, removed: false })
+            (*index, MemberEnd { status: Status::Completed, reward, removed: false, sampled: 0 })
         })
         .collect();
+    if config.bar.is_some() {
+        return in_their_places(config, ends);
+    }
     let live: Vec<u32> = GroupState::resume(config, false, &kept).0.live().collect();
     let mut again = Again::default();
     for (index, past) in ends.iter().filter(|(index, _)| !staying.contains(index)) {
         match past {
             Past::ScoreAgain if live.contains(index) => again.score.push(*index),
+            Past::ScoreAgain | Past::RunAgain => again.run.push(*index),
+            Past::Rewarded | Past::Unrewarded => {}
+        }
+    }
+    again
+}
+
+/// Where rollouts are chosen, none stands in the place of another: all that may be done again is, where it is. What is scored again must
+/// be part of the group from the start; of a stride that may not come again, it is run again if it does.
+fn in_their_places(config: &GroupsConfig, ends: &[(u32, Past)]) -> Again {
+    let kept = ends.iter().filter(|(_, past)| matches!(past, Past::Rewarded | Past::Unrewarded));
+    let started = |bar: &BarConfig| match kept.map(|(index, _)| *index).max() {
+        Some(last) => bar.started_with(config.size, last),
+        None => bar.first_stride(config.size),
+    };
+    let started = config.bar.as_ref().map_or(config.size, started);
+    let mut again = Again::default();
+    for (index, past) in ends {
+        match past {
+            Past::ScoreAgain if *index < started => again.score.push(*index),
             Past::ScoreAgain | Past::RunAgain => again.run.push(*index),
             Past::Rewarded | Past::Unrewarded => {}
         }
@@ -107,6 +130,7 @@ mod tests {
                 status: if rewarded { Status::Completed } else { Status::Aborted },
                 reward: rewarded.then_some(1.0),
                 removed: false,
+                sampled: 0,
             };
             let done_again = |index: &u32| again.run.contains(index) || again.score.contains(index);
             let kept: Vec<_> = ends
@@ -123,5 +147,25 @@ mod tests {
             let verdict = group.verdict().unwrap();
             assert_eq!((verdict.status, verdict.counted.len()), (GroupStatus::Ready, 4), "{ends:?}");
         }
+    }
+
+    #[test]
+    fn where_rollouts_are_chosen_each_is_done_again_in_its_place() {
+        let bar = BarConfig { rollouts_max: Some(8), stride: Some(2), ..BarConfig::default() };
+        let config = GroupsConfig { size: 4, bar: Some(bar), ..GroupsConfig::default() };
+        let score = |index| (index, Past::ScoreAgain);
+        let rewarded = |index| (index, Past::Rewarded);
+        let of = |ends: &[(u32, Past)]| {
+            let again = again(&config, ends);
+            (again.run, again.score)
+        };
+        assert_eq!(of(&[score(0), (1, Past::RunAgain), rewarded(2), rewarded(3)]), (vec![1], vec![0]));
+        // The second stride may not come again: what only a reward failed there is run again if it does.
+        let ends = [score(0), score(1), rewarded(2), rewarded(3), score(4), score(5)];
+        assert_eq!(of(&ends), (vec![4, 5], vec![0, 1]));
+        // With a result that stays, it has come: places 4 and 5 are of one stride.
+        let ends = [score(0), rewarded(1), rewarded(2), rewarded(3), score(4), rewarded(5)];
+        assert_eq!(of(&ends), (vec![], vec![0, 4]));
+        assert_eq!(of(&[(0, Past::Unrewarded), rewarded(1), rewarded(2), rewarded(3)]), (vec![], vec![]));
     }
 }

@@ -1,5 +1,7 @@
 //! Events and effects of groups, by tables.
 
+mod balanced;
+
 use super::*;
 
 fn config(size: u32) -> GroupsConfig {
@@ -8,7 +10,7 @@ fn config(size: u32) -> GroupsConfig {
 
 fn end(reward: Option<f64>) -> MemberEnd {
     let status = if reward.is_some() { Status::Completed } else { Status::Failed };
-    MemberEnd { status, reward, removed: false }
+    MemberEnd { status, reward, removed: false, sampled: 0 }
 }
 
 fn ended(rollout_index: u32, reward: Option<f64>) -> GroupEvent {
@@ -31,6 +33,7 @@ fn close(
         drop_reason: reason.map(str::to_owned),
         counted: counted.to_vec(),
         replaced: replaced.to_vec(),
+        not_chosen: vec![],
         n_ready: n,
     })]
 }
@@ -143,7 +146,7 @@ fn filters_keep_back_with_a_reason() {
     check(&[Filter::Positive], [0.0, -1.0], Some("positive: none of 2 rewards is above 0"));
     check(&[Filter::Deviation, Filter::Positive], [0.0, 0.0], Some("deviation: 0 over 2 rewards"));
     let aborted = GroupsConfig { filters: vec![Filter::NoAborted], replacements: Some(0), ..config(3) };
-    let abort = MemberEnd { status: Status::Aborted, reward: None, removed: false };
+    let abort = MemberEnd { status: Status::Aborted, reward: None, removed: false, sampled: 0 };
     play(
         &aborted,
         &[
@@ -278,7 +281,7 @@ fn a_reward_of_a_group_that_fails_replaces_nobody() {
 fn a_removed_sample_keeps_its_place_and_counts_for_nothing() {
     let removed = |rollout_index| GroupEvent::RolloutEnded {
         rollout_index,
-        end: MemberEnd { status: Status::Completed, reward: None, removed: true },
+        end: MemberEnd { status: Status::Completed, reward: None, removed: true, sampled: 0 },
     };
     let filtered = |filters: &[Filter]| GroupsConfig { filters: filters.to_vec(), ..config(3) };
     // No replacement; `ready` would mean three rewards.
@@ -332,7 +335,7 @@ fn a_removed_sample_keeps_its_place_and_counts_for_nothing() {
             (GroupEvent::Scored { rewards }, close(GroupStatus::Failed, too_few, &[0, 1], &[], 1)),
         ],
     );
-    let gone = MemberEnd { status: Status::Completed, reward: None, removed: true };
+    let gone = MemberEnd { status: Status::Completed, reward: None, removed: true, sampled: 0 };
     let (group, effects) = GroupState::resume(&config(2), false, &[(0, gone), (1, end(Some(1.0)))]);
     assert_eq!(group.live().count(), 0, "a resumed run replaces it no more");
     let too_few = Some("1 of 2 rollouts have a reward (1 removed), 2 needed");

@@ -23,6 +23,8 @@ pub enum Rule {
     Unique,
     /// What was replaced has no reward, and was not removed.
     Replaced,
+    /// What was not chosen has a reward or was removed, and does not train.
+    NotChosen,
     /// What was removed has no reward and no rewards of turns, and all its sampled tokens are excluded as `removed: REASON`; no
     /// others are.
     Removed,
@@ -88,11 +90,10 @@ pub fn check(group: &Group) -> Vec<Violation> {
     let mut report = Report { place: format!("group {}", group.group_id), found: Vec::new() };
     group_rules(group, &mut report);
     let mut call_ids = HashSet::new();
-    for (trajectory, replaced) in group
-        .trajectories
-        .iter()
-        .map(|trajectory| (trajectory, false))
-        .chain(group.replaced.iter().map(|trajectory| (trajectory, true)))
+    let places = [(&group.trajectories, false), (&group.replaced, true), (&group.not_chosen, false)];
+    for (trajectory, replaced) in places
+        .into_iter()
+        .flat_map(|(all, replaced)| all.iter().map(move |trajectory| (trajectory, replaced)))
     {
         report.place = format!("trajectory {}", trajectory.traj_id);
         report.ensure(!replaced || trajectory.reward.is_none(), Rule::Replaced, || {
@@ -159,7 +160,15 @@ fn group_rules(group: &Group, report: &mut Report) {
         format!("{} with {ready} of {requested} trajectories", group.status.as_str())
     });
     let (mut ids, mut rollouts, mut indices) = (HashSet::new(), HashSet::new(), HashSet::new());
-    for trajectory in group.trajectories.iter().chain(&group.replaced) {
+    for trajectory in &group.not_chosen {
+        report.ensure(!trajectory.trainable, Rule::NotChosen, || {
+            format!("trajectory {} was not chosen, but is trainable", trajectory.traj_id)
+        });
+        report.ensure(trajectory.reward.is_some() || trajectory.removed.is_some(), Rule::NotChosen, || {
+            format!("trajectory {} was not chosen, but has no reward to be chosen by", trajectory.traj_id)
+        });
+    }
+    for trajectory in group.all() {
         let unique = ids.insert(trajectory.traj_id.as_str())
             & rollouts.insert(trajectory.rollout_id)
             & indices.insert(trajectory.rollout_index);

@@ -78,6 +78,7 @@ pub(crate) fn group(trajectories: Vec<Trajectory>) -> Group {
         drop_reason: None,
         trajectories,
         replaced: vec![],
+        not_chosen: vec![],
     };
     group.images = group.images_in_rows();
     group

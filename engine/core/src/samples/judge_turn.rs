@@ -86,6 +86,7 @@ impl Turn<'_> {
             drop_reason: None,
             trajectories,
             replaced: Vec::new(),
+            not_chosen: Vec::new(),
         };
         group.images = group.images_in_rows();
         Some(group)

@@ -56,6 +56,34 @@ pub enum RowsArg {
 pub enum AdvantagesArg {
     /// (reward - mean) / (sample deviation + 1e-6) over the group, the same for all tokens of a trajectory.
     GrpoDdof1,
+    /// (reward - mean) / population deviation over the group.
+    Grpo,
+    /// reward - mean of the group.
+    DrGrpo,
+    /// reward - mean of the other rewards of the group.
+    Rloo,
+    /// Reward, whitened over all tokens of the export that train.
+    #[value(name = "reinforce++")]
+    ReinforcePlusPlus,
+    /// reward - mean of the group, whitened over all tokens of the export that train.
+    #[value(name = "reinforce++-baseline")]
+    ReinforcePlusPlusBaseline,
+    /// By turn: reward + turn reward, as z-score over the trajectories of the group that reach the turn.
+    StepZScore,
+}
+
+impl From<AdvantagesArg> for Advantages {
+    fn from(advantages: AdvantagesArg) -> Advantages {
+        match advantages {
+            AdvantagesArg::GrpoDdof1 => Advantages::GrpoDdof1,
+            AdvantagesArg::Grpo => Advantages::Grpo,
+            AdvantagesArg::DrGrpo => Advantages::DrGrpo,
+            AdvantagesArg::Rloo => Advantages::Rloo,
+            AdvantagesArg::ReinforcePlusPlus => Advantages::ReinforcePlusPlus,
+            AdvantagesArg::ReinforcePlusPlusBaseline => Advantages::ReinforcePlusPlusBaseline,
+            AdvantagesArg::StepZScore => Advantages::StepZScore,
+        }
+    }
 }
 
 /// What becomes of images, as an argument.
@@ -130,7 +158,7 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
             RowsArg::History => Rows::History,
             RowsArg::PerCall => Rows::PerCall,
         },
-        advantages: args.advantages.map(|AdvantagesArg::GrpoDdof1| Advantages::GrpoDdof1),
+        advantages: args.advantages.map(Advantages::from),
     };
     let mut signals = Signals::new(&context.listeners)?;
     // A task of its own: it may be held up in a write to a pipe that nobody reads. Owner: this; a signal aborts it, and

@@ -82,6 +82,7 @@ pub(super) fn run_json(run: &RunRow, state: &str) -> Value {
         "rollouts": rollouts.ended,
         "running": rollouts.running,
         "replacements": rollouts.replaced,
+        "not_chosen": rollouts.not_chosen,
         "scored": rollouts.rewarded,
         "solved": rollouts.solved,
         "success_rate": rate,

@@ -185,6 +185,7 @@ fn figures(summary: &RunSummary) -> RunFigures {
         groups_open: counts.groups_open,
         endings: counts.endings.clone(),
         replacements: counts.replacements,
+        not_chosen: counts.not_chosen,
         scored: counts.scored,
         solved: counts.solved,
         mean_reward: counts.mean_reward(),

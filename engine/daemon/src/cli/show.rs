@@ -12,7 +12,7 @@ use crate::output::text::{counted, one_line};
 use crate::output::versions::Versions;
 use crate::runner::now_ms;
 use espalier_core::trajectory::AttemptRecord;
-use espalier_store::{AttemptRow, Holder, Store, StoreError};
+use espalier_store::{AttemptRow, Holder, LeftOut, Store, StoreError};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 
@@ -162,7 +162,8 @@ pub(super) async fn show_rollout(
             .map_err(|error| Problem::new(Exit::Internal, format!("record of {traj_id}: {error}")))?;
         value["task_id"] = json!(group.opened.task_id);
         value["group_id"] = json!(group.group_id);
-        value["replaced"] = json!(attempt.replaced);
+        value["replaced"] = json!(attempt.left_out() == Some(LeftOut::Replaced));
+        value["not_chosen"] = json!(attempt.left_out() == Some(LeftOut::NotChosen));
         value["other_attempts"] = siblings.iter().map(|other| json!(other.traj_id)).collect::<Value>();
         context.out.json(&value)?;
         return Ok(Exit::Done);

@@ -27,7 +27,7 @@ pub(super) async fn write(
     let (_, meaning) = store.run_experiment(&attempt.run_id).await?;
     let device_scale = meaning.pointer("/browser/device_scale").and_then(serde_json::Value::as_f64);
     let task_id = &group.opened.task_id;
-    let page = RolloutPage::new(record, task_id, attempt.replaced, device_scale.unwrap_or(1.0));
+    let page = RolloutPage::new(record, task_id, attempt.left_out(), device_scale.unwrap_or(1.0));
     let pictures = read(store, &page.pictures()).await?;
     let text = page.render(&pictures);
     if file == Path::new("-") {

@@ -350,7 +350,7 @@ impl SchedulerBackend for EngineBackend {
             status: verdict.status,
             drop_reason: verdict.drop_reason,
             n_ready: verdict.n_ready,
-            replaced: verdict.replaced,
+            replaced: [verdict.replaced, verdict.not_chosen].concat(),
             closed_ms: now_ms(),
         };
         let scores = scores.unwrap_or_default();

@@ -44,7 +44,7 @@ impl ProgressLine {
 
     fn rollouts(&self, progress: &Progress, look: &Look) -> String {
         let counts = &progress.counts;
-        let of_groups = |groups: u64| groups * u64::from(self.group_size) + counts.replacements;
+        let of_groups = |groups: u64| groups * u64::from(self.group_size) + counts.added;
         let wanted = progress.groups_wanted.map(of_groups);
         let ended = counts.ended();
         let admits = progress.stage == Stage::Rollouts;
@@ -120,7 +120,7 @@ mod tests {
             counts: Counts {
                 endings: [(StopReason::Submitted, ended)].into(),
                 running: 12,
-                replacements: 2,
+                added: 2,
                 scored: ended,
                 solved: ended / 5,
                 reward_sum: ended as f64 / 5.0,

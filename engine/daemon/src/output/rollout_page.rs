@@ -12,6 +12,7 @@ use espalier_core::chat::{Message, Part};
 use espalier_core::host::browser::BrowserStep;
 use espalier_core::image::ImageKind;
 use espalier_core::trajectory::{AttemptRecord, LogLine, Turn};
+use espalier_store::LeftOut;
 use html::Html;
 use scene::{Did, Mark, Scene, Shot};
 use std::collections::BTreeMap;
@@ -39,7 +40,7 @@ pub struct RolloutPage<'a> {
     record: &'a AttemptRecord,
     task_id: &'a str,
     /// Whether another rollout took its place.
-    is_replaced: bool,
+    left_out: Option<LeftOut>,
     scenes: Vec<Scene<'a>>,
 }
 
@@ -48,10 +49,10 @@ impl<'a> RolloutPage<'a> {
     pub fn new(
         record: &'a AttemptRecord,
         task_id: &'a str,
-        is_replaced: bool,
+        left_out: Option<LeftOut>,
         device_scale: f64,
     ) -> RolloutPage<'a> {
-        RolloutPage { record, task_id, is_replaced, scenes: scene::of(record, device_scale) }
+        RolloutPage { record, task_id, left_out, scenes: scene::of(record, device_scale) }
     }
 
     /// Hashes of the blobs whose pictures are shown, in order, each once.
@@ -94,8 +95,8 @@ impl<'a> RolloutPage<'a> {
         let mut fact = |name: &'static str, value: &str, class: &'static str| {
             out.open("div").element("dt", name).open(class).text(value).close("dd").close("div");
         };
-        let replaced = if self.is_replaced { ", replaced" } else { "" };
-        let ending = format!("{}{replaced}", trajectory.stop_reason.as_str());
+        let left_out = self.left_out.map(|why| format!(", {}", why.as_str())).unwrap_or_default();
+        let ending = format!("{}{left_out}", trajectory.stop_reason.as_str());
         match trajectory.reward {
             Some(reward) if reward > 0.0 => fact("reward", &score(Some(reward)), "dd class=good"),
             Some(reward) => fact("reward", &score(Some(reward)), "dd class=bad"),

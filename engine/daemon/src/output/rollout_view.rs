@@ -76,8 +76,8 @@ impl RolloutView<'_> {
             Assembly::Excluded => styles::BAD,
         };
         let ending = format!("{}, {}", trajectory.stop_reason.as_str(), trajectory.status.as_str());
-        let replaced = if self.attempt.replaced { ", replaced" } else { "" };
-        row("ended", Cell::styled(format!("{ending}{replaced}"), style));
+        let left_out = self.attempt.left_out().map(|why| format!(", {}", why.as_str())).unwrap_or_default();
+        row("ended", Cell::styled(format!("{ending}{left_out}"), style));
         let mut reward = score(trajectory.reward);
         if trajectory.reward.is_none() {
             reward = "none (unscored, which is not 0)".to_owned();

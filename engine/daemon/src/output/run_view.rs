@@ -7,7 +7,7 @@ use super::versions::Versions;
 use super::weights_view;
 use super::{Look, causes_view, styles};
 use espalier_core::samples::{GroupStatus, TokenSums};
-use espalier_store::{AttemptRow, AttemptState, Causes, GroupRow, ModelVersion, RunRow, RunTotals};
+use espalier_store::{AttemptRow, AttemptState, Causes, GroupRow, LeftOut, ModelVersion, RunRow, RunTotals};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -158,6 +158,7 @@ impl RunView {
             abandoned: self.totals.abandoned.clone(),
             unscored: self.totals.unscored.clone(),
             replacements: rollouts.replaced,
+            not_chosen: rollouts.not_chosen,
             scored: rollouts.rewarded,
             solved: rollouts.solved,
             mean_reward: rollouts.mean_reward(),
@@ -298,7 +299,8 @@ fn attempt_json(attempt: &AttemptRow) -> Value {
         "stop_reason": result.map(|result| result.stop_reason.as_str()),
         "reward": result.and_then(|result| result.reward),
         "removed": result.is_some_and(|result| result.removed),
-        "replaced": attempt.replaced,
+        "replaced": attempt.left_out() == Some(LeftOut::Replaced),
+        "not_chosen": attempt.left_out() == Some(LeftOut::NotChosen),
         "turns": attempt.turns,
         "tokens": attempt.tokens,
         "error": attempt.error,

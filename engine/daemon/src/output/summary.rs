@@ -37,6 +37,8 @@ pub struct RunFigures {
     pub unscored: BTreeMap<UnscoredCause, u64>,
     /// Fresh rollouts in the place of ones that ended without a reward.
     pub replacements: u64,
+    /// Rollouts that were not chosen for their group.
+    pub not_chosen: u64,
     /// Rollouts with a reward.
     pub scored: u64,
     /// Rollouts that solved their task.
@@ -77,7 +79,12 @@ impl RunFigures {
             0 => String::new(),
             n => format!(", of them {}", counted(n, "replacement")),
         };
-        row("rollouts", format!("{}{replaced}", count(self.rollouts())).into());
+        let not_chosen = match (self.not_chosen, self.replacements) {
+            (0, _) => String::new(),
+            (n, 0) => format!(", of them {} not chosen", count(n)),
+            (n, _) => format!(", {} not chosen", count(n)),
+        };
+        row("rollouts", format!("{}{replaced}{not_chosen}", count(self.rollouts())).into());
         let solved = format!(
             "{} of {} scored ({})",
             count(self.solved),
@@ -165,6 +172,7 @@ impl RunFigures {
             "groups_open": self.groups_open,
             "rollouts": self.rollouts(),
             "replacements": self.replacements,
+            "not_chosen": self.not_chosen,
             "scored": self.scored,
             "solved": self.solved,
             "mean_reward": self.mean_reward,

@@ -28,7 +28,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
 
     /// Rollouts that are not over, and those of groups being opened.
     fn live(&self) -> u64 {
-        let opening = self.opening.len() as u64 * u64::from(self.config.size);
+        let opening = self.opening.len() as u64 * u64::from(self.config.first_rollouts());
         self.queue.len() as u64 + u64::from(self.permits_used) + self.backing_off + opening
     }
 
@@ -133,7 +133,8 @@ impl<W: SchedulerBackend> Scheduler<W> {
                 Phase::Ended { outcome, .. } => {
                     let status = outcome.stop_reason.row().status;
                     let (reward, removed) = (outcome.reward, outcome.removed);
-                    Some((*index, MemberEnd { status, reward, removed }))
+                    let sampled = self.sampled(RolloutKey { group_index, rollout_index: *index });
+                    Some((*index, MemberEnd { status, reward, removed, sampled }))
                 }
                 _ => None,
             })
@@ -143,7 +144,10 @@ impl<W: SchedulerBackend> Scheduler<W> {
             rollouts.entry(rollout_index).or_default();
             self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
         }
-        self.groups.insert(group_index, OpenGroup { shared: Arc::new(group), state, rollouts, scores: None });
+        self.groups.insert(
+            group_index,
+            OpenGroup { shared: Arc::new(group), state, rollouts, tokens: BTreeMap::new(), scores: None },
+        );
         self.group_effects(group_index, effects);
     }
 }

@@ -1,10 +1,23 @@
 //! What the machine of a group says, carried out.
 
 use super::{Done, GroupScored, RolloutKey, STORE_DEADLINE, Scheduler, SchedulerBackend};
-use espalier_core::group::{GroupEffect, GroupEvent};
-use espalier_core::rollout::Phase;
+use espalier_core::group::{GroupEffect, GroupEvent, GroupState};
+use espalier_core::rollout::{Phase, Rollout};
+use espalier_core::samples::TokenSums;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::Instant;
+
+/// A group that is open.
+pub(super) struct OpenGroup<W: SchedulerBackend> {
+    pub(super) shared: Arc<W::Group>,
+    pub(super) state: GroupState,
+    pub(super) rollouts: BTreeMap<u32, Rollout>,
+    /// Of the records that were written in this session.
+    pub(super) tokens: BTreeMap<u32, TokenSums>,
+    /// From the end of its common scoring to its close.
+    pub(super) scores: Option<W::Scores>,
+}
 
 impl<W: SchedulerBackend> Scheduler<W> {
     pub(super) fn group_event(&mut self, group_index: u64, event: GroupEvent) {
@@ -20,7 +33,8 @@ impl<W: SchedulerBackend> Scheduler<W> {
                 GroupEffect::Add { rollout_index } => {
                     // One that ran in an earlier session goes on with its numbers.
                     group.rollouts.entry(rollout_index).or_default();
-                    self.counts.replacements += 1;
+                    self.counts.added += 1;
+                    self.counts.replacements += u64::from(self.config.bar.is_none());
                     self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
                 }
                 GroupEffect::Score { rollouts } => {
@@ -35,6 +49,15 @@ impl<W: SchedulerBackend> Scheduler<W> {
                 GroupEffect::Close(verdict) => {
                     let (backend, shared) = (Arc::clone(&self.backend), Arc::clone(&group.shared));
                     let (status, scores) = (verdict.status, group.scores.take());
+                    if self.config.bar.is_some() {
+                        self.counts.replacements += verdict.replaced.len() as u64;
+                    }
+                    self.counts.not_chosen += verdict.not_chosen.len() as u64;
+                    for rollout_index in &verdict.not_chosen {
+                        let trained = group.tokens.get(rollout_index).map_or(0, |tokens| tokens.trained);
+                        self.counts.tokens.trained -= trained;
+                        self.counts.tokens.masked += trained;
+                    }
                     self.operate(STORE_DEADLINE, format!("closing group {group_index}"), async move {
                         backend.close_group(shared, verdict, scores).await?;
                         Ok(Done::Closed { group_index, status })
@@ -43,6 +66,23 @@ impl<W: SchedulerBackend> Scheduler<W> {
                 GroupEffect::Stale => self.stale(),
             }
         }
+    }
+
+    /// A record of this rollout was written; one whose second scoring came to nothing stays as it was.
+    pub(super) fn measured(&mut self, rollout: RolloutKey, tokens: TokenSums) {
+        if tokens.sampled > 0
+            && let Some(group) = self.groups.get_mut(&rollout.group_index)
+        {
+            group.tokens.insert(rollout.rollout_index, tokens);
+        }
+    }
+
+    /// Tokens of the rollout's result.
+    pub(super) fn sampled(&self, rollout: RolloutKey) -> u64 {
+        let group = self.groups.get(&rollout.group_index);
+        let written = group.and_then(|group| group.tokens.get(&rollout.rollout_index));
+        let earlier = || self.sampled_before.get(&rollout).copied();
+        written.map(|tokens| tokens.sampled).or_else(earlier).unwrap_or_default()
     }
 
     /// The rewards of a group are through. What they say is durable only when the group is closed; cut, they see it again when

@@ -1,7 +1,9 @@
 //! The scheduler against a backend with seeded faults: words that come late, twice or never, runners that panic or hang,
 //! attempts that infrastructure ends, kills at every write; told to pause, resume and stop, and with tasks that are late
-//! (`told`). Time is paused; every seed is printed where it fails.
+//! (`told`); with groups that are chosen
+//! (`balanced`). Time is paused; every seed is printed where it fails.
 
+mod balanced;
 mod told;
 
 use super::*;
@@ -12,6 +14,7 @@ use espalier_core::control::Command;
 use espalier_core::ending::Retried;
 use espalier_core::group::{Filter, GroupReward, Verdict};
 use espalier_core::rollout::Disposition;
+use espalier_core::samples::TokenSums;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::{Notify, watch};
@@ -44,6 +47,8 @@ struct Simulation {
     killed: Arc<Notify>,
     /// Groups below this one have a reward that panics.
     broken_below: u64,
+    /// Whether rewards and lengths are those of a rollout's place, and no reward sees a group together.
+    by_place: bool,
     /// Attempts that ever started.
     started: Arc<AtomicU32>,
     running: Arc<AtomicU32>,
@@ -70,6 +75,7 @@ impl Simulation {
             kill: None,
             killed: Arc::default(),
             broken_below: 0,
+            by_place: false,
             started: Arc::default(),
             running: Arc::default(),
             running_most: Arc::default(),
@@ -199,8 +205,12 @@ impl SchedulerBackend for Simulation {
             key: start.key,
             outcome: AttemptOutcome {
                 stop_reason,
-                reward: (stop_reason.row().trainable && group_index >= self.broken_below)
-                    .then_some(f64::from(group_index.is_multiple_of(2))),
+                reward: (stop_reason.row().trainable && group_index >= self.broken_below).then_some(
+                    f64::from(match self.by_place {
+                        true => (u64::from(rollout_index) + group_index).is_multiple_of(4),
+                        false => group_index.is_multiple_of(2),
+                    }),
+                ),
                 removed: false,
             },
             record: Some(()),
@@ -266,11 +276,13 @@ impl SchedulerBackend for Simulation {
             attempts.push((ended.key.attempt, ended.outcome));
         })
         .await;
-        Ok(Written::default())
+        let sampled = if self.by_place { balanced::sampled(ended.rollout.rollout_index) } else { 0 };
+        let tokens = TokenSums { sampled, trained: sampled, ..TokenSums::default() };
+        Ok(Written { tokens, before: TokenSums::default() })
     }
 
     fn scores_together(&self, group: &u64) -> bool {
-        group.is_multiple_of(3)
+        group.is_multiple_of(3) && !self.by_place
     }
 
     fn group_scoring_deadline(&self, _group: &u64) -> Duration {

@@ -2,8 +2,10 @@
 
 use super::ExportError;
 use crate::error::StoreError;
+use crate::query::LeftOut;
 use crate::resume::AttemptState;
 use crate::store::Store;
+use espalier_core::ledger::{reason, withhold};
 use espalier_core::samples::{Group, GroupKind, SCHEMA, judge_turn};
 use espalier_core::trajectory::AttemptRecord;
 use std::collections::BTreeSet;
@@ -13,7 +15,7 @@ use std::collections::BTreeSet;
 pub struct GroupContent {
     /// As it leaves.
     pub group: Group,
-    /// In the order of `group.trajectories`, then of `group.replaced`.
+    /// In the order of `group.trajectories`, then of `group.replaced`, then of `group.not_chosen`.
     pub records: Vec<AttemptRecord>,
 }
 
@@ -23,7 +25,7 @@ impl GroupContent {
         self.records[..self.group.trajectories.len()].iter()
     }
 
-    /// Records of the rollouts that were replaced.
+    /// Records of the rollouts that were replaced, then of those that were not chosen.
     pub fn replaced(&self) -> impl Iterator<Item = &AttemptRecord> {
         self.records[self.group.trajectories.len()..].iter()
     }
@@ -48,16 +50,23 @@ impl Store {
         let Some(status) = row.status else {
             return Err(StoreError::Invalid(format!("group {} is open", row.group_id)));
         };
-        let (mut counted, mut replaced) = (Vec::new(), Vec::new());
+        let (mut counted, mut replaced, mut not_chosen) = (Vec::new(), Vec::new(), Vec::new());
         for attempt in self.attempts(run_id, group_index).await? {
             if !matches!(attempt.state, AttemptState::Final(_)) {
                 continue;
             }
-            let record = self.record(&attempt).await?.ok_or_else(|| StoreError::Damaged {
+            let mut record = self.record(&attempt).await?.ok_or_else(|| StoreError::Damaged {
                 place: format!("attempt {}", attempt.traj_id),
                 text: "it ended without a record".into(),
             })?;
-            if attempt.replaced { replaced.push(record) } else { counted.push(record) }
+            match attempt.left_out() {
+                None => counted.push(record),
+                Some(LeftOut::Replaced) => replaced.push(record),
+                Some(LeftOut::NotChosen) => {
+                    withhold(&mut record.trajectory, reason::NOT_CHOSEN);
+                    not_chosen.push(record);
+                }
+            }
         }
         let trajectories =
             |records: &[AttemptRecord]| records.iter().map(|record| record.trajectory.clone()).collect();
@@ -82,9 +91,11 @@ impl Store {
             drop_reason: row.drop_reason,
             trajectories: trajectories(&counted),
             replaced: trajectories(&replaced),
+            not_chosen: trajectories(&not_chosen),
         };
         group.images = group.images_in_rows();
         counted.append(&mut replaced);
+        counted.append(&mut not_chosen);
         Ok(GroupContent { group, records: counted })
     }
 }

@@ -112,6 +112,6 @@ fn write(group: &impl Serialize, format: Format, output: &mut Output) -> Result<
 }
 
 fn digests(group: &Group) -> BTreeSet<&str> {
-    let rows = group.trajectories.iter().chain(&group.replaced).flat_map(|one| &one.segments);
+    let rows = group.all().flat_map(|one| &one.segments);
     rows.flat_map(|segment| &segment.images).map(|image| image.digest.as_str()).collect()
 }

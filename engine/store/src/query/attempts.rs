@@ -46,7 +46,7 @@ pub struct AttemptRow {
     pub attempt: u32,
     /// How it stands.
     pub state: AttemptState,
-    /// Whether its rollout was replaced.
+    /// Whether its rollout does not count in its group: [`AttemptRow::left_out`] says why.
     pub replaced: bool,
     /// ms since 1970.
     pub started_ms: u64,
@@ -64,6 +64,36 @@ pub struct AttemptRow {
     pub error_code: Option<String>,
     /// How plugins failed in it.
     pub failures: Vec<PluginFailure>,
+}
+
+/// Why a rollout does not count in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOut {
+    /// It ended without a reward, and others came in its place.
+    Replaced,
+    /// It has a reward or was removed, and others were chosen.
+    NotChosen,
+}
+
+impl LeftOut {
+    /// As people read it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LeftOut::Replaced => "replaced",
+            LeftOut::NotChosen => "not chosen",
+        }
+    }
+}
+
+impl AttemptRow {
+    /// Why its rollout does not count in its group; `None`: it does, or the group is open.
+    pub fn left_out(&self) -> Option<LeftOut> {
+        let worth = match self.state {
+            AttemptState::Final(result) => result.reward.is_some() || result.removed,
+            AttemptState::Running | AttemptState::Cut | AttemptState::Abandoned(_) => false,
+        };
+        self.replaced.then_some(if worth { LeftOut::NotChosen } else { LeftOut::Replaced })
+    }
 }
 
 impl Store {

@@ -3,6 +3,7 @@
 use crate::on_both;
 use crate::sample::{NOW, closed, ended, opened, play, record, spec, started, stranger};
 use espalier_core::chat::{Message, Part, Role};
+use espalier_core::samples::advantages::Advantages;
 use espalier_core::samples::{Group, GroupStatus, ImageSpan};
 use espalier_core::trajectory::{ConversationLog, Turn};
 use espalier_store::export::{ExportError, ExportOptions, Format, Images};
@@ -153,6 +154,35 @@ on_both! {
         assert_eq!(count(&[GroupStatus::Failed, GroupStatus::Short], None, "b").await, 2);
         assert_eq!(count(&[GroupStatus::Ready], Some("judge"), "c").await, 0);
         assert_eq!(count(&[GroupStatus::Ready], Some("policy"), "d").await, 1);
+    }
+
+    async fn advantages_are_whitened_over_the_groups_of_the_export(backend: Backend) {
+        let store = backend.open().await;
+        let run = played(&store).await;
+        let out = tempfile::tempdir().unwrap();
+        let of = async |advantages: Advantages, status: &[GroupStatus]| {
+            let options = ExportOptions {
+                advantages: Some(advantages),
+                status: status.to_vec(),
+                ..ExportOptions::new(run.run_id(), Format::GroupJsonl)
+            };
+            let path = out.path().join("g.jsonl");
+            store.export(&options, &path).await.unwrap();
+            let text = std::fs::read_to_string(path).unwrap();
+            let groups: Vec<Group> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let all = groups.into_iter().flat_map(|group| group.trajectories);
+            all.map(|one| one.segments[0].advantages.as_ref().map(|of| of[2])).collect::<Vec<_>>()
+        };
+        let both = [GroupStatus::Ready, GroupStatus::Short];
+        // Rewards 1, 0.5 and 0, none; two tokens each: mean 1/2, deviation sqrt(1/6).
+        let high = (0.5 / (1.0f64 / 6.0).sqrt()) as f32;
+        assert_eq!(of(Advantages::ReinforcePlusPlus, &both).await, [Some(high), Some(0.0), Some(-high), None]);
+        assert_eq!(of(Advantages::ReinforcePlusPlus, &both[..1]).await, [Some(1.0), Some(-1.0)]);
+        // 1/4, -1/4 and 0: mean 0, deviation sqrt(1/24).
+        let high = (0.25 / (1.0f64 / 24.0).sqrt()) as f32;
+        let expected = [Some(high), Some(-high), Some(0.0), None];
+        assert_eq!(of(Advantages::ReinforcePlusPlusBaseline, &both).await, expected);
+        assert_eq!(of(Advantages::Rloo, &both).await, [Some(0.5), Some(-0.5), Some(0.0), None]);
     }
 
     async fn a_group_that_breaks_a_rule_does_not_leave(backend: Backend) {

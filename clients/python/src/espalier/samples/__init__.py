@@ -9,6 +9,13 @@
 `python -m espalier.samples check FILE`.
 """
 
+from .advantages import (
+    advantages,
+    batch_advantages,
+    turn_advantages,
+    with_advantages,
+    with_batch_advantages,
+)
 from .check import Finding, Report, check_file, check_group
 from .decode import FormatError, read_raw
 from .images import ImageMissing, Images
@@ -28,7 +35,7 @@ from .records import (
     VersionSpan,
     read,
 )
-from .rows import advantages, per_call, with_advantages
+from .rows import per_call
 
 __all__ = [
     "Call",
@@ -50,10 +57,13 @@ __all__ = [
     "VersionRun",
     "VersionSpan",
     "advantages",
+    "batch_advantages",
     "check_file",
     "check_group",
     "per_call",
     "read",
     "read_raw",
+    "turn_advantages",
     "with_advantages",
+    "with_batch_advantages",
 ]

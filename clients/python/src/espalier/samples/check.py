@@ -54,7 +54,7 @@ GROUP_KEYS = {
     "task_hash": STR, "environment": STR, "n_requested": INT, "n_ready": INT, "dispatch_version": STR, "status": STR,
     "trajectories": LIST, "replaced": LIST,
 }  # fmt: skip
-GROUP_OPTIONAL = {"parent": MAP, "deadline_ms": INT, "drop_reason": STR, "images": INT, "image_data": MAP}
+GROUP_OPTIONAL = {"parent": MAP, "deadline_ms": INT, "drop_reason": STR, "images": INT, "image_data": MAP, "not_chosen": LIST}
 TRAJECTORY_KEYS = {
     "traj_id": STR, "rollout_id": SIGNED, "rollout_index": INT, "attempt": INT, "session_id": STR, "status": STR,
     "stop_reason": STR, "reward_parts": MAP, "trainable": BOOL, "timing_ms": MAP, "plugins": MAP, "errors": LIST,
@@ -192,12 +192,17 @@ class _Checker:
         trained: Dict[Tuple[str, int], str] = {}
         indices: Set[int] = set()
         whole = True
-        for key in ("trajectories", "replaced"):
-            for trajectory in group[key]:
+        for key in ("trajectories", "replaced", "not_chosen"):
+            for trajectory in group.get(key, []):
                 whole &= self.trajectory(place, group, trajectory, key == "replaced", trained, indices)
         if whole:
             self.counts(place, group)
             self.images(place, group)
+        for trajectory in group.get("not_chosen", []) if whole else []:
+            below = f"{place}, trajectory {trajectory['traj_id']}"
+            worth = trajectory["reward"] is not None or trajectory.get("removed") is not None
+            self.ensure(worth, "not-chosen", below, "was not chosen, but has no reward to be chosen by")
+            self.ensure(not trajectory["trainable"], "not-chosen", below, "was not chosen, but is trainable")
 
     def counts(self, place: str, group: Raw) -> None:
         rewarded = sum(trajectory["reward"] is not None for trajectory in group["trajectories"])
@@ -211,7 +216,8 @@ class _Checker:
 
     def images(self, place: str, group: Raw) -> None:
         """The group says how many images its rows hold; what it carries of them is what they name."""
-        rows = [segment for key in ("trajectories", "replaced") for one in group[key] for segment in one["segments"]]
+        keys = ("trajectories", "replaced", "not_chosen")
+        rows = [segment for key in keys for one in group.get(key, []) for segment in one["segments"]]
         named = [image["digest"] for row in rows for image in row.get("images", [])]
         self.report.images += len(named)
         said = group.get("images", 0)

@@ -91,7 +91,7 @@ def _refuse_constant(word: str) -> Any:
 def _with_arrays(place: str, group: Any) -> Raw:
     if not isinstance(group, dict):
         raise FormatError(place, f"is a {type(group).__name__}, expected a map")
-    for key in ("trajectories", "replaced"):
+    for key in ("trajectories", "replaced", *(["not_chosen"] if "not_chosen" in group else [])):
         for index, trajectory in enumerate(_maps(place, group, key)):
             below = f"{place}, {key}[{index}]"
             for row, segment in enumerate(_maps(below, trajectory, "segments")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
@@ -187,6 +187,8 @@ class Group:
     #: Images in its rows, replaced rollouts included. Rows with images train on tokens that stand for them.
     images: int
     raw: Raw
+    #: Rollouts with a reward, or removed, that do not count because others were chosen (`[groups.bar]`). Nothing of them trains.
+    not_chosen: List[Trajectory] = field(default_factory=list)
 
 
 def read(path: Union[str, "os.PathLike[str]"]) -> Iterator[Group]:
@@ -229,6 +231,7 @@ def _group(raw: Raw) -> Group:
         replaced=[_trajectory(item) for item in raw["replaced"]],
         images=raw.get("images", 0),
         raw=raw,
+        not_chosen=[_trajectory(item) for item in raw.get("not_chosen", [])],
     )
 
 

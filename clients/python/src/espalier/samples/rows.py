@@ -1,10 +1,9 @@
-"""Rows cut anew, and advantages: what `espalier export --rows per-call --advantages grpo-ddof1` does, for a group that was read."""
+"""Rows cut anew: what `espalier export --rows per-call` does, for a group that was read."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from typing import Iterable, List, Optional
+from typing import List, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -21,48 +20,9 @@ def per_call(group: Group) -> Group:
     """
     trajectories = [_trajectory(one) for one in group.trajectories]
     replaced = [_trajectory(one) for one in group.replaced]
-    images = sum(len(row.images) for one in trajectories + replaced for row in one.segments)
-    return replace(group, trajectories=trajectories, replaced=replaced, images=images)
-
-
-def advantages(group: Group) -> List[Optional[float]]:
-    """By trajectory `(reward - mean) / (s + 1e-6)`, `s` the sample deviation (ddof = 1) over the group's rewards; one for all tokens of a
-    trajectory, whatever its length. `None` for one without a reward, which takes no part, and in groups of judges; 0 for a reward that is alone.
-    """
-    if group.kind == "judge-turn":
-        return [None] * len(group.trajectories)
-    rewards = [one.reward for one in group.trajectories if one.reward is not None]
-    mean = _sum(rewards) / len(rewards) if rewards else 0.0
-    deviation = 0.0
-    if len(rewards) > 1:
-        deviation = math.sqrt(_sum((reward - mean) * (reward - mean) for reward in rewards) / (len(rewards) - 1))
-    return [None if one.reward is None else (one.reward - mean) / (deviation + 1e-6) for one in group.trajectories]
-
-
-def _sum(values: Iterable[float]) -> float:
-    """In order, each sum rounded, as the engine adds: `sum` compensates since Python 3.12, and the last bits would differ."""
-    total = 0.0
-    for value in values:
-        total += value
-    return total
-
-
-def with_advantages(group: Group) -> Group:
-    """The same group whose rows carry `advantages`: at each token that trains, 0 elsewhere. Of trajectories without a reward: `None`.
-
-    Groups of judges stay as they are.
-    """
-    if group.kind == "judge-turn":
-        return group
-    trajectories = [
-        replace(one, segments=[replace(row, advantages=_spread(row, value)) for row in one.segments])
-        for one, value in zip(group.trajectories, advantages(group))
-    ]
-    return replace(group, trajectories=trajectories)
-
-
-def _spread(row: Segment, value: Optional[float]) -> Optional[npt.NDArray[np.float32]]:
-    return None if value is None else np.where(row.mask == 1, np.float32(value), np.float32(0)).astype(np.float32)
+    not_chosen = [_trajectory(one) for one in group.not_chosen]
+    images = sum(len(row.images) for one in trajectories + replaced + not_chosen for row in one.segments)
+    return replace(group, trajectories=trajectories, replaced=replaced, not_chosen=not_chosen, images=images)
 
 
 def _trajectory(trajectory: Trajectory) -> Trajectory:

@@ -194,6 +194,12 @@ fn each_invariant_is_missed_when_it_is_broken() {
             g.trajectories[0].excluded[0].reason = "removed: captcha".into();
         }),
         ("removed and replaced", Rule::Replaced, |g| remove(&mut g.replaced[0], "captcha")),
+        ("not chosen, but trainable", Rule::NotChosen, |g| {
+            g.not_chosen = vec![trajectory(3, Trainability::Trainable)];
+        }),
+        ("not chosen, without a reward to be chosen by", Rule::NotChosen, |g| {
+            g.not_chosen = vec![trajectory(3, Trainability::NotTrainable)];
+        }),
         ("a token that trains where none may", Rule::Reason, |g| g.replaced[0].segments[0].mask[3] = 1),
     ];
     let mut broken = BTreeSet::new();
@@ -206,6 +212,19 @@ fn each_invariant_is_missed_when_it_is_broken() {
     }
     let all = Rule::Schema as u8..=Rule::Reason as u8;
     assert_eq!(broken.len(), all.count(), "every rule is broken by a case");
+}
+
+#[test]
+fn what_was_not_chosen_keeps_its_reward_and_its_account_closes() {
+    let mut group = sound();
+    let mut one = trajectory(3, Trainability::Trainable);
+    let before = one.token_sums();
+    crate::ledger::withhold(&mut one, crate::ledger::reason::NOT_CHOSEN);
+    let sums = one.token_sums();
+    assert_eq!((sums.trained, sums.masked), (0, before.masked + before.trained));
+    group.not_chosen = vec![one];
+    assert_eq!(check(&group), []);
+    assert_eq!(group.not_chosen[0].reward, Some(1.0));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use espalier_core::host::browser::{
 };
 use espalier_core::journal::{Call, Handle, Payload, Reply, Verdict, measure};
 use espalier_core::trajectory::{ConversationLog, HostCall, LogSource, PluginScore, Score, Step};
+use espalier_store::LeftOut;
 use std::borrow::Cow;
 
 fn record() -> AttemptRecord {
@@ -144,7 +145,7 @@ fn a_rollout_of_a_model_in_a_browser() {
     };
     record.scores = vec![PluginScore { plugin: "page-state".to_owned(), score }];
     record.trajectory.reward = Some(1.0);
-    let page = RolloutPage::new(&record, "save", false, 2.0);
+    let page = RolloutPage::new(&record, "save", None, 2.0);
     assert_eq!(page.pictures(), ["a", "b", "c"].map(|hash| hash.repeat(64)));
     let left_out = ("b".repeat(64), PagePicture::LeftOut("it is larger than 8 MiB".to_owned()));
     insta::assert_snapshot!(body(&page.render(&BTreeMap::from([png('a'), left_out]))));
@@ -168,7 +169,7 @@ fn a_policy_without_a_model_tells_what_it_logged() {
         call,
     };
     record.logs = vec![log("it begins", None), log("save it", Some(0)), log("then wait", Some(1))];
-    let page = RolloutPage::new(&record, "save", false, 1.0).render(&BTreeMap::from([png('a')]));
+    let page = RolloutPage::new(&record, "save", None, 1.0).render(&BTreeMap::from([png('a')]));
     let (first, second) = page.split_once("id=s1").unwrap();
     assert!(
         first.contains("it begins") && first.contains("save it") && !first.contains("then wait"),
@@ -192,7 +193,7 @@ fn without_recorded_calls_the_transcript_is_drawn() {
     let mut bare = shot(0, 'a');
     bare.payload = None;
     record.host_calls = vec![bare];
-    let page = RolloutPage::new(&record, "go", false, 1.0);
+    let page = RolloutPage::new(&record, "go", None, 1.0);
     assert_eq!(page.pictures(), ["a", "b"].map(|hash| hash.repeat(64)));
     let text = page.render(&BTreeMap::from([png('a'), png('b')]));
     assert!(text.contains("<i class=point style=\"left:10%;top:20%\"></i>"), "{text}");
@@ -216,7 +217,7 @@ fn a_rollout_without_a_browser_shows_turns_and_steps() {
         done: true,
         info: "{}".to_owned(),
     }];
-    let page = RolloutPage::new(&record, "stick", true, 1.0).render(&BTreeMap::new());
+    let page = RolloutPage::new(&record, "stick", Some(LeftOut::Replaced), 1.0).render(&BTreeMap::new());
     let body = body(&page);
     for told in [
         "I craft it.",
@@ -230,10 +231,10 @@ fn a_rollout_without_a_browser_shows_turns_and_steps() {
     }
     assert!(!body.contains("record_calls") && !body.contains("screenshot"), "{body}");
     record.transcript.turns.clear();
-    let page = RolloutPage::new(&record, "stick", false, 1.0).render(&BTreeMap::new());
+    let page = RolloutPage::new(&record, "stick", None, 1.0).render(&BTreeMap::new());
     assert!(page.contains("id=s0") && page.contains("You have a stick."), "{page}");
     record.steps.clear();
-    let page = RolloutPage::new(&record, "stick", false, 1.0).render(&BTreeMap::new());
+    let page = RolloutPage::new(&record, "stick", None, 1.0).render(&BTreeMap::new());
     assert!(page.contains("Nothing was said or done"), "{page}");
 }
 
@@ -267,7 +268,7 @@ fn no_text_of_a_record_is_markup() {
         call: None,
     }];
     let pictures = BTreeMap::from([("a".repeat(64), PagePicture::LeftOut(EVIL.to_owned()))]);
-    let page = RolloutPage::new(&record, EVIL, false, 1.0).render(&pictures);
+    let page = RolloutPage::new(&record, EVIL, None, 1.0).render(&pictures);
     assert!(page.matches("evil()").count() > 20, "{page}");
     for markup in ["<script>evil", "<img src=x", "</style><script>evil", "<!--", "\u{202e}"] {
         assert!(!page.contains(markup), "{markup}: {page}");
@@ -283,7 +284,7 @@ fn long_texts_are_cut_and_counted() {
     let mut record = record();
     record.transcript.turns = vec![turn(0, &"\u{e4}".repeat(TEXT_BYTES_SHOWN), &[])];
     opened(&mut record, Vec::new());
-    let page = RolloutPage::new(&record, "t", false, 1.0).render(&BTreeMap::new());
+    let page = RolloutPage::new(&record, "t", None, 1.0).render(&BTreeMap::new());
     assert!(
         page.len() < 2 * TEXT_BYTES_SHOWN && page.contains("64 KiB more; --json has all of it"),
         "{}",

@@ -420,5 +420,6 @@ fn group(output: &ModelOutput, trainable: bool) -> Group {
         drop_reason: None,
         trajectories: vec![trajectory],
         replaced: vec![],
+        not_chosen: vec![],
     }
 }
