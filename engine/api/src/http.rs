@@ -86,6 +86,10 @@ pub(crate) struct RequestId(pub(crate) Arc<str>);
 pub(crate) struct Reader(pub(crate) Arc<Key>);
 /// A caller that may change.
 pub(crate) struct Writer(pub(crate) Arc<Key>);
+/// A caller that may look at runs.
+pub(crate) struct RunReader(pub(crate) Arc<Key>);
+/// A caller that may take the groups of runs.
+pub(crate) struct RunWriter(pub(crate) Arc<Key>);
 /// A caller that may read the metrics.
 pub(crate) struct Observer;
 
@@ -173,6 +177,22 @@ impl FromRequestParts<Api> for Writer {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Writer, Problem> {
         caller(parts, api, Scope::Write).await.map(Writer)
+    }
+}
+
+impl FromRequestParts<Api> for RunReader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<RunReader, Problem> {
+        caller(parts, api, Scope::RunsRead).await.map(RunReader)
+    }
+}
+
+impl FromRequestParts<Api> for RunWriter {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<RunWriter, Problem> {
+        caller(parts, api, Scope::RunsWrite).await.map(RunWriter)
     }
 }
 

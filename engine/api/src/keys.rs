@@ -37,6 +37,10 @@ pub enum Scope {
     Read,
     /// Make them, work in them, end them.
     Write,
+    /// See runs, and the groups that they deliver.
+    RunsRead,
+    /// Take groups of runs, acknowledge them.
+    RunsWrite,
     /// Read `/metrics`.
     Metrics,
     /// Start from images that registries give to the service's own user alone.
@@ -45,13 +49,22 @@ pub enum Scope {
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Scope; 4] = [Scope::Read, Scope::Write, Scope::Metrics, Scope::RegistryCredentials];
+    pub const ALL: [Scope; 6] = [
+        Scope::Read,
+        Scope::Write,
+        Scope::RunsRead,
+        Scope::RunsWrite,
+        Scope::Metrics,
+        Scope::RegistryCredentials,
+    ];
 
     /// As users write it.
     pub fn word(self) -> &'static str {
         match self {
             Scope::Read => "sandboxes:read",
             Scope::Write => "sandboxes:write",
+            Scope::RunsRead => "runs:read",
+            Scope::RunsWrite => "runs:write",
             Scope::Metrics => "metrics",
             Scope::RegistryCredentials => "registry:credentials",
         }
@@ -74,7 +87,12 @@ pub struct Key {
 impl Key {
     /// Whether it may do that.
     pub fn may(&self, scope: Scope) -> bool {
-        self.scopes.contains(&scope) || scope == Scope::Read && self.scopes.contains(&Scope::Write)
+        let wider = match scope {
+            Scope::Read => Some(Scope::Write),
+            Scope::RunsRead => Some(Scope::RunsWrite),
+            _ => None,
+        };
+        self.scopes.contains(&scope) || wider.is_some_and(|wider| self.scopes.contains(&wider))
     }
 }
 
@@ -142,6 +160,11 @@ impl Keys {
             rates: Mutex::default(),
             held_back: tokio::sync::Semaphore::new(HELD_BACK_MAX),
         }
+    }
+
+    /// The store that has them.
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// The key of what a client sent; a wrong one is answered the slower the more were tried from this address.
@@ -256,6 +279,10 @@ mod tests {
         };
         assert!(key(&[Scope::Write]).may(Scope::Read) && key(&[Scope::Write]).may(Scope::Write));
         assert!(!key(&[Scope::Read]).may(Scope::Write) && !key(&[Scope::Metrics]).may(Scope::Read));
+        assert!(
+            key(&[Scope::RunsWrite]).may(Scope::RunsRead) && !key(&[Scope::RunsRead]).may(Scope::RunsWrite)
+        );
+        assert!(!key(&[Scope::Write]).may(Scope::RunsRead) && !key(&[Scope::RunsWrite]).may(Scope::Read));
     }
 
     #[tokio::test]

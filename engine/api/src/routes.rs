@@ -3,6 +3,7 @@
 
 pub(crate) mod checkpoints;
 pub(crate) mod commands;
+pub(crate) mod delivery;
 pub(crate) mod files;
 pub(crate) mod orchard;
 pub(crate) mod ports;
@@ -25,7 +26,7 @@ use utoipa_axum::router::OpenApiRouter;
 #[openapi(
     info(
         title = "Espalier",
-        description = "Sandboxes over HTTP. Every error is a problem document (RFC 9457) with a hint.",
+        description = "Sandboxes and scored groups over HTTP. Every error is a problem document (RFC 9457) with a hint.",
         license(name = "Apache-2.0")
     ),
     components(schemas(Document<'_>, commands::OutputStream, sandboxes::Awaited)),
@@ -37,6 +38,7 @@ use utoipa_axum::router::OpenApiRouter;
         (name = "files", description = "Read and write files"),
         (name = "ports", description = "Connect to ports inside a sandbox"),
         (name = "checkpoints", description = "Checkpoints of file systems, and forks"),
+        (name = "delivery", description = "Deliver the scored groups of runs to trainers"),
         (name = "orchard", description = "The routes of Orchard's environment service")
     )
 )]
@@ -55,6 +57,7 @@ pub(crate) fn all() -> (axum::Router<Api>, Described) {
         shells::router(),
         files::router(),
         ports::router(),
+        delivery::router(),
         orchard::router(),
     ];
     let base = OpenApiRouter::with_openapi(Base::openapi());

@@ -4,6 +4,8 @@
 
 #[path = "routes/bounds.rs"]
 mod bounds;
+#[path = "routes/delivery.rs"]
+mod delivery;
 #[path = "routes/disk.rs"]
 mod disk;
 #[path = "routes/requests.rs"]
@@ -149,6 +151,8 @@ async fn every_route_wants_a_key_but_those_that_say_so() {
     for (path, method, operation) in operations(&document) {
         let asked = path
             .replace("{id}", "a")
+            .replace("{run}", "a")
+            .replace("{group}", "a.g0")
             .replace("{command}", "a.1.1")
             .replace("{shell}", "a.1.1")
             .replace("{port}", "80");

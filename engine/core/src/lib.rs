@@ -5,7 +5,7 @@
 //! crates implement them and never know one another.
 //!
 //! Reading order: [`task`] -> [`limits`], [`seed`] -> [`host`] with [`chat`] and [`failure`] -> [`journal`] -> [`meter`] -> [`ending`] ->
-//! [`rollout`] -> [`group`] -> [`generator`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`] -> [`judge`] -> [`attempt`]; [`plugin_failure`] -> [`breaker`]; [`control`]; [`line_tables`].
+//! [`rollout`] -> [`group`] -> [`generator`] -> [`ledger`] -> [`samples`] -> [`trajectory`] -> [`signal`] -> [`judge`] -> [`attempt`]; [`plugin_failure`] -> [`breaker`]; [`control`]; [`delivery`]; [`line_tables`].
 
 pub mod attempt;
 pub mod breaker;
@@ -13,6 +13,7 @@ pub mod browser;
 pub mod cause;
 pub mod chat;
 pub mod control;
+pub mod delivery;
 pub mod ending;
 pub mod escalation;
 pub mod failure;

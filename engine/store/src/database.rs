@@ -26,6 +26,7 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
         step(7, "run commands", include_str!("../migrations/0007_run_commands.sql")),
         step(8, "generated tasks", include_str!("../migrations/0008_generated_tasks.sql")),
         step(9, "training", include_str!("../migrations/0009_training.sql")),
+        step(10, "deliveries", include_str!("../migrations/0010_deliveries.sql")),
         step(11, "model versions", include_str!("../migrations/0011_model_versions.sql")),
     ])
 });

@@ -33,6 +33,17 @@ pub fn rollout_id(group_index: u64, rollout_index: u32) -> i64 {
     (group_index as i64) * i64::from(ROLLOUTS_PER_GROUP_MAX) + i64::from(rollout_index)
 }
 
+/// Names a lease of a group, the `number`th: `textcraft-3fa9c1d2.g12.l2`.
+pub fn lease_id(group_id: &str, number: u64) -> String {
+    format!("{group_id}.l{number}")
+}
+
+/// The group and the number of a lease of this run; `None`: no such id was ever given.
+pub(crate) fn lease_of(run_id: &str, lease_id: &str) -> Option<(u64, u64)> {
+    let (group, number) = lease_id.strip_prefix(run_id)?.strip_prefix(".g")?.split_once(".l")?;
+    Some((group.parse().ok()?, number.parse().ok()?))
+}
+
 fn slug(name: &str) -> String {
     let slug: String = name
         .chars()

@@ -9,7 +9,7 @@
 //! transaction. This crate never decides what happens to a rollout or a group: it keeps what the scheduler says, and
 //! refuses what contradicts itself. Only this crate names sqlx.
 //!
-//! Reading order: [`StoreUrl`] -> [`Store`] (what it says of itself: `marker`) -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume`, `commands`, `generated` -> `query` ->
+//! Reading order: [`StoreUrl`] -> [`Store`] (what it says of itself: `marker`) -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume`, `commands`, `generated` -> `delivery` -> `query` ->
 //! [`export`].
 
 mod alias;
@@ -18,6 +18,7 @@ mod check;
 mod claim;
 mod commands;
 mod database;
+mod delivery;
 mod error;
 pub mod export;
 mod generated;
@@ -41,6 +42,7 @@ pub use blobs::{BlobFolder, IssuedBlob, READ_BYTES_MAX, RolloutBlobs};
 pub use check::{Check, Damage};
 pub use claim::{Claim, RunSpec, Start};
 pub use commands::{COMMANDS_EVERY_MS, CommandId, CommandRow, CommandState};
+pub use delivery::{DeliveryCounts, DeliveryError, LEASED_AT_ONCE_MAX, LeaseRequest, LeasedGroup};
 pub use error::StoreError;
 pub use generated::{GeneratedTask, GeneratorCall};
 pub use keys::{ApiKey, Quotas};

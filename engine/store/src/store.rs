@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 /// A store. Cheap to clone; all clones share its connections and its writer.
@@ -26,6 +26,8 @@ struct Inner {
     database: Arc<Database>,
     blobs: BlobFolder,
     writer: mpsc::Sender<Job>,
+    /// Counts what may have made a group available to trainers. Written by this handle, read by requests that wait.
+    deliverable: watch::Sender<u64>,
 }
 
 impl Store {
@@ -52,7 +54,15 @@ impl Store {
         blocking(move || marker::write(&here)).await?;
         drop(lock);
         let writer = write::spawn(Arc::clone(&database));
-        Ok(Store { inner: Arc::new(Inner { url: url.clone(), database, blobs, writer }) })
+        Ok(Store {
+            inner: Arc::new(Inner {
+                url: url.clone(),
+                database,
+                blobs,
+                writer,
+                deliverable: watch::Sender::new(0),
+            }),
+        })
     }
 
     /// Opens a store that must be there: for commands that only look. One that cannot be written is opened for reading
@@ -87,7 +97,9 @@ impl Store {
         let database = Arc::new(Database::open_to_read(folder).await?);
         let blobs = BlobFolder::to_read(&folder.join("blobs"));
         let writer = write::spawn(Arc::clone(&database));
-        Ok(Store { inner: Arc::new(Inner { url, database, blobs, writer }) })
+        Ok(Store {
+            inner: Arc::new(Inner { url, database, blobs, writer, deliverable: watch::Sender::new(0) }),
+        })
     }
 
     /// Where it lies.
@@ -109,6 +121,10 @@ impl Store {
         &self.inner.database
     }
 
+    pub(crate) fn deliverable_sender(&self) -> &watch::Sender<u64> {
+        &self.inner.deliverable
+    }
+
     /// Waits for a place in the queue, then for the commit.
     pub(crate) async fn write(&self, run_id: Arc<str>, fence: u64, write: Write) -> Result<(), StoreError> {
         let gone = || StoreError::Failed {
@@ -116,8 +132,13 @@ impl Store {
             source: "its writer is gone".into(),
         };
         let (reply, answer) = oneshot::channel();
+        let closes = matches!(write, Write::CloseGroup { .. });
         self.inner.writer.send(Job { run_id, fence, write, reply }).await.map_err(|_| gone())?;
-        answer.await.unwrap_or_else(|_| Err(gone()))
+        answer.await.unwrap_or_else(|_| Err(gone()))?;
+        if closes {
+            self.deliverable_sender().send_modify(|count| *count += 1);
+        }
+        Ok(())
     }
 }
 

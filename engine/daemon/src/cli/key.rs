@@ -26,6 +26,8 @@ pub enum KeyCommand {
 Scopes:
   sandboxes:read        list and read sandboxes
   sandboxes:write       create, use and delete sandboxes; includes read
+  runs:read             read the groups of all runs of the store
+  runs:write            lease and acknowledge them; includes read
   metrics               read metrics
   registry:credentials  use images that need the registry credentials of the
                         user who runs the service")]

@@ -61,14 +61,38 @@ impl Store {
             self.write_beside(digests(group), options, output, summary).await?;
             return write(group, options.format, output);
         }
+        let embedded = self.with_images(group).await?;
+        summary.image_files += embedded.image_data.len() as u64;
+        summary.image_bytes += embedded.image_data.values().map(|image| image.data.len() as u64).sum::<u64>();
+        write(&embedded, options.format, output)
+    }
+
+    /// The bytes of one closed group, as [`Store::export`] writes them to a file of `options.format`, without the length in front or the line
+    /// end behind. The group is checked as there. [`StoreError::Invalid`] where the format is not one of the two of `group/v1`.
+    pub async fn group_bytes(
+        &self,
+        options: &ExportOptions,
+        group_index: u64,
+    ) -> Result<Vec<u8>, ExportError> {
+        let mut content = self.group_content(&options.run_id, group_index).await?;
+        // What judges sampled is in groups of their own.
+        content.take_judged();
+        options.prepare(&mut content.group, Whitening::NONE);
+        ExportSummary::default().add(&content.group)?;
+        let group = &content.group;
+        if options.images != Images::Embed || group.images == 0 {
+            return encode(group, options.format);
+        }
+        encode(&self.with_images(group).await?, options.format)
+    }
+
+    async fn with_images<'a>(&self, group: &'a Group) -> Result<WithImages<'a>, StoreError> {
         let mut image_data = BTreeMap::new();
         for digest in digests(group) {
             let (kind, data) = self.image(digest).await?;
-            summary.image_files += 1;
-            summary.image_bytes += data.len() as u64;
             image_data.insert(digest, ImageData { media_type: kind.media_type(), data });
         }
-        write(&WithImages { group, image_data }, options.format, output)
+        Ok(WithImages { group, image_data })
     }
 
     /// Images into the folder beside, where there is one, each once.
@@ -108,6 +132,21 @@ fn write(group: &impl Serialize, format: Format, output: &mut Output) -> Result<
     match format {
         Format::GroupMsgpack => output.framed(&rmp_serde::to_vec_named(group).map_err(group::unwritable)?),
         _ => output.line(group),
+    }
+}
+
+fn encode(group: &impl Serialize, format: Format) -> Result<Vec<u8>, ExportError> {
+    let unwritable = |error: serde_json::Error| StoreError::Failed {
+        place: "JSON of a group".into(),
+        source: Box::new(error),
+    };
+    match format {
+        Format::GroupMsgpack => rmp_serde::to_vec_named(group).map_err(group::unwritable),
+        Format::GroupJsonl => Ok(serde_json::to_vec(group).map_err(unwritable)?),
+        other => {
+            let detail = format!("format `{}` has no form of one group", other.as_str());
+            Err(StoreError::Invalid(detail).into())
+        }
     }
 }
 

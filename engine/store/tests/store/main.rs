@@ -6,6 +6,7 @@ mod backend;
 mod blobs;
 mod check;
 mod commands;
+mod delivery;
 mod export;
 mod kill;
 mod lock;

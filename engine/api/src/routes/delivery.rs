@@ -1,0 +1,497 @@
+//! `/v1/runs/{run}/groups`: scored groups for trainers, by lease.
+//!
+//! The truth is the store's: any service over the same store answers alike, and a lease outlives the service that gave it. What keys own
+//! nothing of: every key with the scope sees all runs of the store.
+
+use crate::http::{Api, Json, Query, RunReader, RunWriter, Segments};
+use crate::problem::{Code, Problem};
+use crate::registry::now_ms;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use espalier_core::cause::with_causes;
+use espalier_core::delivery::{LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN, LeaseRefused};
+use espalier_store::export::{ExportError, ExportOptions, Format, Images, Rows};
+use espalier_store::{
+    DeliveryCounts, DeliveryError, LEASED_AT_ONCE_MAX, LeaseRequest, LeasedGroup, Store, StoreError,
+};
+use http::header;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Groups, leases, acknowledgements.
+pub(crate) fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(lease))
+        .routes(routes!(extend))
+        .routes(routes!(ack))
+        .routes(routes!(nack))
+        .routes(routes!(rewind))
+        .routes(routes!(delivery))
+        .routes(routes!(group))
+}
+
+/// Longest wait of one request, ms.
+const WAIT_MS_MAX: u64 = 60_000;
+/// How often a request that waits looks for what other processes have changed.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Longest name of a holder, and longest reason, bytes.
+const TEXT_BYTES_MAX: usize = 200;
+
+/// A request for groups.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LeaseGroups {
+    /// The model whose tokens train.
+    model: String,
+    /// The largest number of groups; 1 to 4096. Default: 1.
+    #[schema(minimum = 1, maximum = 4096)]
+    max: Option<u32>,
+    /// The number of groups of an exact request, instead of `max`.
+    #[schema(minimum = 1, maximum = 4096)]
+    count: Option<u32>,
+    /// Whether fewer groups than `count` are refused: the response then has all of them or none. Default: false.
+    exact: Option<bool>,
+    /// How long to wait for groups, in milliseconds; 0 to 60000. Default: 0.
+    #[schema(maximum = 60000)]
+    wait_ms: Option<u64>,
+    /// The length of the leases in milliseconds; 1000 to 86400000. Default: 300000.
+    #[schema(minimum = 1000, maximum = 86400000)]
+    lease_ms: Option<u64>,
+    /// A name of the trainer that holds the leases, by which `:rewind` gives them back. Default: the id of the key.
+    holder: Option<String>,
+    /// Drops groups that are more versions of the model behind the newest than this. Default: none is dropped.
+    staleness_max: Option<u64>,
+}
+
+/// A leased group.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct LeasedView {
+    /// The id of the lease.
+    lease_id: String,
+    /// When the lease expires, in milliseconds since 1970.
+    expires_ms: u64,
+    /// The id of the group; the same each time that the group is delivered.
+    group_id: String,
+    /// The place of the group in the run.
+    group_index: u64,
+    /// How often the group was delivered before.
+    redraws: u64,
+    /// How many versions of the model were first seen after the group was dispatched.
+    stale: u64,
+    /// The path of the group's content.
+    content: String,
+}
+
+/// Leased groups, in the order of the run.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct LeasedList {
+    /// The groups; empty if none was available in time.
+    groups: Vec<LeasedView>,
+}
+
+/// Leases scored groups to a trainer.
+///
+/// Nobody else is given a group while its lease holds. A group whose lease expires is delivered again, and dropped the fifth time. The
+/// response is sent as soon as there are groups, at the latest after `wait_ms`.
+#[utoipa::path(post, path = "/v1/runs/{run}/groups:lease", tag = "delivery", operation_id = "lease_groups",
+    params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id")), request_body = LeaseGroups,
+    responses((status = 200, body = LeasedList)))]
+pub(crate) async fn lease(
+    RunWriter(key): RunWriter,
+    State(api): State<Api>,
+    Segments(run): Segments<String>,
+    Json(body): Json<LeaseGroups>,
+) -> Result<axum::Json<LeasedList>, Problem> {
+    let store = api.keys.store();
+    let run_id = run_of(store, &run).await?;
+    let request = body.request(&key.id)?;
+    let wait_ms = between("wait_ms", body.wait_ms.unwrap_or(0), 0, WAIT_MS_MAX)?;
+    let until = Instant::now() + Duration::from_millis(wait_ms);
+    let (mut deliverable, mut draining) = (store.deliverable(), api.draining.subscribe());
+    loop {
+        deliverable.borrow_and_update();
+        let leased = store.lease_groups(&run_id, &request, now_ms()).await.map_err(problem)?;
+        if !leased.is_empty() || Instant::now() >= until || *draining.borrow() {
+            let groups = leased.into_iter().map(|group| view(&run_id, group)).collect();
+            return Ok(axum::Json(LeasedList { groups }));
+        }
+        let look_again = until.min(Instant::now() + LOOK_EVERY);
+        // Each of them means: look again, or answer.
+        tokio::select! {
+            _ = deliverable.changed() => {}
+            _ = draining.changed() => {}
+            () = tokio::time::sleep_until(look_again) => {}
+        }
+    }
+}
+
+impl LeaseGroups {
+    fn request(&self, key_id: &str) -> Result<LeaseRequest, Problem> {
+        let exact = self.exact.unwrap_or(false);
+        let (what, groups_max) = match (self.max, self.count, exact) {
+            (Some(_), Some(_), _) => {
+                return Err(Problem::new(Code::Invalid, "`max` and `count` exclude each other")
+                    .hint("`max` takes what there is, `count` with `exact: true` a whole step or nothing"));
+            }
+            (_, None, true) => {
+                return Err(Problem::new(Code::Invalid, "`exact` needs `count`")
+                    .hint("as `{\"count\": 64, \"exact\": true}`"));
+            }
+            (_, Some(count), _) => ("count", count),
+            (max, None, false) => ("max", max.unwrap_or(1)),
+        };
+        between(what, u64::from(groups_max), 1, u64::from(LEASED_AT_ONCE_MAX))?;
+        let holder = self.holder.clone().unwrap_or_else(|| key_id.to_owned());
+        Ok(LeaseRequest {
+            model: self.model.clone(),
+            groups_max,
+            exact,
+            lease_ms: lease_ms(self.lease_ms)?,
+            holder: text("holder", holder)?,
+            versions_behind_max: self.staleness_max,
+        })
+    }
+}
+
+/// The leases to extend.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExtendLeases {
+    /// The id of a lease.
+    lease_id: Option<String>,
+    /// The ids of several leases: all of them are extended, or none.
+    #[serde(default)]
+    lease_ids: Vec<String>,
+    /// How long from now the leases hold, in milliseconds; 1000 to 86400000. Default: 300000.
+    #[schema(minimum = 1000, maximum = 86400000)]
+    lease_ms: Option<u64>,
+}
+
+/// The extended leases.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Extended {
+    /// When the first of the leases expires, in milliseconds since 1970.
+    expires_ms: u64,
+}
+
+/// Extends leases.
+#[utoipa::path(post, path = "/v1/runs/{run}/groups:extend", tag = "delivery", operation_id = "extend_leases",
+    params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id")), request_body = ExtendLeases,
+    responses((status = 200, body = Extended)))]
+pub(crate) async fn extend(
+    RunWriter(_key): RunWriter,
+    State(api): State<Api>,
+    Segments(run): Segments<String>,
+    Json(body): Json<ExtendLeases>,
+) -> Result<axum::Json<Extended>, Problem> {
+    let store = api.keys.store();
+    let run_id = run_of(store, &run).await?;
+    let leases = leases(body.lease_id, body.lease_ids)?;
+    let length_ms = lease_ms(body.lease_ms)?;
+    let expires_ms = store.extend_leases(&run_id, &leases, length_ms, now_ms()).await.map_err(problem)?;
+    Ok(axum::Json(Extended { expires_ms }))
+}
+
+/// The groups that a trainer has trained on.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AckGroups {
+    /// The id of a lease.
+    lease_id: Option<String>,
+    /// The ids of several leases: all groups are acknowledged, or none.
+    #[serde(default)]
+    lease_ids: Vec<String>,
+    /// The step of the trainer whose checkpoint contains the groups.
+    train_step: u64,
+}
+
+/// The number of groups.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Changed {
+    /// The number of groups.
+    groups: u64,
+}
+
+/// Acknowledges groups.
+///
+/// They are not delivered again, except after `:rewind` to an earlier step. An expired lease is refused with 409 `conflict`. The same
+/// request may be repeated.
+#[utoipa::path(post, path = "/v1/runs/{run}/groups:ack", tag = "delivery", operation_id = "ack_groups",
+    params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id")), request_body = AckGroups,
+    responses((status = 200, body = Changed)))]
+pub(crate) async fn ack(
+    RunWriter(_key): RunWriter,
+    State(api): State<Api>,
+    Segments(run): Segments<String>,
+    Json(body): Json<AckGroups>,
+) -> Result<axum::Json<Changed>, Problem> {
+    let store = api.keys.store();
+    let run_id = run_of(store, &run).await?;
+    let leases = leases(body.lease_id, body.lease_ids)?;
+    store.ack_groups(&run_id, &leases, body.train_step, now_ms()).await.map_err(problem)?;
+    Ok(axum::Json(Changed { groups: leases.len() as u64 }))
+}
+
+/// The groups that a trainer gives back.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NackGroups {
+    /// The id of a lease.
+    lease_id: Option<String>,
+    /// The ids of several leases: all groups are given back, or none.
+    #[serde(default)]
+    lease_ids: Vec<String>,
+    /// Why, as 1 to 200 bytes of text.
+    reason: String,
+    /// Whether the groups are dropped for this reason instead of delivered again. Default: false.
+    #[serde(default)]
+    drop: bool,
+}
+
+/// Gives groups back: they can be leased again at once, or are dropped.
+#[utoipa::path(post, path = "/v1/runs/{run}/groups:nack", tag = "delivery", operation_id = "nack_groups",
+    params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id")), request_body = NackGroups,
+    responses((status = 200, body = Changed)))]
+pub(crate) async fn nack(
+    RunWriter(key): RunWriter,
+    State(api): State<Api>,
+    Segments(run): Segments<String>,
+    Json(body): Json<NackGroups>,
+) -> Result<axum::Json<Changed>, Problem> {
+    let store = api.keys.store();
+    let run_id = run_of(store, &run).await?;
+    let leases = leases(body.lease_id, body.lease_ids)?;
+    let reason = text("reason", body.reason)?;
+    let drop_reason = body.drop.then_some(reason.as_str());
+    store.nack_groups(&run_id, &leases, drop_reason, now_ms()).await.map_err(problem)?;
+    tracing::info!(run = %run_id, groups = leases.len(), %reason, dropped = body.drop, key = %key.id, "groups were given back");
+    Ok(axum::Json(Changed { groups: leases.len() as u64 }))
+}
+
+/// The checkpoint that a trainer has restored.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RewindGroups {
+    /// The model of the groups.
+    model: String,
+    /// The step of the checkpoint: groups acknowledged with a later step become available.
+    train_step: u64,
+    /// The trainer that has begun anew: groups that it holds become available, too.
+    holder: Option<String>,
+}
+
+/// Makes groups available again that a restored checkpoint does not contain.
+#[utoipa::path(post, path = "/v1/runs/{run}/groups:rewind", tag = "delivery", operation_id = "rewind_groups",
+    params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id")), request_body = RewindGroups,
+    responses((status = 200, body = Changed)))]
+pub(crate) async fn rewind(
+    RunWriter(_key): RunWriter,
+    State(api): State<Api>,
+    Segments(run): Segments<String>,
+    Json(body): Json<RewindGroups>,
+) -> Result<axum::Json<Changed>, Problem> {
+    let store = api.keys.store();
+    let run_id = run_of(store, &run).await?;
+    let holder = body.holder.map(|holder| text("holder", holder)).transpose()?;
+    let step = body.train_step;
+    let rewound = store.rewind_groups(&run_id, &body.model, step, holder.as_deref(), now_ms()).await;
+    Ok(axum::Json(Changed { groups: rewound.map_err(of_store)? }))
+}
+
+/// Whose groups are counted.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeliveryQuery {
+    /// The model of the groups. Default: all models.
+    model: Option<String>,
+}
+
+/// The state of the delivery of a run: ready and short groups, by where they are.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeliveryView {
+    /// The id of the run.
+    run_id: String,
+    /// The number of groups that can be leased now.
+    available: u64,
+    /// The number of groups that are leased.
+    leased: u64,
+    /// The number of groups that are acknowledged.
+    acknowledged: u64,
+    /// The number of groups that were dropped, by reason: `leases-expired`, `stale`, or what a trainer said.
+    dropped: BTreeMap<String, u64>,
+    /// How often groups became available again.
+    redraws: u64,
+}
+
+/// Returns how many groups of a run are available, leased, acknowledged and dropped.
+#[utoipa::path(get, path = "/v1/runs/{run}/delivery", tag = "delivery", operation_id = "delivery",
+    params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id"), DeliveryQuery), responses((status = 200, body = DeliveryView)))]
+pub(crate) async fn delivery(
+    RunReader(_key): RunReader,
+    State(api): State<Api>,
+    Segments(run): Segments<String>,
+    Query(query): Query<DeliveryQuery>,
+) -> Result<axum::Json<DeliveryView>, Problem> {
+    let store = api.keys.store();
+    let run_id = run_of(store, &run).await?;
+    let counts = store.delivery_counts(&run_id, query.model.as_deref(), now_ms()).await;
+    let DeliveryCounts { available, leased, acknowledged, dropped, redraws } = counts.map_err(of_store)?;
+    Ok(axum::Json(DeliveryView { run_id, available, leased, acknowledged, dropped, redraws }))
+}
+
+/// The form of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum GroupForm {
+    /// `group/v1` as msgpack.
+    #[default]
+    Msgpack,
+    /// `group/v1` as JSON.
+    Json,
+}
+
+/// The images of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum GroupImages {
+    /// In `image_data`, by digest.
+    #[default]
+    Embed,
+    /// Left out.
+    Omit,
+}
+
+/// The rows of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum GroupRows {
+    /// One row for each history.
+    #[default]
+    History,
+    /// One row for each call.
+    PerCall,
+}
+
+/// The form of a group, its images and its rows.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GroupQuery {
+    /// The form. Default: `msgpack`.
+    #[param(inline)]
+    form: Option<GroupForm>,
+    /// What becomes of images. Default: `embed`.
+    #[param(inline)]
+    images: Option<GroupImages>,
+    /// How rows are cut. Default: `history`.
+    #[param(inline)]
+    rows: Option<GroupRows>,
+}
+
+/// Returns one closed group, as an export of the run has it, without the length in front.
+#[utoipa::path(get, path = "/v1/runs/{run}/groups/{group}", tag = "delivery", operation_id = "get_group",
+    params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id"), ("group" = String, Path, description = "The id of the group"), GroupQuery),
+    responses((status = 200, content((Vec<u8> = "application/msgpack"), (serde_json::Value = "application/json")))))]
+pub(crate) async fn group(
+    RunReader(_key): RunReader,
+    State(api): State<Api>,
+    Segments((run, group)): Segments<(String, String)>,
+    Query(query): Query<GroupQuery>,
+) -> Result<Response, Problem> {
+    let store = api.keys.store();
+    let run_id = run_of(store, &run).await?;
+    let group_index = store.group_index(&run_id, &group).await.map_err(of_store)?;
+    let (format, kind) = match query.form.unwrap_or_default() {
+        GroupForm::Msgpack => (Format::GroupMsgpack, "application/msgpack"),
+        GroupForm::Json => (Format::GroupJsonl, "application/json"),
+    };
+    let mut options = ExportOptions::new(run_id, format);
+    options.images = match query.images.unwrap_or_default() {
+        GroupImages::Embed => Images::Embed,
+        GroupImages::Omit => Images::Omit,
+    };
+    options.rows = match query.rows.unwrap_or_default() {
+        GroupRows::History => Rows::History,
+        GroupRows::PerCall => Rows::PerCall,
+    };
+    let bytes = store.group_bytes(&options, group_index).await.map_err(|error| match error {
+        ExportError::Store(error) => of_store(error),
+        other => Problem::new(Code::Internal, with_causes(&other)),
+    })?;
+    Ok(([(header::CONTENT_TYPE, kind)], bytes).into_response())
+}
+
+async fn run_of(store: &Store, text: &str) -> Result<String, Problem> {
+    store.resolve_run(text).await.map_err(of_store)
+}
+
+fn view(run_id: &str, group: LeasedGroup) -> LeasedView {
+    let LeasedGroup { lease_id, expires_ms, group_id, group_index, redraws, versions_behind } = group;
+    let content = format!("/v1/runs/{run_id}/groups/{group_id}");
+    LeasedView { lease_id, expires_ms, group_id, group_index, redraws, stale: versions_behind, content }
+}
+
+fn leases(one: Option<String>, several: Vec<String>) -> Result<Vec<String>, Problem> {
+    let mut leases: Vec<String> = one.into_iter().chain(several).collect();
+    leases.sort();
+    leases.dedup();
+    if leases.is_empty() {
+        return Err(Problem::new(Code::Invalid, "no lease is named").hint("set `lease_id` or `lease_ids`"));
+    }
+    between("number of leases", leases.len() as u64, 1, u64::from(LEASED_AT_ONCE_MAX))?;
+    Ok(leases)
+}
+
+fn lease_ms(given: Option<u64>) -> Result<u64, Problem> {
+    between("lease_ms", given.unwrap_or(LEASE_MS), LEASE_MS_MIN, LEASE_MS_MAX)
+}
+
+fn between(what: &str, value: u64, least: u64, most: u64) -> Result<u64, Problem> {
+    let fits = (least..=most).contains(&value);
+    if fits { Ok(value) } else { Err(Problem::invalid(what, value, &format!("{least} to {most}"))) }
+}
+
+fn text(what: &str, text: String) -> Result<String, Problem> {
+    if text.is_empty() || text.len() > TEXT_BYTES_MAX || text.contains(char::is_control) {
+        let shown = crate::http::shown(&text);
+        return Err(Problem::invalid(what, shown, "1 to 200 bytes without control characters"));
+    }
+    Ok(text)
+}
+
+fn problem(error: DeliveryError) -> Problem {
+    match error {
+        DeliveryError::Store(error) => of_store(error),
+        DeliveryError::Refused { why: LeaseRefused::Unknown, .. } => {
+            Problem::new(Code::NotFound, error.to_string()).hint("`groups:lease` gives the ids of leases")
+        }
+        DeliveryError::Refused { .. } => Problem::new(Code::Conflict, error.to_string()).hint(
+            "nothing was changed, for none of the leases; extend leases while groups are held, and skip groups by `group_id` that were trained already",
+        ),
+    }
+}
+
+/// What a client can do about the store's answer; the rest is the service's.
+fn of_store(error: StoreError) -> Problem {
+    match &error {
+        StoreError::NotFound { what, id, .. } => {
+            let hint = if *what == "run" {
+                "`espalier list` shows the runs of the store"
+            } else {
+                "an export of the run has the ids of its groups"
+            };
+            Problem::new(Code::NotFound, format!("no {what} {:?}", crate::http::shown(id))).hint(hint)
+        }
+        StoreError::Ambiguous { .. } => {
+            Problem::new(Code::Invalid, error.to_string()).hint("give more characters of the id")
+        }
+        StoreError::Invalid(detail) => Problem::new(Code::Conflict, detail.clone()),
+        _ => error.into(),
+    }
+}

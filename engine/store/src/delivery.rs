@@ -1,0 +1,448 @@
+//! Groups leased to trainers, acknowledged, given back: each operation one transaction that reads what it changes under the run's row lock,
+//! so that any number of processes over one store may serve leases. What an operation means is decided by
+//! [`espalier_core::delivery`]; nothing here holds a lease in memory.
+//!
+//! Delivered are groups that closed as ready or short. Groups of trained judges leave by [`crate::export`] alone.
+
+use crate::error::StoreError;
+use crate::ids;
+use crate::store::Store;
+use espalier_core::delivery::{
+    self, DROPPED_STALE, Delivery, DeliveryState, EXPIRIES_MAX, LeaseRefused, versions_behind,
+};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
+use std::collections::BTreeMap;
+use tokio::sync::watch;
+
+/// Most groups of one request.
+pub const LEASED_AT_ONCE_MAX: u32 = 4_096;
+
+/// A request for groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRequest {
+    /// Groups of this model.
+    pub model: String,
+    /// So many at most; up to [`LEASED_AT_ONCE_MAX`].
+    pub groups_max: u32,
+    /// All of them or none.
+    pub exact: bool,
+    /// Length of the leases, ms.
+    pub lease_ms: u64,
+    /// Who asks, for people and for [`Store::rewind_groups`].
+    pub holder: String,
+    /// Groups further behind than so many versions are dropped; `None`: none is.
+    pub versions_behind_max: Option<u64>,
+}
+
+/// A group that was leased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeasedGroup {
+    /// Names the lease.
+    pub lease_id: String,
+    /// From this time on it counts no more, ms since 1970.
+    pub expires_ms: u64,
+    /// Names the group.
+    pub group_id: String,
+    /// Its place in the run.
+    pub group_index: u64,
+    /// How often it was available again before.
+    pub redraws: u64,
+    /// How many versions of the model were seen since it was dispatched.
+    pub versions_behind: u64,
+}
+
+/// How many groups of a run stand where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeliveryCounts {
+    /// Can be leased now, groups with an expired lease included.
+    pub available: u64,
+    /// Leased.
+    pub leased: u64,
+    /// Acknowledged.
+    pub acknowledged: u64,
+    /// Dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// How often groups became available again.
+    pub redraws: u64,
+}
+
+impl DeliveryCounts {
+    /// Groups that a trainer is still to be done with.
+    pub fn undelivered(&self) -> u64 {
+        self.available + self.leased
+    }
+}
+
+/// Why an operation on leases was not carried out. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeliveryError {
+    /// The store failed, or knows no such run.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A lease that does not count, or no more.
+    #[error("lease {lease_id}: {why}")]
+    Refused {
+        /// As given.
+        lease_id: String,
+        /// Why.
+        why: LeaseRefused,
+    },
+}
+
+impl From<sqlx::Error> for DeliveryError {
+    fn from(error: sqlx::Error) -> Self {
+        DeliveryError::Store(error.into())
+    }
+}
+
+/// Groups that could be leased, as far as rows say: the parameters are the run, the model and the time.
+const LEASABLE: &str = "FROM groups g LEFT JOIN deliveries d \
+    ON d.run_id = g.run_id AND d.group_index = g.group_index AND d.model = g.model \
+    WHERE g.run_id = $1 AND g.model = $2 AND g.status IN ('ready', 'short') \
+    AND (d.state IS NULL OR d.state = 'available' OR (d.state = 'leased' AND d.expires_ms <= $3))";
+
+impl Store {
+    /// Changes when a group of this store may have become available through this handle or a clone. What other processes do is not seen.
+    pub fn deliverable(&self) -> watch::Receiver<u64> {
+        self.deliverable_sender().subscribe()
+    }
+
+    /// Leases groups in the order of the run; empty where there are none, or for an exact request too few.
+    pub async fn lease_groups(
+        &self,
+        run_id: &str,
+        request: &LeaseRequest,
+        now_ms: u64,
+    ) -> Result<Vec<LeasedGroup>, DeliveryError> {
+        let (most, exact) = (request.groups_max.min(LEASED_AT_ONCE_MAX) as usize, request.exact);
+        // Requests that wait look often; most of the time a reader sees that there is nothing.
+        self.run_is_there(run_id).await?;
+        let seen: i64 = sqlx::query_scalar(AssertSqlSafe(format!("SELECT COUNT(*) {LEASABLE}")))
+            .bind(run_id)
+            .bind(request.model.as_str())
+            .bind(now_ms as i64)
+            .fetch_one(self.database().readers())
+            .await?;
+        if delivery::take(seen as usize, most, exact) == 0 {
+            return Ok(Vec::new());
+        }
+        let mut transaction = self.database().begin().await?;
+        self.lock_run(&mut transaction, run_id).await?;
+        let versions = versions(&mut transaction, run_id, &request.model).await?;
+        let candidates = sqlx::query(AssertSqlSafe(format!(
+            "SELECT g.group_index, g.dispatch_version, {COLUMNS} {LEASABLE} ORDER BY g.group_index"
+        )))
+        .bind(run_id)
+        .bind(request.model.as_str())
+        .bind(now_ms as i64)
+        .fetch_all(&mut *transaction)
+        .await?;
+        let mut available = Vec::new();
+        for row in &candidates {
+            if available.len() == most {
+                break;
+            }
+            let group_index = row.try_get::<i64, _>("group_index")? as u64;
+            let behind = versions_behind(&versions, row.try_get("dispatch_version")?);
+            let mut group = read(row)?;
+            let expired = group.expire(now_ms, EXPIRIES_MAX);
+            let stale = request.versions_behind_max.is_some_and(|most| behind > most)
+                && group.drop_available(DROPPED_STALE);
+            if expired || stale {
+                write(&mut transaction, run_id, group_index, &request.model, &group, now_ms).await?;
+            }
+            if group.state == DeliveryState::Available {
+                available.push((group_index, behind, group));
+            }
+        }
+        available.truncate(delivery::take(available.len(), most, exact));
+        let mut leased = Vec::with_capacity(available.len());
+        for (group_index, versions_behind, mut group) in available {
+            let Some(number) = group.lease(&request.holder, now_ms, request.lease_ms) else { continue };
+            write(&mut transaction, run_id, group_index, &request.model, &group, now_ms).await?;
+            let group_id = ids::group_id(run_id, group_index);
+            leased.push(LeasedGroup {
+                lease_id: ids::lease_id(&group_id, number),
+                expires_ms: now_ms.saturating_add(request.lease_ms),
+                group_id,
+                group_index,
+                redraws: group.redraws,
+                versions_behind,
+            });
+        }
+        transaction.commit().await?;
+        Ok(leased)
+    }
+
+    /// Lets leases end `lease_ms` from now, all or none; the earliest end.
+    pub async fn extend_leases(
+        &self,
+        run_id: &str,
+        lease_ids: &[String],
+        lease_ms: u64,
+        now_ms: u64,
+    ) -> Result<u64, DeliveryError> {
+        let mut earliest = u64::MAX;
+        self.with_leases(run_id, lease_ids, now_ms, |group, lease| {
+            earliest = earliest.min(group.extend(lease, now_ms, lease_ms)?);
+            Ok(())
+        })
+        .await?;
+        Ok(earliest)
+    }
+
+    /// Notes that the step of the trainer contains these groups, all or none. The same again changes nothing.
+    pub async fn ack_groups(
+        &self,
+        run_id: &str,
+        lease_ids: &[String],
+        train_step: u64,
+        now_ms: u64,
+    ) -> Result<(), DeliveryError> {
+        self.with_leases(run_id, lease_ids, now_ms, |group, lease| group.ack(lease, train_step, now_ms)).await
+    }
+
+    /// Gives groups back, all or none; with `drop_reason` nobody is to have them.
+    pub async fn nack_groups(
+        &self,
+        run_id: &str,
+        lease_ids: &[String],
+        drop_reason: Option<&str>,
+        now_ms: u64,
+    ) -> Result<(), DeliveryError> {
+        self.with_leases(run_id, lease_ids, now_ms, |group, lease| group.nack(lease, drop_reason, now_ms))
+            .await?;
+        self.deliverable_sender().send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    /// Makes groups of a model available again: those that a later step than `train_step` contains, and those that `holder` has leased. How
+    /// many there were.
+    pub async fn rewind_groups(
+        &self,
+        run_id: &str,
+        model: &str,
+        train_step: u64,
+        holder: Option<&str>,
+        now_ms: u64,
+    ) -> Result<u64, StoreError> {
+        let mut transaction = self.database().begin().await?;
+        self.lock_run(&mut transaction, run_id).await?;
+        let rows = sqlx::query(AssertSqlSafe(format!(
+            "SELECT d.group_index, {COLUMNS} FROM deliveries d WHERE d.run_id = $1 AND d.model = $2 \
+             AND ((d.state = 'acknowledged' AND d.train_step > $3) OR (d.state = 'leased' AND d.holder = $4))"
+        )))
+        .bind(run_id)
+        .bind(model)
+        .bind(signed(train_step))
+        .bind(holder)
+        .fetch_all(&mut *transaction)
+        .await?;
+        let mut again = 0;
+        for row in &rows {
+            let group_index = row.try_get::<i64, _>("group_index")? as u64;
+            let mut group = read(row)?;
+            if group.rewind(train_step) || holder.is_some_and(|holder| group.release(holder)) {
+                write(&mut transaction, run_id, group_index, model, &group, now_ms).await?;
+                again += 1;
+            }
+        }
+        transaction.commit().await?;
+        self.deliverable_sender().send_modify(|count| *count += 1);
+        Ok(again)
+    }
+
+    /// How many groups of a run stand where; of one model, or of all.
+    pub async fn delivery_counts(
+        &self,
+        run_id: &str,
+        model: Option<&str>,
+        now_ms: u64,
+    ) -> Result<DeliveryCounts, StoreError> {
+        self.run_is_there(run_id).await?;
+        let rows = sqlx::query(
+            "SELECT CASE WHEN d.state IS NULL OR (d.state = 'leased' AND d.expires_ms <= $3) THEN 'available' \
+             ELSE d.state END AS standing, d.reason, COUNT(*) AS n, CAST(COALESCE(SUM(d.redraws), 0) AS BIGINT) AS redraws \
+             FROM groups g LEFT JOIN deliveries d \
+             ON d.run_id = g.run_id AND d.group_index = g.group_index AND d.model = g.model \
+             WHERE g.run_id = $1 AND g.status IN ('ready', 'short') AND ($2 IS NULL OR g.model = $2) \
+             GROUP BY 1, d.reason",
+        )
+        .bind(run_id)
+        .bind(model)
+        .bind(now_ms as i64)
+        .fetch_all(self.database().readers())
+        .await?;
+        let mut counts = DeliveryCounts::default();
+        for row in &rows {
+            let n = row.try_get::<i64, _>("n")? as u64;
+            counts.redraws += row.try_get::<i64, _>("redraws")? as u64;
+            match row.try_get::<&str, _>("standing")? {
+                "available" => counts.available += n,
+                "leased" => counts.leased += n,
+                "acknowledged" => counts.acknowledged += n,
+                _ => {
+                    let reason: Option<String> = row.try_get("reason")?;
+                    *counts.dropped.entry(reason.unwrap_or_default()).or_default() += n;
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    /// The place of a group in a run by its whole id.
+    pub async fn group_index(&self, run_id: &str, group_id: &str) -> Result<u64, StoreError> {
+        let found: Option<i64> =
+            sqlx::query_scalar("SELECT group_index FROM groups WHERE run_id = $1 AND group_id = $2")
+                .bind(run_id)
+                .bind(group_id)
+                .fetch_optional(self.database().readers())
+                .await?;
+        found.map(|index| index as u64).ok_or_else(|| self.not_found("group", group_id))
+    }
+
+    /// Changes the groups of leases in one transaction, all or none.
+    async fn with_leases(
+        &self,
+        run_id: &str,
+        lease_ids: &[String],
+        now_ms: u64,
+        mut change: impl FnMut(&mut Delivery, u64) -> Result<(), LeaseRefused> + Send,
+    ) -> Result<(), DeliveryError> {
+        let mut transaction = self.database().begin().await?;
+        self.lock_run(&mut transaction, run_id).await?;
+        for lease_id in lease_ids {
+            let refused = |why| DeliveryError::Refused { lease_id: lease_id.clone(), why };
+            let (group_index, number) =
+                ids::lease_of(run_id, lease_id).ok_or_else(|| refused(LeaseRefused::Unknown))?;
+            let row = sqlx::query(AssertSqlSafe(format!(
+                "SELECT g.model AS group_model, {COLUMNS} FROM deliveries d JOIN groups g \
+                 ON g.run_id = d.run_id AND g.group_index = d.group_index AND g.model = d.model \
+                 WHERE d.run_id = $1 AND d.group_index = $2"
+            )))
+            .bind(run_id)
+            .bind(signed(group_index))
+            .fetch_optional(&mut *transaction)
+            .await?
+            .ok_or_else(|| refused(LeaseRefused::Unknown))?;
+            let before = read(&row)?;
+            let mut after = before.clone();
+            change(&mut after, number).map_err(refused)?;
+            if after != before {
+                let model: String = row.try_get("group_model")?;
+                write(&mut transaction, run_id, group_index, &model, &after, now_ms).await?;
+            }
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Holds the row that says who works on the run: operations on one run's deliveries come one after another.
+    async fn lock_run(&self, connection: &mut AnyConnection, run_id: &str) -> Result<(), StoreError> {
+        let lock =
+            sqlx::query(self.database().dialect.lock_row()).bind(run_id).fetch_optional(connection).await?;
+        lock.map(drop).ok_or_else(|| self.not_found("run", run_id))
+    }
+
+    async fn run_is_there(&self, run_id: &str) -> Result<(), StoreError> {
+        let found: Option<i64> = sqlx::query_scalar("SELECT serial FROM runs WHERE run_id = $1")
+            .bind(run_id)
+            .fetch_optional(self.database().readers())
+            .await?;
+        found.map(drop).ok_or_else(|| self.not_found("run", run_id))
+    }
+}
+
+/// The versions of a model in the order in which groups of the run were first dispatched with them.
+async fn versions(
+    connection: &mut AnyConnection,
+    run_id: &str,
+    model: &str,
+) -> Result<Vec<String>, StoreError> {
+    let versions = sqlx::query_scalar(
+        "SELECT dispatch_version FROM groups WHERE run_id = $1 AND model = $2 \
+         GROUP BY dispatch_version ORDER BY MIN(group_index)",
+    );
+    Ok(versions.bind(run_id).bind(model).fetch_all(connection).await?)
+}
+
+/// What a group's row of `deliveries` says, where there is one.
+const COLUMNS: &str =
+    "d.state, d.lease, d.holder, d.expires_ms, d.train_step, d.reason, d.expiries, d.redraws";
+
+fn read(row: &AnyRow) -> Result<Delivery, StoreError> {
+    let Some(word) = row.try_get::<Option<String>, _>("state")? else { return Ok(Delivery::default()) };
+    let number =
+        |column: &str| Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(column)?.unwrap_or(0) as u64);
+    let text =
+        |column: &str| Ok::<_, sqlx::Error>(row.try_get::<Option<String>, _>(column)?.unwrap_or_default());
+    let state = match &*word {
+        "available" => DeliveryState::Available,
+        "leased" => DeliveryState::Leased { holder: text("holder")?, expires_ms: number("expires_ms")? },
+        "acknowledged" => DeliveryState::Acknowledged { train_step: number("train_step")? },
+        "dropped" => DeliveryState::Dropped { reason: text("reason")? },
+        other => {
+            return Err(StoreError::Damaged {
+                place: "a row of deliveries".into(),
+                text: format!("state is {other:?}"),
+            });
+        }
+    };
+    let (lease, expiries, redraws) = (number("lease")?, number("expiries")? as u32, number("redraws")?);
+    Ok(Delivery { state, lease, expiries, redraws })
+}
+
+async fn write(
+    connection: &mut AnyConnection,
+    run_id: &str,
+    group_index: u64,
+    model: &str,
+    group: &Delivery,
+    now_ms: u64,
+) -> Result<(), sqlx::Error> {
+    let (mut holder, mut expires, mut step, mut why) = (None, None, None, None);
+    let word = match &group.state {
+        DeliveryState::Available => "available",
+        DeliveryState::Leased { holder: name, expires_ms } => {
+            (holder, expires) = (Some(name.as_str()), Some(signed(*expires_ms)));
+            "leased"
+        }
+        DeliveryState::Acknowledged { train_step } => {
+            step = Some(signed(*train_step));
+            "acknowledged"
+        }
+        DeliveryState::Dropped { reason } => {
+            why = Some(reason.as_str());
+            "dropped"
+        }
+    };
+    sqlx::query(
+        "INSERT INTO deliveries (run_id, group_index, model, state, lease, holder, expires_ms, train_step, reason, \
+         expiries, redraws, changed_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
+         ON CONFLICT (run_id, group_index, model) DO UPDATE SET state = excluded.state, lease = excluded.lease, \
+         holder = excluded.holder, expires_ms = excluded.expires_ms, train_step = excluded.train_step, \
+         reason = excluded.reason, expiries = excluded.expiries, redraws = excluded.redraws, \
+         changed_ms = excluded.changed_ms",
+    )
+    .bind(run_id)
+    .bind(signed(group_index))
+    .bind(model)
+    .bind(word)
+    .bind(signed(group.lease))
+    .bind(holder)
+    .bind(expires)
+    .bind(step)
+    .bind(why)
+    .bind(i64::from(group.expiries))
+    .bind(signed(group.redraws))
+    .bind(signed(now_ms))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// A number of a column, which holds no larger one.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,253 @@
+//! Groups leased to trainers: one holder at a time, whichever process asks; each group acknowledged once.
+
+use crate::export::played;
+use crate::on_both;
+use crate::sample::{NOW, closed, opened, play, spec, stranger};
+use espalier_core::delivery::{DROPPED_EXPIRED, DROPPED_STALE, EXPIRIES_MAX};
+use espalier_core::samples::GroupStatus;
+use espalier_store::export::{ExportOptions, Format};
+use espalier_store::{
+    DeliveryCounts, DeliveryError, Finality, GroupOpened, LeaseRequest, LeasedGroup, RunWriter, Start, Store,
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn request(groups_max: u32) -> LeaseRequest {
+    LeaseRequest {
+        model: "policy".into(),
+        groups_max,
+        exact: false,
+        lease_ms: 1_000,
+        holder: "trainer".into(),
+        versions_behind_max: None,
+    }
+}
+
+fn ids(leased: &[LeasedGroup]) -> Vec<String> {
+    leased.iter().map(|group| group.lease_id.clone()).collect()
+}
+
+fn places(leased: &[LeasedGroup]) -> Vec<u64> {
+    leased.iter().map(|group| group.group_index).collect()
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, DeliveryError>) -> String {
+    result.unwrap_err().to_string()
+}
+
+/// A run with so many ready groups of one rollout; versions by place.
+async fn run_of(store: &Store, groups: u64, version: impl Fn(u64) -> &'static str) -> RunWriter {
+    let run = store.claim_run(&spec("a", 1), &stranger(1), Start::Resume, NOW).await.unwrap().run;
+    for index in 0..groups {
+        run.open_group(GroupOpened { dispatch_version: version(index).into(), ..opened(index) })
+            .await
+            .unwrap();
+        play(&run, index, 0, 0, Some(1.0), Finality::Final).await.unwrap();
+        run.close_group(closed(index, GroupStatus::Ready, 1, &[])).await.unwrap();
+    }
+    run
+}
+
+on_both! {
+    async fn only_what_closed_ready_or_short_is_leased_and_a_lease_outlives_its_process(backend: Backend) {
+        let store = backend.open().await;
+        let run = played(&store).await;
+        let run_id = run.run_id();
+        let leased = store.lease_groups(run_id, &request(9), NOW).await.unwrap();
+        assert_eq!(places(&leased), [0, 2], "1 failed, 3 is open");
+        let first = &leased[0];
+        assert_eq!((first.expires_ms, first.redraws, first.versions_behind), (NOW + 1_000, 0, 0));
+        assert_eq!(first.lease_id, format!("{run_id}.g0.l1"));
+        assert_eq!(store.group_index(run_id, &first.group_id).await.unwrap(), 0);
+        // Another process over the same store.
+        let other = backend.open().await;
+        assert_eq!(other.lease_groups(run_id, &request(9), NOW + 999).await.unwrap(), []);
+        assert_eq!(other.extend_leases(run_id, &ids(&leased[..1]), 5_000, NOW + 999).await.unwrap(), NOW + 5_999);
+        let again = other.lease_groups(run_id, &request(9), NOW + 1_000).await.unwrap();
+        assert_eq!((places(&again), again[0].redraws), (vec![2], 1));
+        // All or none: the first of these leases counts, the second was drawn again.
+        let late = refusal(store.ack_groups(run_id, &ids(&leased), 1, NOW + 1_001).await);
+        assert_eq!(late, format!("lease {run_id}.g2.l1: it expired, and the group was leased again"));
+        assert_eq!(store.delivery_counts(run_id, None, NOW + 1_001).await.unwrap().acknowledged, 0);
+        store.ack_groups(run_id, &[first.lease_id.clone(), again[0].lease_id.clone()], 1, NOW + 1_001).await.unwrap();
+        store.ack_groups(run_id, &ids(&again), 1, NOW + 99_999).await.unwrap();
+        assert_eq!(
+            refusal(store.ack_groups(run_id, &ids(&again), 2, NOW + 1_001).await),
+            format!("lease {run_id}.g2.l2: the group is acknowledged at train step 1")
+        );
+        let counts = other.delivery_counts(run_id, Some("policy"), NOW + 2_000).await.unwrap();
+        assert_eq!(counts, DeliveryCounts { acknowledged: 2, redraws: 1, ..DeliveryCounts::default() });
+        assert_eq!(other.delivery_counts(run_id, Some("judge"), NOW).await.unwrap(), DeliveryCounts::default());
+    }
+
+    async fn what_is_no_lease_of_the_run_is_refused(backend: Backend) {
+        let store = backend.open().await;
+        let run = run_of(&store, 1, |_| "base").await;
+        let run_id = run.run_id();
+        for wrong in ["", "x", "a.g0.l1", &format!("{run_id}.g0.l1"), &format!("{run_id}.g7.l1"), &format!("{run_id}.g0.l-1")] {
+            let refused = refusal(store.ack_groups(run_id, &[wrong.to_owned()], 1, NOW).await);
+            assert_eq!(refused, format!("lease {wrong}: there is no such lease"));
+        }
+        let nobody = refusal(store.lease_groups("nobody", &request(1), NOW).await);
+        assert!(nobody.starts_with("no run `nobody`"), "{nobody}");
+        assert!(store.rewind_groups("nobody", "policy", 0, None, NOW).await.is_err());
+        assert!(store.delivery_counts("nobody", None, NOW).await.is_err());
+        assert!(store.group_index(run_id, "nobody").await.is_err());
+    }
+
+    async fn an_exact_request_waits_for_a_whole_step(backend: Backend) {
+        let store = backend.open().await;
+        let run = run_of(&store, 3, |_| "base").await;
+        let exact = |groups_max| LeaseRequest { exact: true, ..request(groups_max) };
+        assert_eq!(store.lease_groups(run.run_id(), &exact(4), NOW).await.unwrap(), []);
+        assert_eq!(store.delivery_counts(run.run_id(), None, NOW).await.unwrap().available, 3);
+        let step = store.lease_groups(run.run_id(), &exact(2), NOW).await.unwrap();
+        assert_eq!(places(&step), [0, 1]);
+        assert_eq!(store.lease_groups(run.run_id(), &exact(2), NOW).await.unwrap(), []);
+        let mut told = store.deliverable();
+        told.borrow_and_update();
+        store.nack_groups(run.run_id(), &ids(&step[1..]), None, NOW).await.unwrap();
+        assert!(told.has_changed().unwrap(), "whoever waits in this process is woken");
+        assert_eq!(places(&store.lease_groups(run.run_id(), &exact(2), NOW).await.unwrap()), [1, 2]);
+    }
+
+    async fn a_group_that_wedges_trainers_is_dropped_and_counted(backend: Backend) {
+        let store = backend.open().await;
+        let run = run_of(&store, 2, |_| "base").await;
+        let run_id = run.run_id();
+        let ours = store.lease_groups(run_id, &request(2), NOW).await.unwrap();
+        store.nack_groups(run_id, &ids(&ours[1..]), Some("no-room"), NOW).await.unwrap();
+        let mut now_ms = NOW;
+        for _ in 1..EXPIRIES_MAX {
+            now_ms += 1_000;
+            assert_eq!(places(&store.lease_groups(run_id, &request(2), now_ms).await.unwrap()), [0]);
+        }
+        assert_eq!(store.lease_groups(run_id, &request(2), now_ms + 1_000).await.unwrap(), []);
+        let counts = store.delivery_counts(run_id, None, now_ms + 1_000).await.unwrap();
+        let dropped = BTreeMap::from([(DROPPED_EXPIRED.to_owned(), 1), ("no-room".to_owned(), 1)]);
+        let redraws = u64::from(EXPIRIES_MAX) - 1;
+        assert_eq!(counts, DeliveryCounts { dropped, redraws, ..DeliveryCounts::default() });
+    }
+
+    async fn a_rewind_gives_later_steps_and_a_holders_leases_back(backend: Backend) {
+        let store = backend.open().await;
+        let run = run_of(&store, 5, |_| "base").await;
+        let run_id = run.run_id();
+        let leased = store.lease_groups(run_id, &request(4), NOW).await.unwrap();
+        for (step, group) in leased.iter().take(3).enumerate() {
+            store.ack_groups(run_id, &[group.lease_id.clone()], step as u64, NOW).await.unwrap();
+        }
+        let other = LeaseRequest { holder: "other".into(), ..request(1) };
+        assert_eq!(places(&store.lease_groups(run_id, &other, NOW).await.unwrap()), [4]);
+        assert_eq!(store.rewind_groups(run_id, "judge", 0, None, NOW).await.unwrap(), 0);
+        assert_eq!(store.rewind_groups(run_id, "policy", 0, Some("trainer"), NOW).await.unwrap(), 3);
+        assert_eq!(places(&store.lease_groups(run_id, &request(9), NOW).await.unwrap()), [1, 2, 3]);
+        let counts = store.delivery_counts(run_id, None, NOW).await.unwrap();
+        assert_eq!((counts.acknowledged, counts.leased, counts.redraws), (1, 4, 3));
+    }
+
+    async fn stale_groups_are_dropped_or_delivered_with_their_distance(backend: Backend) {
+        let store = backend.open().await;
+        let run = run_of(&store, 6, |index| ["base", "s1", "s1", "base", "s2", "s2"][index as usize]).await;
+        let run_id = run.run_id();
+        let all = store.lease_groups(run_id, &request(9), NOW).await.unwrap();
+        let behind: Vec<u64> = all.iter().map(|group| group.versions_behind).collect();
+        assert_eq!(behind, [2, 1, 1, 2, 0, 0]);
+        store.nack_groups(run_id, &ids(&all), None, NOW).await.unwrap();
+        let fresh = LeaseRequest { versions_behind_max: Some(1), ..request(9) };
+        assert_eq!(places(&store.lease_groups(run_id, &fresh, NOW).await.unwrap()), [1, 2, 4, 5]);
+        let dropped = store.delivery_counts(run_id, None, NOW).await.unwrap().dropped;
+        assert_eq!(dropped, BTreeMap::from([(DROPPED_STALE.to_owned(), 2)]));
+    }
+
+    async fn one_group_has_the_bytes_of_an_export(backend: Backend) {
+        let store = backend.open().await;
+        let run = played(&store).await;
+        let out = tempfile::tempdir().unwrap();
+        for format in [Format::GroupMsgpack, Format::GroupJsonl] {
+            let (options, path) = (ExportOptions::new(run.run_id(), format), out.path().join("all"));
+            store.export(&options, &path).await.unwrap();
+            let mut expected = Vec::new();
+            for index in [0, 2] {
+                let bytes = store.group_bytes(&options, index).await.unwrap();
+                if format == Format::GroupMsgpack {
+                    expected.extend((bytes.len() as u32).to_le_bytes());
+                }
+                expected.extend(bytes);
+                if format == Format::GroupJsonl {
+                    expected.push(b'\n');
+                }
+            }
+            assert_eq!(std::fs::read(&path).unwrap(), expected);
+        }
+        let other = ExportOptions::new(run.run_id(), Format::Atif);
+        let refused = store.group_bytes(&other, 0).await.unwrap_err().to_string();
+        assert_eq!(refused, "format `atif` has no form of one group");
+        let open = store.group_bytes(&ExportOptions::new(run.run_id(), Format::GroupJsonl), 3).await.unwrap_err();
+        assert!(open.to_string().ends_with(".g3 is open"), "{open}");
+    }
+
+    // 16 trainers of two processes in simulated time: of each lease one in five dies with its trainer, one in ten is
+    // acknowledged too late.
+    async fn a_storm_of_trainers_acknowledges_each_group_once(backend: Backend) {
+        const GROUPS: u64 = 60;
+        let seed: u64 = rand::random();
+        println!("seed {seed}");
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let stores = [backend.open().await, backend.open().await];
+        let run = run_of(&stores[0], GROUPS, |_| "base").await;
+        let run_id = run.run_id();
+        let mut held: Vec<Option<(u64, Vec<LeasedGroup>)>> = vec![None; 16];
+        let (mut trained, mut refused, mut died, mut now_ms) = (BTreeMap::<u64, u32>::new(), 0, 0, NOW);
+        for _ in 0..20_000 {
+            now_ms += rng.random_range(1..50);
+            let trainer = rng.random_range(0..held.len());
+            let store = &stores[trainer % 2];
+            match held[trainer].take() {
+                None => {
+                    let most = rng.random_range(1..=3);
+                    let ask = LeaseRequest { holder: format!("t{trainer}"), exact: rng.random_ratio(1, 4), ..request(most) };
+                    let leased = store.lease_groups(run_id, &ask, now_ms).await.unwrap();
+                    assert!(!ask.exact || leased.is_empty() || leased.len() == most as usize);
+                    // Nobody else has these: what others hold has expired where it names the same group.
+                    for (_, others) in held.iter().flatten() {
+                        for other in others {
+                            let ours = leased.iter().any(|group| group.group_index == other.group_index);
+                            assert!(!ours || other.expires_ms <= now_ms, "two holders of group {}", other.group_index);
+                        }
+                    }
+                    let done_ms = match rng.random_range(0..10) {
+                        0 | 1 => { died += 1; None }
+                        2 => Some(now_ms + 1_500),
+                        _ => Some(now_ms + rng.random_range(1..900)),
+                    };
+                    held[trainer] = done_ms.filter(|_| !leased.is_empty()).map(|at| (at, leased));
+                }
+                Some((done_ms, leased)) if done_ms <= now_ms => {
+                    // Step numbers never repeat, so that an ack that was carried out twice would show.
+                    match store.ack_groups(run_id, &ids(&leased), now_ms, now_ms).await {
+                        Ok(()) => leased.iter().for_each(|group| *trained.entry(group.group_index).or_default() += 1),
+                        Err(DeliveryError::Refused { .. }) => refused += 1,
+                        Err(error) => panic!("seed {seed}: {error}"),
+                    }
+                }
+                waiting => held[trainer] = waiting,
+            }
+            let counts = if rng.random_ratio(1, 50) { stores[0].delivery_counts(run_id, None, now_ms).await.unwrap() } else { continue };
+            let dropped: u64 = counts.dropped.values().sum();
+            assert_eq!(counts.undelivered() + counts.acknowledged + dropped, GROUPS, "seed {seed}: none is lost");
+            assert_eq!(counts.acknowledged, trained.len() as u64, "seed {seed}");
+            if counts.undelivered() == 0 {
+                break;
+            }
+        }
+        let counts = stores[1].delivery_counts(run_id, None, now_ms).await.unwrap();
+        let dropped: u64 = counts.dropped.values().sum();
+        assert_eq!(counts.undelivered(), 0, "seed {seed}: {counts:?}");
+        assert!(trained.values().all(|times| *times == 1), "seed {seed}: {trained:?}");
+        let done: BTreeSet<u64> = trained.keys().copied().collect();
+        assert_eq!(done.len() as u64 + dropped, GROUPS, "seed {seed}");
+        assert!(died > 0 && refused > 0, "seed {seed}: {died} died, {refused} came late");
+    }
+}
