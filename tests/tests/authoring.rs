@@ -143,6 +143,50 @@ fn the_sdk_for_c_holds_its_own_cases() {
     }
 }
 
+/// A harness and a reward in each language that act in the browser of their cases, all the same.
+fn acts_in_a_browser(language: &str, file: &str) {
+    let source = repository().join("tests/browsers");
+    for (kind, cases) in [("harness", &["harness.toml", "lost.toml"][..]), ("reward", &["reward.toml"])] {
+        let folder = tempfile::tempdir().unwrap();
+        espalier(folder.path(), &["plugin", "new", "mine", "--kind", kind, "--lang", language]).done();
+        let project = folder.path().join("mine");
+        let extension = file.rsplit_once('.').unwrap().1;
+        fs::copy(source.join(language).join(format!("{kind}.{extension}")), project.join(file)).unwrap();
+        fs::remove_dir_all(project.join("cases")).unwrap();
+        fs::create_dir(project.join("cases")).unwrap();
+        for case in cases {
+            fs::copy(source.join(case), project.join("cases").join(case)).unwrap();
+        }
+        let built = espalier(&project, &["plugin", "build", "--json"]);
+        if built.code == 4 && !all() {
+            eprintln!("{language}: not built on this machine, which needs: {}", install_line(&built));
+            return;
+        }
+        built.done();
+        espalier(&project, &["plugin", "test"]).done();
+    }
+}
+
+#[test]
+fn javascript_acts_in_a_browser() {
+    acts_in_a_browser("javascript", "plugin.js");
+}
+
+#[test]
+fn python_acts_in_a_browser() {
+    acts_in_a_browser("python", "plugin.py");
+}
+
+#[test]
+fn go_acts_in_a_browser() {
+    acts_in_a_browser("go", "plugin.go");
+}
+
+#[test]
+fn c_acts_in_a_browser() {
+    acts_in_a_browser("c", "plugin.c");
+}
+
 #[test]
 fn what_a_compiler_refuses_is_told_with_its_line() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,8 @@
 //! The file of a case: `cases/NAME.toml`. docs/authoring-cases.md has every key with an example.
 
+pub mod browser;
+
+use crate::picture;
 use crate::recorded::Recording;
 use espalier_core::failure::{BudgetKind, Failure};
 use espalier_core::generator::Statistics;
@@ -8,6 +11,7 @@ use espalier_plugin::World;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +26,12 @@ pub struct Case {
     pub file: Result<CaseFile, CaseError>,
     /// The calls of `recorded`, read along with it.
     pub(crate) recording: Option<Arc<Recording>>,
+    /// The pictures that it names, read along with it, by their paths as it writes them.
+    pub(crate) pictures: Arc<Pictures>,
 }
+
+/// Bytes of pictures by path.
+pub(crate) type Pictures = BTreeMap<PathBuf, Vec<u8>>;
 
 /// A case that cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +63,9 @@ pub struct CaseFile {
     /// Sandboxes by name.
     #[serde(default)]
     pub sandboxes: BTreeMap<String, Machine>,
+    /// Browsers by name.
+    #[serde(default)]
+    pub browsers: BTreeMap<String, browser::Browser>,
     /// What services answer, by name and by request: `GET /go`.
     #[serde(default)]
     pub services: BTreeMap<String, BTreeMap<String, ServiceReply>>,
@@ -128,6 +140,15 @@ pub struct ToolCall {
     /// Its arguments.
     #[serde(default)]
     pub arguments: Map<String, Value>,
+}
+
+impl fmt::Display for ToolCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.arguments.is_empty() {
+            true => f.write_str(&self.name),
+            false => write!(f, "{} {}", self.name, Value::Object(self.arguments.clone())),
+        }
+    }
 }
 
 /// The environment that a harness steps.
@@ -417,6 +438,8 @@ impl TryFrom<String> for FailureText {
 
 /// Bytes of a case: what is larger does not belong into one.
 const CASE_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of a picture beside it.
+const PICTURE_BYTES_MAX: u64 = 8 << 20;
 
 /// A reward, which is a number: TOML knows others.
 fn finite<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
@@ -449,14 +472,22 @@ impl Case {
         let text = text.map_err(CaseError);
         let mut file = text.and_then(|text| CaseFile::parse(&text));
         let mut recording = None;
+        let beside = path.parent().unwrap_or(Path::new("."));
+        let pictures = match file.as_ref().map(|file| file.pictures(beside)) {
+            Ok(Ok(pictures)) => pictures,
+            Ok(Err(error)) => {
+                file = Err(error);
+                Pictures::default()
+            }
+            Err(_) => Pictures::default(),
+        };
         if let Ok(CaseFile { recorded: Some(recorded), .. }) = &file {
-            let beside = path.parent().unwrap_or(Path::new("."));
             match Recording::read(&beside.join(recorded)) {
                 Ok(read) => recording = Some(Arc::new(read)),
                 Err(error) => file = Err(CaseError(error)),
             }
         }
-        Case { name, path: path.to_owned(), file, recording }
+        Case { name, path: path.to_owned(), file, recording, pictures: Arc::new(pictures) }
     }
 }
 
@@ -466,14 +497,31 @@ impl CaseFile {
         toml::from_str(text).map_err(|error| CaseError(error.to_string().trim_end().to_owned()))
     }
 
+    /// The pictures that it names, relative to the folder `beside`.
+    fn pictures(&self, beside: &Path) -> Result<Pictures, CaseError> {
+        let named = self.browsers.iter().flat_map(|(name, browser)| browser.pictures(name));
+        let mut read = Pictures::new();
+        for (key, path) in named {
+            let bytes = crate::file::read(&beside.join(&path), PICTURE_BYTES_MAX).and_then(|bytes| {
+                picture::size(&bytes)
+                    .map(|_| bytes)
+                    .ok_or_else(|| "it is no PNG, JPEG or WebP picture".to_owned())
+            });
+            let bytes = bytes.map_err(|error| CaseError(format!("{key} = {path:?}: {error}")))?;
+            read.insert(path, bytes);
+        }
+        Ok(read)
+    }
+
     /// Refuses what is of no use to a plugin of this world: it would be passed over in silence.
     pub fn check(&self, world: World) -> Result<(), CaseError> {
         use World::{Environment, GroupReward, Harness, Judge, Reward, TaskGenerator};
         let expect = &self.expect;
-        let given: [(&str, bool, &[World]); 17] = [
+        let given: [(&str, bool, &[World]); 18] = [
             ("models", !self.models.is_empty(), &[Harness, GroupReward, Judge, TaskGenerator]),
             ("environment", self.environment.is_some(), &[Harness]),
             ("sandboxes", !self.sandboxes.is_empty(), &[Harness, Reward, GroupReward, Judge, TaskGenerator]),
+            ("browsers", !self.browsers.is_empty(), &[Harness, Reward, Judge]),
             ("services", !self.services.is_empty(), &[Reward, Judge]),
             ("recorded", self.recorded.is_some(), &[Harness]),
             ("rollout", self.rollout.is_some(), &[Reward, Judge]),
@@ -494,6 +542,7 @@ impl CaseFile {
         {
             return Err(CaseError(format!("`{key}` is not for a {world}")));
         }
+        self.browsers.iter().try_for_each(|(name, browser)| browser.check(name))?;
         let needs = |key: &str| Err(CaseError(format!("`{key}` is missing: a case of a {world} needs it")));
         match world {
             Harness | Environment if self.task.is_none() => needs("task"),
@@ -507,6 +556,7 @@ impl CaseFile {
                     ("models", !self.models.is_empty()),
                     ("environment", self.environment.is_some()),
                     ("sandboxes", !self.sandboxes.is_empty()),
+                    ("browsers", !self.browsers.is_empty()),
                 ];
                 match scripts.iter().find(|(_, is_given)| *is_given) {
                     Some((key, _)) => {

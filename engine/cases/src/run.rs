@@ -1,10 +1,12 @@
 //! A case and a plugin together.
 
-use crate::case::{Case, CaseError, CaseFile, Expect};
+use crate::case::{Case, CaseError, CaseFile, Expect, Pictures};
 use crate::compare::{compare, unknown_key};
 use crate::recorded::{Recording, Tape};
 use crate::report::{CallTrace, CaseReport, Problem, Report};
-use crate::script::{MemoryBlobs, Notes, ScriptedModels, ScriptedSandboxes, ScriptedServices, ScriptedWorld};
+use crate::script::{
+    MemoryBlobs, Notes, ScriptedBrowsers, ScriptedModels, ScriptedSandboxes, ScriptedServices, ScriptedWorld,
+};
 use crate::view;
 use espalier_core::ending::HarnessEnd;
 use espalier_core::failure::Failure;
@@ -81,6 +83,7 @@ struct Scripts {
     models: Arc<ScriptedModels>,
     world: Arc<ScriptedWorld>,
     sandboxes: Arc<ScriptedSandboxes>,
+    browsers: Arc<ScriptedBrowsers>,
     services: Arc<ScriptedServices>,
     blobs: Arc<MemoryBlobs>,
 }
@@ -142,7 +145,7 @@ impl<'a> Prepared<'a> {
             .map_err(|error| CaseError(format!("limits: {error}")))?;
         let wall = limits.scoring_wall.min(limits.rollout_wall);
         let meter = Arc::new(Meter::new(limits));
-        let scripts = Scripts::of(file, &meter);
+        let scripts = Scripts::of(file, &case.pictures, &meter);
         let job = Job {
             plugin: Arc::clone(plugin),
             alias: name.to_owned(),
@@ -205,18 +208,22 @@ impl<'a> Prepared<'a> {
 }
 
 impl Scripts {
-    fn of(file: &CaseFile, meter: &Arc<Meter>) -> Scripts {
+    fn of(file: &CaseFile, pictures: &Arc<Pictures>, meter: &Arc<Meter>) -> Scripts {
         let notes = Notes::default();
         let blobs = Arc::new(MemoryBlobs::new(Arc::clone(meter)));
         let models = ScriptedModels::new(file.models.clone(), notes.clone(), Arc::clone(meter));
         let world = ScriptedWorld::new(file.environment.clone(), notes.clone());
         let sandboxes = ScriptedSandboxes::new(file.sandboxes.clone(), Arc::clone(&blobs), notes.clone());
+        let pictures = Arc::clone(pictures);
+        let browsers =
+            ScriptedBrowsers::new(file.browsers.clone(), pictures, Arc::clone(&blobs), notes.clone());
         let services = ScriptedServices::new(file.services.clone(), notes.clone());
         Scripts {
             services: Arc::new(services),
             models: Arc::new(models),
             world: Arc::new(world),
             sandboxes: Arc::new(sandboxes),
+            browsers: Arc::new(browsers),
             blobs,
             notes,
         }
@@ -228,7 +235,7 @@ impl Scripts {
             environments: Some(self.world.clone()),
             blobs: Some(self.blobs.clone()),
             sandboxes: Some(self.sandboxes.clone()),
-            browsers: None,
+            browsers: Some(self.browsers.clone()),
             services: Some(self.services.clone()),
         }
     }
@@ -238,6 +245,7 @@ impl Scripts {
         self.models.note_rest();
         self.world.note_rest();
         self.sandboxes.note_rest();
+        self.browsers.note_rest();
         self.services.note_rest();
     }
 }

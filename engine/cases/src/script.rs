@@ -1,12 +1,14 @@
 //! Scripted capabilities: they give what the case says in its order, note whatever it does not provide, and what it provides in vain.
 
 mod blobs;
+mod browsers;
 mod machines;
 mod models;
 mod services;
 mod world;
 
 pub(crate) use blobs::MemoryBlobs;
+pub(crate) use browsers::ScriptedBrowsers;
 pub(crate) use machines::ScriptedSandboxes;
 pub(crate) use models::ScriptedModels;
 pub(crate) use services::ScriptedServices;

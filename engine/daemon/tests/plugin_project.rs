@@ -228,6 +228,107 @@ fn every_kind_of_plugin_has_cases() {
     }
 }
 
+const SHOP: &str = r#"
+[task]
+id = "order"
+instruction = "Order a lamp."
+
+[browsers.main]
+tools = [{ name = "click" }, { name = "done" }]
+
+[browsers.main.page]
+url = "http://shop.example/"
+title = "Shop"
+screenshot = "shop.png"
+
+[[browsers.main.steps]]
+tool = "click"
+arguments = { ref = "e1" }
+text = "Succeed: `click` on button \"Order\"."
+element = { text = "button \"Order\"", role = "button", name = "Order" }
+effects = [{ navigated = { url = "http://shop.example/thanks", title = "Thanks" } }]
+page = { url = "http://shop.example/thanks", title = "Thanks" }
+
+[[browsers.main.steps]]
+tool = "done"
+ended = { response = "ordered" }
+
+[[models.policy]]
+said = ["Order a lamp.", "0 (active): Shop - http://shop.example/"]
+tool_calls = [{ name = "click", arguments = { ref = "e1" } }]
+
+[[models.policy]]
+said = ["button \"Order\"", "0 (active): Thanks"]
+tool_calls = [{ name = "done", arguments = { response = "ordered" } }]
+
+[expect]
+report = { outcome = "submitted", answer = "ordered", data = { turns = 2 } }
+"#;
+
+/// A picture of one white pixel.
+const PIXEL: &[u8] =
+    b"\x89PNG\x0d\x0a\x1a\x0a\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x01\x00\x00\x00\x007n\xf9$\x00\x00\x00\x0aIDATx\x9cc\xf8\x0f\x00\x01\x01\x01\x00\xb18\xf6\x14\x00\x00\x00\x00IEND\xaeB`\x82";
+
+#[test]
+fn a_harness_acts_in_the_browser_of_its_case() {
+    let fixture = Fixture::new("harness", "gui-agent");
+    fixture.write("cases/order.toml", SHOP);
+    fs::write(fixture.folder.path().join("cases/shop.png"), PIXEL).unwrap();
+    let lost = SHOP
+        .replace("ended = { response = \"ordered\" }", "fail = \"unavailable: the browser is lost\"")
+        .replace("report = {", "failure = \"unavailable: the browser is lost\"\n#");
+    fixture.write("cases/lost.toml", &lost);
+    let stale = "tool = \"click\"\nproblem = \"stale-reference: e1 is gone\"\n[[browsers.main.steps]]\ntool = \"done\"";
+    let again =
+        "tool_calls = [{ name = \"click\" }]\n[[models.policy]]\nsaid = [\"stale-reference: e1 is gone\"]";
+    let stale = SHOP
+        .replace("tool = \"done\"", stale)
+        .replace("said = [\"button \\\"Order\\\"\", \"0 (active): Thanks\"]", again)
+        .replace("turns = 2", "turns = 3");
+    fixture.write("cases/stale.toml", &stale);
+    let told = fixture.test();
+    assert!(told.ends_with("exit 0"), "{told}");
+    fixture.write(
+        "cases/order.toml",
+        &SHOP.replace("arguments = { ref = \"e1\" }\ntext", "arguments = { ref = \"e2\" }\ntext"),
+    );
+    fixture.write("cases/lost.toml", &SHOP.replace("tool = \"click\"", "tool = \"write\""));
+    fixture.write("cases/stale.toml", &SHOP.replace("shop.png", "order.toml"));
+    assert_test!(fixture);
+}
+
+#[test]
+fn a_reward_looks_at_the_browser_of_its_case() {
+    let fixture = Fixture::new("reward", "page-state");
+    let case = |evaluate: &str, expect: &str| {
+        format!(
+            "[task]\nid = \"order\"\ninstruction = \"Order a lamp.\"
+            private = {{ page = [{{ expression = \"document.title\", equals = \"Thanks\" }}] }}
+            [rollout]
+            [browsers.main.page]\nevaluate = [{evaluate}]
+            [expect]\n{expect}"
+        )
+    };
+    let value = |more: &str| format!("{{ expression = \"document.title\", world = \"isolated\", {more} }}");
+    let right = value("value = \"Thanks\"");
+    fixture.write("cases/right.toml", &case(&right, "scores = [{ name = \"reward\", value = 1 }]"));
+    fixture.write("cases/wrong.toml", &case(&value("value = \"Cart\""), "scores = [{ value = 0 }]"));
+    let scores = "scores = [{ value = 0, reason = \"document.title: TypeError: document is gone\" }]";
+    let throws = value("fail = \"script: TypeError: document is gone\"");
+    fixture.write("cases/throws.toml", &case(&throws, scores));
+    let lost = value("fail = \"unavailable: the browser is lost\"");
+    fixture.write("cases/lost.toml", &case(&lost, "failure = \"unavailable: the browser is lost\""));
+    let told = fixture.test();
+    assert!(told.ends_with("exit 0"), "{told}");
+    for name in ["right", "throws", "lost"] {
+        fs::remove_file(fixture.folder.path().join(format!("cases/{name}.toml"))).unwrap();
+    }
+    let other = "{ expression = \"location.href\", value = 1 }";
+    fixture.write("cases/wrong.toml", &case(other, "scores = [{ value = 0 }]"));
+    fixture.write("cases/more.toml", &case(&format!("{right}, {other}"), "scores = [{ value = 1 }]"));
+    assert_test!(fixture);
+}
+
 const EXPERIMENT: &str = r#"
 name = "mine"
 seed = 7

@@ -73,7 +73,7 @@ pub async fn serve(
     reader: impl AsyncRead + Send + Unpin + 'static,
     writer: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), String> {
-    let server = Server { source, options, browser: Mutex::default() };
+    let server = Server::new(source, options);
     // A client that goes away before it has said anything is no error.
     let running = match server.serve((reader, writer)).await {
         Ok(running) => running,
@@ -86,14 +86,17 @@ pub async fn serve(
 struct Server {
     source: Arc<dyn BrowserSource>,
     options: ServerOptions,
+    /// What the client is offered.
+    tools: Vec<rmcp::model::Tool>,
     /// Held during a call: one acts after another.
     browser: Mutex<Option<Arc<dyn BrowserSession>>>,
 }
 
 impl Server {
-    fn tools(&self) -> Vec<rmcp::model::Tool> {
-        let given = self.source.tools().into_iter().filter(|tool| self.options.done || tool.name != "done");
-        given.map(tools::described).chain(Own::ALL.map(Own::described)).collect()
+    fn new(source: Arc<dyn BrowserSource>, options: ServerOptions) -> Server {
+        let given = source.tools().into_iter().filter(|tool| options.done || tool.name != "done");
+        let tools = given.map(tools::described).chain(Own::ALL.map(Own::described)).collect();
+        Server { source, options, tools, browser: Mutex::default() }
     }
 
     /// A call in the browser that is there, or in another one.
@@ -235,7 +238,7 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools()))
+        Ok(ListToolsResult::with_all_items(self.tools.clone()))
     }
 
     async fn call_tool(
@@ -243,9 +246,8 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let offered = self.tools();
-        if offered.iter().all(|tool| tool.name != request.name) {
-            let names: Vec<&str> = offered.iter().map(|tool| &*tool.name).collect();
+        if self.tools.iter().all(|tool| tool.name != request.name) {
+            let names: Vec<&str> = self.tools.iter().map(|tool| &*tool.name).collect();
             let text = format!("no tool {:?}: expected one of {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(text, None));
         }

@@ -469,6 +469,7 @@ typedef struct {
     espalier_maybe_str extra;
 } espalier_statistics;
 
+#include "espalier_browser.h"
 #include "espalier_conversation.h"
 #include "espalier_fields.h"
 #include "espalier_json.h"

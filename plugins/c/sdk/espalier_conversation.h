@@ -99,6 +99,14 @@ typedef struct {
     espalier_status (*run)(const void *arguments, void *context, espalier_str *result);
 } espalier_tool;
 
+/* A tool that the engine describes, such as one of a browser. */
+typedef struct {
+    espalier_str name;
+    espalier_str description;
+    /* JSON Schema of the arguments. */
+    espalier_str parameters;
+} espalier_offered_tool;
+
 /* One branch of a conversation. Messages are sent with the next answer that is asked for. */
 typedef struct {
     espalier_str model;
@@ -107,6 +115,11 @@ typedef struct {
     /* Set by espalier_conversation_tools. */
     const espalier_tool *tools;
     size_t tool_count;
+    /* Set by espalier_conversation_browser. */
+    struct {
+        espalier_offered_tool *items;
+        size_t len;
+    } offered;
     /* Not sent yet. */
     espalier_messages pending;
     /* From the first answer on. */

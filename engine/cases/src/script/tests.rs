@@ -2,6 +2,9 @@ use super::*;
 use crate::case::CaseFile;
 use espalier_core::chat::{CompleteOptions, Finish, Message, Role};
 use espalier_core::failure::BudgetKind;
+use espalier_core::host::browser::{
+    Action, Browsers, PictureFormat, ScreenshotOptions, ScriptWorld, SnapshotOptions, StepOutcome,
+};
 use espalier_core::host::sandbox::{Command, Program, Sandboxes, Show, WriteOptions};
 use espalier_core::host::{Blobs, Environments, Models};
 use espalier_core::limits::Limits;
@@ -12,19 +15,22 @@ struct Given {
     models: ScriptedModels,
     world: ScriptedWorld,
     sandboxes: ScriptedSandboxes,
+    browsers: ScriptedBrowsers,
     blobs: Arc<MemoryBlobs>,
     notes: Notes,
 }
 
 fn given(case: &str) -> Given {
     let file = CaseFile::parse(case).unwrap();
-    let meter = Arc::new(Meter::new(Limits { turns: 2, blob_bytes: 8, ..Limits::default() }));
+    let meter = Arc::new(Meter::new(Limits { turns: 2, blob_bytes: 200, ..Limits::default() }));
     let notes = Notes::default();
     let blobs = Arc::new(MemoryBlobs::new(Arc::clone(&meter)));
+    let pictures = Arc::new([("shop.png".into(), crate::picture::white(3, 2).unwrap())].into());
     Given {
         models: ScriptedModels::new(file.models, notes.clone(), meter),
         world: ScriptedWorld::new(file.environment, notes.clone()),
         sandboxes: ScriptedSandboxes::new(file.sandboxes, Arc::clone(&blobs), notes.clone()),
+        browsers: ScriptedBrowsers::new(file.browsers, pictures, Arc::clone(&blobs), notes.clone()),
         blobs,
         notes,
     }
@@ -179,5 +185,92 @@ async fn blobs_are_kept_within_their_budget() {
     assert_eq!(given.blobs.read(&blob, 2, 9).await.unwrap(), b"ur");
     assert_eq!(given.blobs.stat(&blob).await.unwrap().length, 4);
     assert!(given.blobs.read("blob-7", 0, 1).await.is_err());
-    assert_eq!(given.blobs.put(vec![0; 9], "").await, Err(Failure::Budget(BudgetKind::BlobBytes)));
+    assert_eq!(given.blobs.put(vec![0; 200], "").await, Err(Failure::Budget(BudgetKind::BlobBytes)));
+}
+
+const SHOP: &str = r#"
+[browsers.main]
+tools = [{ name = "click" }]
+[browsers.main.page]
+url = "http://shop.example/"
+title = "Shop"
+snapshot = "button \"Cart\" e1"
+screenshot = "shop.png"
+evaluate = [{ expression = "document.title", value = "Shop" }, { expression = "rest", value = 1 }]
+[[browsers.main.steps]]
+tool = "click"
+arguments = { ref = "e1" }
+effects = [{ navigated = { url = "http://shop.example/cart", title = "Cart" } }]
+[browsers.main.steps.page]
+url = "http://shop.example/cart"
+screenshot = [40, 20]
+evaluate = [{ expression = "document.title", world = "isolated", value = "Cart" }]
+[[browsers.main.steps]]
+tool = "click"
+problem = "stale-reference: e1 is not there any more"
+[[browsers.main.steps]]
+tool = "click"
+fail = "unavailable: the browser is lost"
+[[browsers.main.steps]]
+tool = "done"
+ended = {}
+"#;
+
+fn act(name: &str, arguments: &str) -> Action {
+    Action { name: name.to_owned(), arguments: arguments.to_owned() }
+}
+
+#[tokio::test]
+async fn a_browser_shows_what_the_actions_so_far_have_led_to() {
+    let given = given(SHOP);
+    let main = given.browsers.open("main").await.unwrap();
+    assert_eq!(
+        (main.tools()[0].name.as_str(), main.tabs().await.unwrap()[0].title.as_str()),
+        ("click", "Shop")
+    );
+    let shown = main.screenshot(ScreenshotOptions::default()).await.unwrap();
+    assert_eq!((shown.width, shown.height), (3, 2));
+    assert_eq!(main.evaluate("document.title".to_owned(), ScriptWorld::Page).await.unwrap(), "\"Shop\"");
+    let steps = main.act(vec![act("click", r#"{"ref":"e1"}"#), act("click", "{}")]).await.unwrap();
+    assert_eq!(steps[0].text, "Succeed: `click`.");
+    assert_eq!(steps[1].outcome, StepOutcome::Skipped("an action before it opened another page".to_owned()));
+    let tabs = main.tabs().await.unwrap();
+    assert_eq!((tabs[0].url.as_str(), tabs[0].title.as_str()), ("http://shop.example/cart", "Shop"));
+    let half = ScreenshotOptions { scale: Some(0.5), ..ScreenshotOptions::default() };
+    let shown = main.screenshot(half).await.unwrap();
+    assert_eq!((shown.width, shown.height), (20, 10));
+    assert_eq!(main.evaluate("document.title".to_owned(), ScriptWorld::Isolated).await.unwrap(), "\"Cart\"");
+    assert_eq!(main.snapshot(SnapshotOptions::default()).await.unwrap().text, "button \"Cart\" e1");
+    let steps = main.act(vec![act("click", "{}"), act("click", "{}")]).await.unwrap();
+    assert_eq!(steps[0].text, "Failed: `click`: stale-reference: e1 is not there any more.");
+    assert!(matches!(steps[1].outcome, StepOutcome::Skipped(_)), "{steps:?}");
+    let lost = Failure::Unavailable("the browser is lost".to_owned());
+    assert_eq!(main.act(vec![act("click", "{}")]).await, Err(lost.clone()));
+    assert_eq!(main.tabs().await, Err(lost), "it stays lost");
+    assert_eq!(given.noted(), [""; 0]);
+    given.browsers.note_rest();
+    assert_eq!(
+        given.noted(),
+        [
+            "browsers.main.steps[3]: was not taken: the plugin took 3 of 4 steps",
+            "browsers.main.page.evaluate[1]: was not asked for: rest",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn calls_that_a_browser_of_a_case_does_not_have_are_noted() {
+    let given =
+        given(&format!("{SHOP}\n[browsers.other]\n[browsers.gone]\nfail = \"unavailable: no Chromium\""));
+    assert!(given.browsers.open("third").await.is_err());
+    assert_eq!(given.browsers.open("gone").await.err(), Some(Failure::Unavailable("no Chromium".to_owned())));
+    let main = given.browsers.open("main").await.unwrap();
+    main.act(vec![act("click", r#"{"ref":"e2"}"#)]).await.unwrap();
+    assert!(main.act(vec![act("write", r#"{"text":"a"}"#)]).await.is_err());
+    let jpeg = ScreenshotOptions { format: PictureFormat::Jpeg, ..ScreenshotOptions::default() };
+    assert!(main.screenshot(jpeg).await.is_err());
+    assert!(main.evaluate("location.href".to_owned(), ScriptWorld::Page).await.is_err());
+    assert!(main.storage_state().await.is_err());
+    given.browsers.note_rest();
+    insta::assert_snapshot!(given.noted().join("\n"));
 }

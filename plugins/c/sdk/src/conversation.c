@@ -5,6 +5,7 @@
 
 SAME(espalier_message, espalier_model_messages_message_t);
 SAME(espalier_part, espalier_model_messages_part_t);
+SAME(espalier_offered_tool, espalier_model_conversations_tool_t);
 SAME(espalier_tool_call, espalier_model_messages_tool_call_t);
 SAME(espalier_options, espalier_model_conversations_options_t);
 SAME(espalier_usage, espalier_model_conversations_usage_t);
@@ -69,14 +70,16 @@ static espalier_status send(espalier_conversation *chat) {
             !espalier_model_conversations_method_conversation_append(handle_of(chat), (void *)&chat->pending, &failure))
             return espalier_failed(&failure);
     } else {
-        espalier_model_conversations_tool_t *tools = espalier_alloc(chat->tool_count * sizeof *tools);
+        espalier_model_conversations_tool_t *tools = espalier_alloc((chat->tool_count + chat->offered.len) * sizeof *tools);
         for (size_t index = 0; index < chat->tool_count; index++) {
             const espalier_tool *tool = &chat->tools[index];
             espalier_str declared[] = {espalier_text(tool->name), espalier_text(tool->description),
                                        espalier_json_write(espalier_fields_schema(tool->fields))};
             memcpy(&tools[index], declared, sizeof declared);
         }
-        espalier_model_conversations_list_tool_t list = {tools, chat->tool_count};
+        if (chat->offered.len > 0)
+            memcpy(&tools[chat->tool_count], chat->offered.items, chat->offered.len * sizeof *tools);
+        espalier_model_conversations_list_tool_t list = {tools, chat->tool_count + chat->offered.len};
         espalier_model_conversations_own_conversation_t opened;
         if (!espalier_model_conversations_open((void *)&chat->model, (void *)&chat->pending, &list, &opened, &failure))
             return espalier_failed(&failure);

@@ -1,6 +1,8 @@
 import type { BlobRef, Plugin, Properties, Task, TaskParts, ValuesOf } from './common.js';
 import type { Report } from './report.js';
 
+export { openBrowser } from './browser.js';
+export type { Browser, BrowserStep, Effect, PageElement, Tab } from './browser.js';
 export { Failure, blobs, log, random } from './common.js';
 export type { BlobRef, FailureKind, Json, Properties, Schema, Task, ValuesOf } from './common.js';
 export { Conversation, ToolError, tool } from './conversation.js';

@@ -5,6 +5,7 @@ import { reportToWit } from './report.js';
 import { taskFrom } from './values.js';
 
 export { blobs } from './blobs.js';
+export { openBrowser } from './browser.js';
 export { Conversation } from './conversation.js';
 export { Failure } from './failure.js';
 export { log } from './log.js';

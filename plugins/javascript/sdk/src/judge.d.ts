@@ -1,6 +1,8 @@
 import type { Plugin, Properties, TaskParts, ValuesOf } from './common.js';
 import type { Rollout, Scores } from './rollout.js';
 
+export { openBrowser } from './browser.js';
+export type { Browser, BrowserStep, Effect, PageElement, Tab } from './browser.js';
 export { Failure, blobs, log, random } from './common.js';
 export type { BlobRef, FailureKind, Json, Properties, Schema, Task, ValuesOf } from './common.js';
 export { Conversation, ToolError, tool } from './conversation.js';
@@ -8,6 +10,7 @@ export type { Answer, Options, Said, Tool, ToolCall, Usage } from './conversatio
 export type { Message, Rollout, Score, Scores, Step, Turn } from './rollout.js';
 export { openFreshSandbox, openSandbox, waitForAny } from './sandbox.js';
 export type { Outcome, Process, Sandbox, Shell } from './sandbox.js';
+export { Service } from './service.js';
 
 /** One evaluation of one turn, or of the outcome. */
 export interface Vote {

@@ -17,6 +17,8 @@ const NAMES = {
   'espalier:sandbox/sandboxes': ['open', 'waitAny'],
   'espalier:sandbox/scoring': ['openFresh'],
   'espalier:sandbox/creation': ['create'],
+  'espalier:browser/browsers': ['open'],
+  'espalier:service/services': ['request'],
 };
 
 const JAVASCRIPT = /^espalier-sdk\/(.*)$/;

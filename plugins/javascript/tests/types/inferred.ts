@@ -1,6 +1,7 @@
 // What follows from schemas: each expected error must be one, or the compiler says so.
 
-import { Conversation, harness, report, tool } from 'espalier-sdk/harness';
+import { Conversation, harness, openBrowser, report, tool } from 'espalier-sdk/harness';
+import { Service } from 'espalier-sdk/reward';
 
 const add = tool({
   name: 'add',
@@ -39,3 +40,16 @@ harness({ run: () => 5 });
 
 // @ts-expect-error a schema has a type by name
 harness({ settings: { a: { type: 'text' } }, run: () => report.submitted() });
+
+export function acted(): string {
+  const browser = openBrowser();
+  const [step] = browser.act(new Conversation('policy', { tools: browser.tools() }).complete().toolCalls);
+  for (const effect of step.effects) if (effect.kind === 'navigated') return effect.url;
+  // @ts-expect-error a step has no such outcome
+  if (step.outcome === 'failure') return '';
+  // @ts-expect-error there is no such format
+  browser.screenshot({ format: 'gif' });
+  // @ts-expect-error a service is asked by GET and POST
+  new Service('shop').request('PUT', '/post');
+  return step.problem?.code ?? new Service('shop').get('/go');
+}

@@ -21,11 +21,13 @@ if sys.platform == "wasi":
     sys.dont_write_bytecode = True
 
 from . import blobs, log
+from .browser import Area, Browser, BrowserStep, Effect, Element, End, Picture, Position, Problem, Settled, Snapshot, Tab
 from .conversation import Answer, Branch, Conversation, Usage
 from .exports import environment, group_reward, harness, judge, reward, task_generator
 from .failures import Budget, Cancelled, Denied, Failure, Invalid, Other, Unavailable
 from .sandbox import Outcome, Output, Process, Sandbox, Shell, wait_any
 from .schema import DecodeError, Length, Pattern, Range, decode, schema_of
+from .service import Response, Service
 from .tools import ToolError, Tools
 from .values import (
     Image,
@@ -50,12 +52,18 @@ from .world import Environment
 
 __all__ = [
     "Answer",
+    "Area",
     "Branch",
+    "Browser",
+    "BrowserStep",
     "Budget",
     "Cancelled",
     "Conversation",
     "DecodeError",
     "Denied",
+    "Effect",
+    "Element",
+    "End",
     "Environment",
     "Failure",
     "Image",
@@ -68,17 +76,25 @@ __all__ = [
     "Outcome",
     "Output",
     "Pattern",
+    "Picture",
+    "Position",
+    "Problem",
     "Process",
     "Range",
     "Report",
     "Request",
+    "Response",
     "Rollout",
     "Sandbox",
     "Score",
+    "Service",
+    "Settled",
     "Shell",
+    "Snapshot",
     "Statistics",
     "Step",
     "StepResult",
+    "Tab",
     "Task",
     "TextBlob",
     "ToolCall",

@@ -32,6 +32,18 @@ class Tool:
     fields: Sequence[Field]
 
 
+@dataclass(frozen=True)
+class GivenTool:
+    """A tool that the engine describes and carries out."""
+
+    name: str
+    description: str
+    #: JSON Schema of the arguments, as text.
+    parameters: str
+    #: Takes the arguments as JSON text; what it returns is shown to the model.
+    run: Callable[[str], str]
+
+
 class Tools:
     """The tools of a conversation::
 
@@ -50,7 +62,7 @@ class Tools:
     """
 
     def __init__(self) -> None:
-        self._tools: dict[str, Tool] = {}
+        self._tools: dict[str, Tool | GivenTool] = {}
 
     @overload
     def add(self, function: Function, /) -> Function: ...
@@ -65,6 +77,10 @@ class Tools:
             return lambda given: self._add(given, name, description)
         return self._add(function, name, description)
 
+    def add_given(self, tool: GivenTool) -> None:
+        """Adds a tool that the engine describes, such as one of a browser."""
+        self._keep(tool)
+
     def __len__(self) -> int:
         return len(self._tools)
 
@@ -78,6 +94,8 @@ class Tools:
         if tool is None:
             there = ", ".join(self._tools) or "none"
             raise ToolError(f"unknown tool `{name}`; there is: {there}")
+        if isinstance(tool, GivenTool):
+            return tool.run(arguments or "{}")
         try:
             values = decode_fields(tool.fields, json.loads(arguments or "{}"))
         except json.JSONDecodeError as error:
@@ -98,20 +116,27 @@ class Tools:
 
     def declared(self) -> list[Any]:
         """The tools as the engine takes them."""
-        return [wit.conversations.Tool(tool.name, tool.description, to_json(tool.parameters)) for tool in self]
+        return [wit.conversations.Tool(tool.name, tool.description, _schema(tool)) for tool in self]
 
     def _add(self, function: Function, name: str | None, description: str | None) -> Function:
         name = name or function.__name__
-        if name in self._tools:
-            raise SchemaError(f"tool `{name}`: there is one of this name already")
         text, parameters = described(inspect.getdoc(function) or "")
         try:
             fields = parameters_of(function, parameters)
             schema = object_schema(fields)
         except SchemaError as error:
             raise SchemaError(f"tool `{name}`: {error}") from None
-        self._tools[name] = Tool(name, description or text, schema, function, fields)
+        self._keep(Tool(name, description or text, schema, function, fields))
         return function
+
+    def _keep(self, tool: Tool | GivenTool) -> None:
+        if tool.name in self._tools:
+            raise SchemaError(f"tool `{tool.name}`: there is one of this name already")
+        self._tools[tool.name] = tool
+
+
+def _schema(tool: Tool | GivenTool) -> str:
+    return tool.parameters if isinstance(tool, GivenTool) else to_json(tool.parameters)
 
 
 def described(doc: str) -> tuple[str, dict[str, str]]:

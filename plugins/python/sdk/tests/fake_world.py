@@ -41,6 +41,15 @@ class World:
         self.answers: list[Any] = []
         self.opened: list[Any] = []
         self.seeds: list[bytes] = [bytes(range(16))]
+        self.browsers: dict[str, Any] = {}
+        #: What services answer by path, and what they were asked.
+        self.replies: dict[str, tuple[int, str]] = {}
+        self.requests: list[tuple[str, str, str, bytes]] = []
+
+    def answer(self, name: str, method: str, path: str, body: bytes) -> Any:
+        self.requests.append((name, method, path, body))
+        status, text = self.replies[path]
+        return services.Response(status, "application/json", text.encode(), None)
 
 
 class Opened:
@@ -152,6 +161,37 @@ _module(
     "wit_world.imports.log",
     Level=Enum("Level", "DEBUG INFO WARN ERROR", start=0),
     write=lambda level, text, fields: world.logged.append((level.name, text, fields)),
+)
+browsers: Any = _module(
+    "wit_world.imports.browsers",
+    open=lambda name: world.browsers[name],
+    Format=Enum("Format", "PNG JPEG WEBP", start=0),
+    ScriptWorld=Enum("ScriptWorld", "PAGE ISOLATED", start=0),
+    **_records(
+        Tool="name description parameters",
+        Action="name arguments",
+        Area="x y width height",
+        Position="x y",
+        Element="text role name tag area extra",
+        Problem="code text",
+        End="response status",
+        Navigation="url title status within_document",
+        Dialog="kind message answer",
+        Tab="index url title is_active extra",
+        Settled="cause after_ms pending",
+        Step="name outcome element position meanwhile effects settled duration_ms text extra",
+        SnapshotOptions="tokens_max changes whole_page extra",
+        Snapshot="text tokens left_out extra",
+        ScreenshotOptions="format quality scale full_page extra",
+        Picture="blob width height extra",
+    ),
+    **_variant("Outcome", "Done", "Failed Skipped Ended Asked Other"),
+    **_variant("Effect", "NothingChanged", "Navigated Blocked TabOpened TabClosed Dialog ConsoleErrors Changed Other"),
+)
+services: Any = _module(
+    "wit_world.imports.services",
+    request=lambda name, method, path, body: world.answer(name, method, path, body),
+    **_records(Response="status content_type body extra"),
 )
 _module("wit_world.imports.settings", get=lambda: world.settings)
 _module("wit_world.imports.random", bytes=lambda length: world.seeds.pop(0)[:length])
