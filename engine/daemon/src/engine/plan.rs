@@ -74,6 +74,12 @@ impl Plan {
         self.tasks.iter().any(|task| task.browser.is_some())
     }
 
+    /// Whether any task may have a browser that runs in no sandbox of the task.
+    pub(crate) fn have_browsers_apart(&self) -> bool {
+        let is_in_own = |task: &Task| task.browser.as_ref().is_some_and(|browser| browser.sandbox.is_some());
+        self.tasks.iter().any(|task| !is_in_own(task))
+    }
+
     /// Whether any task names a sandbox.
     pub(crate) fn speaks_of_sandboxes(&self) -> bool {
         self.tasks.iter().any(|task| task.sandbox.is_some() || !task.sandboxes.is_empty())
@@ -172,7 +178,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tasks.jsonl");
         std::fs::write(&path, text).unwrap();
-        Plan::read(&path, config, &LimitsFile::default(), 7, skip_bad, &RunServices::default())
+        Plan::read(&path, config, &LimitsFile::default(), 7, skip_bad, &Provided::default())
     }
 
     fn config(limit: Option<u64>, order: TaskOrder, repeat: u32) -> TasksConfig {
@@ -234,7 +240,7 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let all = config(None, TaskOrder::File, 1);
         let plan =
-            super::Plan::read(&path, &all, &LimitsFile::default(), 7, true, &RunServices::default()).unwrap();
+            super::Plan::read(&path, &all, &LimitsFile::default(), 7, true, &Provided::default()).unwrap();
         assert_eq!(plan.tasks_read(), 1);
         assert_eq!(
             plan.rejected,
@@ -270,7 +276,7 @@ mod tests {
                 &LimitsFile::default(),
                 0,
                 true,
-                &RunServices::default()
+                &Provided::default()
             ),
             Err(EngineError::Tasks { .. })
         ));
