@@ -1,7 +1,7 @@
 //! Processes of Chromium in sandboxes.
 
 use bytes::Bytes;
-use espalier_agent_client::{Agent, wire};
+use espalier_agent_client::{Agent, Id, wire};
 use espalier_browser::{Browser, BrowserError, CommandLine, LaunchOptions, Launcher, Proxy, RemoteOptions};
 use espalier_core::browser::ProcessSpec;
 use espalier_core::sandbox::{Network, SandboxSpec};
@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Programs that are looked for, the first that is there is taken.
 const PROGRAMS: [&str; 4] = ["chromium-headless-shell", "chrome-headless-shell", "chromium", "chrome"];
@@ -23,8 +24,11 @@ const USER: &str = "65534:65534";
 const HOME: &str = "/tmp/espalier-browser";
 /// From the start of the program to its first answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// From its kill until it is known how it ended.
+const END_MAX: Duration = Duration::from_secs(10);
 /// For removing the downloads of a context.
 const REMOVE_MAX: Duration = Duration::from_secs(30);
+const SIGKILL: i32 = 9;
 /// Processes and threads of one sandbox: Chromium has about 25 threads for each page, and 100 of its own.
 const PROCESSES_MAX: u32 = 4_096;
 /// What it may write: profile, cache, downloads.
@@ -82,7 +86,8 @@ impl SandboxLauncher {
         };
         // Nothing is reached but through the proxy, the sandbox's own loopback neither.
         let line = command(&self.process, &home, Some("<-loopback>"))?;
-        start(&agent, USER, &home, line, end).await
+        let started = start(&agent, USER, &home, line, (None, Box::new(end))).await?;
+        Ok(started.browser)
     }
 }
 
@@ -96,10 +101,12 @@ impl Launcher for SandboxLauncher {
     }
 }
 
-/// Starts Chromium in a sandbox of a rollout, where its pages reach what runs there without the proxy.
+/// Starts Chromium in a sandbox of a rollout, where its pages reach what runs there without the proxy. `on_memory` is called when it has ended
+/// and the kernel had killed a process of it for memory.
 pub(crate) async fn start_beside(
     sandbox: Sandbox,
     process: &ProcessSpec,
+    on_memory: Call,
 ) -> Result<OwnBrowser, BrowserError> {
     // One that a rollout opens after another one ended in the same sandbox begins with nothing of it.
     let home = format!("{HOME}/{}", random_id());
@@ -107,15 +114,40 @@ pub(crate) async fn start_beside(
     // An image whose commands are root's has nobody else that could be known.
     let user = user.filter(|user| !is_root(user)).unwrap_or_else(|| USER.to_owned());
     let line = command(process, &home, None)?;
-    let browser = start(&agent, &user, &home, line, || ()).await?;
-    Ok(OwnBrowser { browser, agent })
+    start(&agent, &user, &home, line, (Some(on_memory), Box::new(|| ()))).await
 }
+
+/// Called once.
+pub(crate) type Call = Box<dyn FnOnce() + Send>;
 
 /// A browser that is of one rollout alone, in one of its sandboxes.
 pub(crate) struct OwnBrowser {
     pub(crate) browser: Browser,
     /// Reaches its files.
     pub(crate) agent: Agent,
+    command: Id,
+    /// How the command ended, once it has.
+    ended: watch::Receiver<Option<String>>,
+}
+
+impl OwnBrowser {
+    /// Kills it, and waits until it is known how it ended.
+    pub(crate) async fn end(&self) {
+        end(&self.agent, &self.command, self.ended.clone()).await;
+    }
+}
+
+async fn end(agent: &Agent, command: &Id, mut ended: watch::Receiver<Option<String>>) {
+    let ending = async {
+        let id = agent.allot();
+        // One that has ended already, or whose sandbox is gone, is fine.
+        let _ = agent.signal(&id, command, SIGKILL, true).await;
+        agent.settle(&id);
+        let _ = ended.wait_for(Option::is_some).await;
+    };
+    if tokio::time::timeout(END_MAX, ending).await.is_err() {
+        tracing::debug!("a browser in a sandbox of its task did not end in time");
+    }
 }
 
 fn is_root(user: &str) -> bool {
@@ -143,14 +175,14 @@ fn command(process: &ProcessSpec, home: &str, bypass: Option<&str>) -> Result<Ve
     Ok(line.over_standard_streams())
 }
 
-/// Starts the command and waits for its first answer. `end` is called when nobody needs it any more.
+/// Starts the command and waits for its first answer. `on_memory`: see [`start_beside`]; `on_end` is called when nobody needs it any more.
 async fn start(
     agent: &Agent,
     user: &str,
     home: &str,
     line: Vec<OsString>,
-    end: impl FnOnce() + Send + 'static,
-) -> Result<Browser, BrowserError> {
+    (on_memory, on_end): (Option<Call>, Call),
+) -> Result<OwnBrowser, BrowserError> {
     let variables = [("HOME", home), ("LANG", "C.UTF-8"), ("TZ", "UTC")];
     let spec = wire::CommandSpec {
         user: user.to_owned(),
@@ -159,22 +191,45 @@ async fn start(
         label: "browser".to_owned(),
         ..espalier_agent_client::command::arguments(line.iter().map(|word| word.as_encoded_bytes()))
     };
-    let pipe = agent.pipe(&agent.allot(), spec).await;
+    let command = agent.allot();
+    let pipe = agent.pipe(&command, spec).await;
     let pipe = pipe.map_err(|error| launch(format!("its sandbox: {error}")))?;
-    let ended = pipe.ended;
+    let (tell, ended) = watch::channel(None);
+    let is_own = on_memory.is_some();
+    let end_of_pipe = pipe.ended;
+    // Owned by nobody: it ends with the command, or with the sandbox.
+    tokio::spawn(async move {
+        let how = match end_of_pipe.await {
+            Ok(ended) => {
+                if let Some(tell) = on_memory.filter(|_| ended.ended.memory_kills > 0) {
+                    tell();
+                }
+                how(&ended.ended, &ended.stderr)
+            }
+            Err(error) => format!("its sandbox is lost: {error}"),
+        };
+        tell.send_replace(Some(how));
+    });
+    let mut told = ended.clone();
     let options = RemoteOptions {
         timeout: ANSWER_MAX,
         ended: Some(Box::pin(async move {
-            match ended.await {
-                Ok(ended) => how(&ended.ended, &ended.stderr),
-                Err(error) => format!("its sandbox is lost: {error}"),
-            }
+            let how = told.wait_for(Option::is_some).await;
+            how.ok().and_then(|how| how.clone()).unwrap_or_else(|| "its sandbox is lost".to_owned())
         })),
-        end: Some(Box::new(end)),
+        end: Some(on_end),
         downloads: Some(PathBuf::from(format!("{home}/downloads"))),
         remove: Some(Box::new(remover(agent.clone()))),
     };
-    Browser::over(pipe.reader, pipe.writer, options).await
+    match Browser::over(pipe.reader, pipe.writer, options).await {
+        Ok(browser) => Ok(OwnBrowser { browser, agent: agent.clone(), command, ended }),
+        Err(error) => {
+            if is_own {
+                end(agent, &command, ended).await;
+            }
+            Err(error)
+        }
+    }
 }
 
 /// Removes folders of a sandbox. What is left where that fails goes with the sandbox.

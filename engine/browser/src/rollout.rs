@@ -3,7 +3,7 @@
 use crate::MAIN;
 use crate::convert;
 use crate::episode::EpisodeNetwork;
-use crate::launcher::start_beside;
+use crate::launcher::{OwnBrowser, start_beside};
 use crate::run::RunBrowsers;
 use crate::session::{Home, PageSession};
 use async_trait::async_trait;
@@ -25,13 +25,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What was lost of a rollout's browser, the first time. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Losses(Arc<Mutex<Option<String>>>);
+pub(crate) struct Losses {
+    lost: Arc<Mutex<Option<String>>>,
+    /// The sandbox that it ran in is to be tried again with more memory.
+    memory: Arc<Mutex<Option<String>>>,
+}
 
 impl Losses {
     /// Notes a loss, and says what the plugin is told of it.
     pub(crate) fn lost(&self, why: impl Display) -> Failure {
         let text = format!("browser: {why}");
-        self.0.lock().get_or_insert_with(|| text.clone());
+        self.lost.lock().get_or_insert_with(|| text.clone());
         Failure::Unavailable(text)
     }
 }
@@ -41,6 +45,8 @@ impl Losses {
 pub trait TaskSandboxes: Send + Sync {
     /// The sandbox of this name, opened if nobody has yet, with an agent's client of its own.
     async fn sandbox(&self, name: &str) -> Result<Sandbox, Failure>;
+    /// The browser in it was killed for memory. Where it is to be tried again with more, this says so.
+    fn killed_for_memory(&self, name: &str) -> Option<String>;
 }
 
 /// See the module.
@@ -123,25 +129,59 @@ impl RolloutBrowsers {
         let home = match &spec.sandbox {
             None => Home::Pooled(self.run.context(&spec.network, options).await.map_err(lost)?),
             Some(name) => {
-                let sandboxes = self.sandboxes.as_ref();
-                let sandboxes = sandboxes.ok_or_else(|| {
-                    Failure::Invalid(format!("browser.sandbox {name:?}: the rollout has no sandboxes"))
-                })?;
-                let own =
-                    start_beside(sandboxes.sandbox(name).await?, self.run.process()).await.map_err(lost)?;
-                let context = own.browser.new_context(options).await.map_err(lost)?;
-                Home::Own(own, context)
+                let own = self.start_in(name).await?;
+                match own.browser.new_context(options).await {
+                    Ok(context) => Home::Own(own, context),
+                    Err(error) => {
+                        own.end().await;
+                        return Err(lost(error));
+                    }
+                }
             }
         };
+        match self.begin(&home, &spec).await {
+            Ok((session, network)) => {
+                let (agents, blobs) = (self.run.agents().clone(), Arc::clone(&self.blobs));
+                Ok(PageSession::new(session, (home, network), agents, blobs, self.losses.clone()))
+            }
+            Err(failure) => {
+                home.end().await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// A browser in the rollout's sandbox of this name.
+    async fn start_in(&self, name: &str) -> Result<OwnBrowser, Failure> {
+        let sandboxes = self.sandboxes.as_ref().ok_or_else(|| {
+            Failure::Invalid(format!("browser.sandbox {name:?}: the rollout has no sandboxes"))
+        })?;
+        let sandbox = sandboxes.sandbox(name).await?;
+        // The sandbox does not stay for what its browser has still to tell.
+        let (of, name) = (Arc::downgrade(sandboxes), name.to_owned());
+        let memory = Arc::clone(&self.losses.memory);
+        let on_memory = Box::new(move || {
+            if let Some(why) = of.upgrade().and_then(|sandboxes| sandboxes.killed_for_memory(&name)) {
+                memory.lock().get_or_insert(why);
+            }
+        });
+        let own = start_beside(sandbox, self.run.process(), on_memory).await;
+        own.map_err(|error| self.losses.lost(error))
+    }
+
+    async fn begin(
+        &self,
+        home: &Home,
+        spec: &BrowserSpec,
+    ) -> Result<(Session, Option<EpisodeNetwork>), Failure> {
         let network = match &spec.deterministic {
             Some(deterministic) => Some(self.network(home.context(), deterministic).await?),
             None => None,
         };
-        let session = Session::open(home.context().clone(), convert::session_options(&spec)).await;
-        let session = session.map_err(lost)?;
-        self.begin_at(&session, &spec).await?;
-        let (agents, blobs) = (self.run.agents().clone(), Arc::clone(&self.blobs));
-        Ok(PageSession::new(session, (home, network), agents, blobs, self.losses.clone()))
+        let session = Session::open(home.context().clone(), convert::session_options(spec)).await;
+        let session = session.map_err(|error| self.losses.lost(error))?;
+        self.begin_at(&session, spec).await?;
+        Ok((session, network))
     }
 
     async fn network(
@@ -167,19 +207,19 @@ impl RolloutBrowsers {
         if let StepOutcome::Failed { text, .. } = step.outcome {
             return Err(lost(text));
         }
-        match step.effects.iter().rev().find_map(error_status) {
-            Some(status) => Err(lost(format!("it was answered with status {status}"))),
-            None => Ok(()),
+        match step.effects.iter().rev().find_map(answer) {
+            Some((url, status)) if status >= 400 => {
+                Err(lost(format!("{url} was answered with status {status}")))
+            }
+            _ => Ok(()),
         }
     }
 }
 
-/// The status of a page that could not be had. The last of several is the page's own.
-fn error_status(effect: &Effect) -> Option<i64> {
+/// Where a page came from, and with which status. The last of several is the one that is shown.
+fn answer(effect: &Effect) -> Option<(&str, i64)> {
     match effect {
-        Effect::Navigated { status: Some(status), within_document: false, .. } if *status >= 400 => {
-            Some(*status)
-        }
+        Effect::Navigated { url, status: Some(status), within_document: false, .. } => Some((url, *status)),
         _ => None,
     }
 }
@@ -217,10 +257,14 @@ impl AttemptCapability for RolloutBrowsers {
         if let Some(network) = session.network() {
             network.keep(&*self.blobs, draft).await;
         }
+        if self.losses.lost.lock().is_some() {
+            session.home().end().await;
+        }
     }
 
     fn lost(&self) -> Option<Lost> {
-        self.losses.0.lock().clone().map(Lost::Infrastructure)
+        let memory = self.losses.memory.lock().clone().map(Lost::OutOfMemory);
+        memory.or_else(|| self.losses.lost.lock().clone().map(Lost::Infrastructure))
     }
 
     fn finish(&self, _: &mut Draft) {

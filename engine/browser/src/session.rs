@@ -42,6 +42,13 @@ impl Home {
             Home::Own(_, context) => context,
         }
     }
+
+    /// Ends what is of the rollout alone, and waits until it is known how it ended: whether for memory.
+    pub(crate) async fn end(&self) {
+        if let Home::Own(own, _) = self {
+            own.end().await;
+        }
+    }
 }
 
 /// See the module.
@@ -63,6 +70,10 @@ impl PageSession {
         losses: Losses,
     ) -> PageSession {
         PageSession { session, home, network, agents, blobs, losses }
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
     }
 
     /// Of a deterministic episode.
@@ -91,8 +102,10 @@ impl PageSession {
                     Some(path) if size <= DOWNLOAD_BYTES_MAX as u64 => Some(self.keep(path).await?),
                     _ => None,
                 };
-                if let (Home::Own(own, _), Some(path)) = (&self.home, &path) {
-                    self.land(&own.agent, path, &name).await?;
+                if let (Home::Own(own, _), Some(path)) = (&self.home, &path)
+                    && let Some(reason) = self.land(&own.agent, path, &name).await?
+                {
+                    return Ok(Effect::DownloadFailed { name, reason });
                 }
                 Effect::Downloaded { name, url, blob, length: size }
             }
@@ -116,22 +129,28 @@ impl PageSession {
 }
 
 impl PageSession {
-    /// Puts a download where commands of the sandbox find it, under its name or one like it.
-    async fn land(&self, agent: &Agent, path: &Path, name: &str) -> Result<(), Failure> {
-        let lost = |error: AgentError| self.losses.lost(format_args!("the download {name}: {error}"));
+    /// Puts a download where commands of the sandbox find it, under its name or one like it; says why that cannot be done, where programs
+    /// there have seen to it.
+    async fn land(&self, agent: &Agent, path: &Path, name: &str) -> Result<Option<String>, Failure> {
+        let failed = |error: AgentError| match error {
+            AgentError::Refused { message, .. } => Ok(Some(format!("{DOWNLOADS}: {message}"))),
+            error => Err(self.losses.lost(format_args!("the download {name}: {error}"))),
+        };
         let request =
             MakeFolderRequest { path: DOWNLOADS.into(), parents: true, ..MakeFolderRequest::default() };
-        agent.make_folder(&agent.allot(), request).await.map_err(lost)?;
+        if let Err(error) = agent.make_folder(&agent.allot(), request).await {
+            return failed(error);
+        }
         let from = path.as_os_str().as_encoded_bytes().to_vec();
         for number in 0..SAME_NAME_MAX {
             let to = format!("{DOWNLOADS}/{}", numbered(name, number));
             match agent.move_to(&agent.allot(), from.clone(), to, false).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(None),
                 Err(AgentError::Refused { reason: Reason::Kind, .. }) => {}
-                Err(error) => return Err(lost(error)),
+                Err(error) => return failed(error),
             }
         }
-        Ok(())
+        Ok(Some(format!("{DOWNLOADS} has {SAME_NAME_MAX} files of this name")))
     }
 }
 

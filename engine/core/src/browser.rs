@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Longest URL, bytes.
 const URL_BYTES_MAX: usize = 2 << 20;
+/// As much of a value as an error repeats.
+const SHOWN_CHARACTERS_MAX: usize = 200;
 /// Pixels of a side of the viewport: the least and the most.
 const SIDE: (u32, u32) = (64, 8192);
 /// [`BrowserSpec::settle_max`]: the least and the most.
@@ -328,7 +330,7 @@ pub struct BrowserError {
 
 impl BrowserError {
     fn new(key: &'static str, value: impl std::fmt::Display, wanted: &'static str) -> BrowserError {
-        BrowserError { key, value: value.to_string().chars().take(200).collect(), wanted }
+        BrowserError { key, value: value.to_string().chars().take(SHOWN_CHARACTERS_MAX).collect(), wanted }
     }
 }
 
@@ -367,11 +369,12 @@ impl BrowserSpec {
             (Some(experiment), None) => experiment.clone(),
             (None, _) => Network::None,
         };
-        for file in [experiment, task] {
-            if let (Some(name), Some(_)) = (&file.sandbox, &file.network) {
-                let wanted = "no `browser.network` beside it: the browser has the network of the sandbox";
-                return Err(BrowserError::new("sandbox", name, wanted));
-            }
+        let sandbox = experiment.sandbox.as_ref().or(task.sandbox.as_ref());
+        // What `[browser]` says of the network is said of browsers in sandboxes of their own, where a task alone names one of its.
+        let is_given = task.network.is_some() || experiment.sandbox.is_some() && experiment.network.is_some();
+        if let Some(name) = sandbox.filter(|_| is_given) {
+            let wanted = "no `browser.network` beside it: the browser has the network of the sandbox";
+            return Err(BrowserError::new("sandbox", name, wanted));
         }
         let settle = experiment.settle_max.or(task.settle_max);
         let spec = BrowserSpec {
@@ -386,7 +389,7 @@ impl BrowserSpec {
             network,
             settle_max: settle.map_or(default.settle_max, |DurationText(time)| time),
             tools: experiment.tools.or(task.tools).unwrap_or_default(),
-            sandbox: experiment.sandbox.clone().or_else(|| task.sandbox.clone()),
+            sandbox: sandbox.cloned(),
             deterministic: experiment.deterministic.clone().or_else(|| task.deterministic.clone()),
         };
         spec.check()?;
@@ -407,22 +410,45 @@ impl BrowserSpec {
                 "browser.sandbox {name:?}: Chromium's own sandbox needs `user_namespaces = true` in `[sandbox]` of the experiment; or set `no_sandbox = true` in `[browser]`"
             ));
         }
-        Ok(())
+        let Some((service, _)) = service_of(&self.start_url) else {
+            return match spec.network {
+                Network::None => Err(format!(
+                    "browser.sandbox {name:?}: pages could reach nothing, as that sandbox has no network; set `network = \"loopback\"`, or a list, in `[sandbox]` of the experiment"
+                )),
+                Network::Loopback | Network::Allow(_) => Ok(()),
+            };
+        };
+        let rule = format!("service:{service}");
+        match &spec.network {
+            Network::Allow(rules) if rules.iter().any(|known| known.eq_ignore_ascii_case(&rule)) => Ok(()),
+            _ => Err(format!(
+                "browser.start_url {:?}: the sandbox {name:?} that the browser runs in does not reach it; add {rule:?} to `network.allow` in `[sandbox]` of the experiment",
+                self.shown_start()
+            )),
+        }
     }
 
     /// Whether its start page, if that is of a service, is of one that the task has, and whether its network can be replayed with them.
     pub fn check_services<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
         let names: Vec<&str> = names.collect();
-        let host = self.start_url.split_once("://").map_or("", |(_, rest)| rest);
-        let host = host.split(['/', '?', '#']).next().unwrap_or_default();
-        let host = host.rsplit_once(':').map_or(host, |(host, _)| host).to_ascii_lowercase();
-        let service = host.strip_suffix(SERVICE_DOMAIN).and_then(|name| name.strip_suffix('.'));
-        if let Some(name) = service.filter(|name| !names.contains(name)) {
-            let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            let url: String = self.start_url.chars().take(200).collect();
-            return Err(format!(
-                "browser.start_url {url:?}: the task has no service {name:?}; its `services`: {has}"
-            ));
+        if let Some((service, is_plain)) = service_of(&self.start_url) {
+            let url = self.shown_start();
+            if !names.contains(&service.as_str()) {
+                let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                return Err(format!(
+                    "browser.start_url {url:?}: the task has no service {service:?}; its `services`: {has}"
+                ));
+            }
+            if !is_plain {
+                return Err(format!(
+                    "browser.start_url {url:?}: services are at http://{service}.{SERVICE_DOMAIN}/, at no other scheme or port"
+                ));
+            }
+            if !self.start_url.contains("{sid}") {
+                return Err(format!(
+                    "browser.start_url {url:?}: the page would find no session; add the session's id, as in `/?sid={{sid}}`"
+                ));
+            }
         }
         match &self.deterministic {
             Some(Deterministic { archive: Some(archive), misses: Misses::Fail, .. }) if !names.is_empty() => {
@@ -433,6 +459,10 @@ impl BrowserSpec {
             }
             _ => Ok(()),
         }
+    }
+
+    fn shown_start(&self) -> String {
+        self.start_url.chars().take(SHOWN_CHARACTERS_MAX).collect()
     }
 
     /// Whether every value is one that a browser can have.
@@ -485,138 +515,16 @@ impl BrowserSpec {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn file(text: &str) -> BrowserFile {
-        serde_json::from_str(text).unwrap()
-    }
-
-    #[test]
-    fn a_sandbox_of_the_task_is_one_that_chromium_starts_in() {
-        let spec = |text: &str| BrowserSpec::resolve(&BrowserFile::default(), &file(text));
-        let error = spec(r#"{"sandbox":"main","network":"none"}"#).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            r#"invalid browser.sandbox "main": expected no `browser.network` beside it: the browser has the network of the sandbox"#
-        );
-        let check = |text: &str, no_sandbox, user_namespaces: Option<bool>| {
-            let found = user_namespaces
-                .map(|user_namespaces| SandboxSpec { user_namespaces, ..SandboxSpec::default() });
-            spec(text).unwrap().check_sandbox(no_sandbox, |_| found.ok_or_else(|| "there is none".to_owned()))
-        };
-        let own = r#"{"sandbox":"main"}"#;
-        for (text, no_sandbox, user_namespaces, expect) in [
-            ("{}", false, None, None),
-            (own, false, Some(true), None),
-            (own, true, Some(false), None),
-            (own, false, None, Some("browser.sandbox \"main\": there is none")),
-            (
-                own,
-                false,
-                Some(false),
-                Some(
-                    "browser.sandbox \"main\": Chromium's own sandbox needs `user_namespaces = true` in `[sandbox]` of the experiment; or set `no_sandbox = true` in `[browser]`",
-                ),
-            ),
-        ] {
-            assert_eq!(
-                check(text, no_sandbox, user_namespaces).err().as_deref(),
-                expect,
-                "{text}, {no_sandbox}, {user_namespaces:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn pages_of_services_are_those_of_the_task() {
-        let check = |text: &str, names: &[&str]| {
-            let spec = BrowserSpec::resolve(&BrowserFile::default(), &file(text)).unwrap();
-            spec.check_services(names.iter().copied()).err()
-        };
-        assert_eq!(check(r#"{"start_url":"http://mail.espalier.internal/?sid={sid}"}"#, &["mail"]), None);
-        assert_eq!(check(r#"{"start_url":"https://espalier.internal.org/"}"#, &[]), None);
-        for (text, names, expect) in [
-            (
-                r#"{"start_url":"http://Shop.espalier.internal:80/x"}"#,
-                &["mail"][..],
-                r#"browser.start_url "http://Shop.espalier.internal:80/x": the task has no service "shop"; its `services`: mail"#,
-            ),
-            (
-                r#"{"start_url":"http://mail.espalier.internal"}"#,
-                &[],
-                r#"browser.start_url "http://mail.espalier.internal": the task has no service "mail"; its `services`: none"#,
-            ),
-            (
-                r#"{"deterministic":{"archive":"a.bin"}}"#,
-                &["mail"],
-                r#"browser.deterministic.archive "a.bin": requests to services differ from rollout to rollout by their session, so they cannot come from an archive; set `misses = "live"`"#,
-            ),
-        ] {
-            assert_eq!(check(text, names).as_deref(), Some(expect));
-        }
-        assert_eq!(check(r#"{"deterministic":{"archive":"a.bin","misses":"live"}}"#, &["mail"]), None);
-        assert_eq!(check(r#"{"deterministic":{"archive":"a.bin"}}"#, &[]), None);
-    }
-
-    #[test]
-    fn what_no_browser_can_have_is_refused_by_name() {
-        let check = |text: &str, expect: &str| {
-            let error = BrowserSpec::resolve(&file(text), &BrowserFile::default()).unwrap_err();
-            assert_eq!(error.to_string(), expect, "{text}");
-        };
-        check(
-            r#"{"start_url":"file:///etc/passwd"}"#,
-            r#"invalid browser.start_url "file:///etc/passwd": expected http://..., https://... or about:blank"#,
-        );
-        check(
-            r#"{"viewport":[1280,10]}"#,
-            r#"invalid browser.viewport "[1280, 10]": expected a width and a height from 64 to 8192"#,
-        );
-        check(r#"{"device_scale":9}"#, r#"invalid browser.device_scale "9": expected 0.25 to 4"#);
-        check(r#"{"settle_max":"2m"}"#, r#"invalid browser.settle_max "2m": expected 50ms to 60s"#);
-        check(
-            r#"{"locale":"en US"}"#,
-            r#"invalid browser.locale "en US": expected a language and region, such as `en-US`"#,
-        );
-        check(
-            r#"{"network":{"allow":["a.org"]}}"#,
-            r#"invalid browser.network.allow "a.org": expected HOST:PORT, *.DOMAIN:PORT, *:PORT, ADDRESS/BITS:PORT or service:NAME"#,
-        );
-        check(
-            r#"{"deterministic":{"step":"2h"}}"#,
-            r#"invalid browser.deterministic.step "2h": expected 0ms to 1h"#,
-        );
-        check(
-            r#"{"deterministic":{"misses":"live"}}"#,
-            r#"invalid browser.deterministic.misses "live": expected an `archive` that may miss a request"#,
-        );
-        check(
-            r#"{"tools":{"points":false,"references":false}}"#,
-            r#"invalid browser.tools "neither": expected `points` or `references`, or both"#,
-        );
-    }
-
-    #[test]
-    fn an_experiment_wins_and_its_network_is_a_bound() {
-        let experiment = file(r#"{"viewport":[800,600],"network":{"allow":["a.org:443","b.org:80"]}}"#);
-        let task = file(
-            r#"{"start_url":"https://a.org/","viewport":[100,100],"network":{"allow":["b.org:80","c.org:80"]}}"#,
-        );
-        let spec = BrowserSpec::resolve(&experiment, &task).unwrap();
-        assert_eq!((spec.viewport, spec.start_url.as_str()), ([800, 600], "https://a.org/"));
-        assert_eq!(spec.network, Network::Allow(vec!["b.org:80".to_owned()]));
-        let alone = BrowserSpec::resolve(&BrowserFile::default(), &task).unwrap();
-        assert_eq!(alone.network, Network::None, "the experiment names no network");
-    }
-
-    #[test]
-    fn processes_without_a_sandbox_are_not_shared() {
-        let config = BrowserConfig { no_sandbox: true, contexts_max: Some(8), ..BrowserConfig::default() };
-        assert_eq!(config.process().unwrap().contexts_max, 1);
-        let config = BrowserConfig { contexts_max: Some(0), ..BrowserConfig::default() };
-        let error = config.process().unwrap_err().to_string();
-        assert_eq!(error, r#"invalid browser.contexts_max "0": expected 1 to 256"#);
-    }
+/// The service that a URL is of, and whether it is reached there: by `http`, at port 80.
+fn service_of(url: &str) -> Option<(String, bool)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#', '\\']).next()?;
+    let host = authority.rsplit('@').next()?;
+    let (host, port) = host.split_once(':').unwrap_or((host, ""));
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let name = host.strip_suffix(SERVICE_DOMAIN)?.strip_suffix('.')?;
+    Some((name.to_owned(), scheme.eq_ignore_ascii_case("http") && matches!(port, "" | "80")))
 }
+
+#[cfg(test)]
+mod tests;

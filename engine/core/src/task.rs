@@ -187,8 +187,9 @@ impl Task {
             .map_err(|error| TaskError::Limit(error.to_string()))?;
         task.check_sandboxes().map_err(TaskError::Sandbox)?;
         if let Some(browser) = &task.browser {
-            BrowserSpec::resolve(&BrowserFile::default(), browser)
+            let spec = BrowserSpec::resolve(&BrowserFile::default(), browser)
                 .map_err(|error| TaskError::Browser(error.to_string()))?;
+            spec.check_services(task.services.keys().map(String::as_str)).map_err(TaskError::Browser)?;
         }
         service::check_task(&task.services).map_err(TaskError::Service)?;
         task.check_free_parts()?;

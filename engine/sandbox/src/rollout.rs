@@ -137,6 +137,13 @@ impl RolloutSandboxes {
             .collect()
     }
 
+    /// What the engine itself runs in this sandbox was killed for memory. Where it is to be tried again with more, this says so, and nothing
+    /// more is done in that sandbox; `None`: it is a loss like any other.
+    pub fn killed_for_memory(&self, name: &str) -> Option<String> {
+        let machine = Arc::clone(self.state().machines.get(name)?.get()?);
+        machine.killed_for_memory().err().map(|failure| failure.to_string())
+    }
+
     /// Opens it for the first time, noting whether that can be done.
     async fn make(&self, name: &str) -> Result<Arc<Machine>, Failure> {
         let opened = self.provider.open(name).await;

@@ -108,3 +108,90 @@ async fn what_chromium_cannot_start_in_is_told_with_its_task() {
     let errors = format!("{:?}", record.trajectory.errors);
     assert!(errors.contains("none of no-such-browser"), "{errors}");
 }
+
+/// Serves a page whose button takes 500 MiB, and one that kills the browser.
+const SERVER: &str = r#"
+import http.server, os, signal
+PAGE = b"""<title>Idle</title><button onclick="for (let i = 0; i < 500; i++) (window.all ??= []).push(new Uint8Array(1 << 20).fill(1)); document.title = 'Taken'">take</button>
+<a href=/kill>kill</a><a href=/file download=file>file</a>"""
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        for pid in os.listdir('/proc') if self.path == '/kill' else []:
+            try:
+                if pid.isdigit() and b'espalier-browser' in open(f'/proc/{pid}/cmdline', 'rb').read():
+                    os.kill(int(pid), signal.SIGKILL)
+            except OSError:
+                pass
+        self.send_response(503 if self.path == '/busy' else 200)
+        self.send_header('Content-Type', 'text/html')
+        self.end_headers()
+        self.wfile.write(PAGE)
+http.server.ThreadingHTTPServer(('127.0.0.1', 8000), Handler).serve_forever()
+"#;
+const SERVE: &str = "(setsid python3 /srv/server.py >/dev/null 2>&1 &); for i in $(seq 100); do python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8000))' 2>/dev/null && exit 0; sleep 0.1; done; exit 1";
+
+/// One rollout that clicks once; how its attempts ended, with errors and results of tools.
+async fn click(
+    store: &Store,
+    reference: &str,
+    path: &str,
+    (sandbox, sets): (serde_json::Value, &[&str]),
+) -> Vec<(StopReason, Option<f64>, String)> {
+    let file = experiment(store.path(), "", "");
+    let mut own = serde_json::json!({
+        "files": { "/srv/server.py": SERVER }, "setup": SERVE, "processes_max": 2048,
+    });
+    own.as_object_mut().unwrap().extend(sandbox.as_object().unwrap().clone());
+    let task = serde_json::json!({
+        "id": "t",
+        "instruction": "Click.",
+        "sandbox": own,
+        "browser": { "start_url": format!("http://127.0.0.1:8000{path}"), "sandbox": "main" },
+        "private": { "tests": { "script": "true" } },
+    });
+    std::fs::write(store.path().join("tasks.jsonl"), format!("{task}\n")).unwrap();
+    let answers = format!(
+        "models.policy.answers=[{{ tool_calls = [{{ name = 'click', arguments = {{ ref = '{reference}' }} }}] }}, {{ tool_calls = [{{ name = 'done', arguments = {{ response = 'done' }} }}] }}]"
+    );
+    let title = "rewards=[{ plugin = 'check-reward' }]";
+    let mut arguments = vec!["run", &file, "--set", &answers, "--set", title, "--set", "groups.attempts=2"];
+    arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
+    let played = run(store.path(), &arguments).await;
+    assert!(!text(&played).contains("panicked"), "{}", text(&played));
+    let records = attempts(store.path()).await;
+    let ends = records.iter().map(|record| {
+        let told = record.transcript.turns.iter().map(|turn| &turn.results).collect::<Vec<_>>();
+        let told = format!("{:?} {told:?}", record.trajectory.errors);
+        (record.trajectory.stop_reason, record.trajectory.reward, told)
+    });
+    let ends = ends.collect();
+    assert!(store.sandboxes().await.is_empty(), "sandboxes are left: {ends:?}");
+    ends
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_browser_that_is_killed_for_memory_is_tried_again_with_more_of_it() {
+    let store = Store::new();
+    let sets =
+        ["sandbox.memory=\"400MiB\"", "sandbox.escalate={ levels = 1, cpu = 0.25, memory = \"1GiB\" }"];
+    let ends = click(&store, "e1", "/", (serde_json::json!({}), &sets)).await;
+    let [first, second] = &ends[..] else { panic!("{ends:?}") };
+    assert_eq!((first.0, first.1), (StopReason::OutOfMemory, None), "{ends:?}");
+    assert!(first.2.contains("it had 400MiB (level 0), the next try has 1424MiB"), "{ends:?}");
+    assert_eq!((second.0, second.1), (StopReason::Submitted, Some(1.0)), "{ends:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_browser_that_is_killed_in_the_tasks_sandbox_and_an_error_page_are_infrastructure() {
+    for (path, reference, expect) in
+        [("/", "e2", "browser"), ("/busy", "e1", "http://127.0.0.1:8000/busy was answered with status 503")]
+    {
+        let store = Store::new();
+        let ends = click(&store, reference, path, (serde_json::json!({}), &[])).await;
+        assert_eq!(ends.len(), 2, "{ends:?}");
+        for (reason, reward, told) in &ends {
+            assert_eq!((*reason, *reward), (StopReason::Infrastructure, None), "{ends:?}");
+            assert!(told.contains(expect), "{expect}: {told}");
+        }
+    }
+}

@@ -166,6 +166,14 @@ fn configured(args: &McpArgs) -> Result<(BrowserConfig, PathBuf), Problem> {
     if !args.allow.is_empty() {
         config.network = Some(Network::Allow(args.allow.clone()));
     }
+    if let Some(name) = &config.sandbox {
+        let problem = format!(
+            "invalid browser.sandbox {name:?}: `espalier browser mcp` has no task whose sandbox it could be"
+        );
+        return Err(
+            Problem::new(Exit::Input, problem).hint("leave `sandbox` out: the browser has one of its own")
+        );
+    }
     config.start_url = args.start_url.clone().or(config.start_url);
     config.viewport = args.viewport.or(config.viewport);
     Ok((config, folder))

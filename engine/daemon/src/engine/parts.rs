@@ -144,6 +144,10 @@ impl Session {
             let hint = "`espalier show ROLLOUT --blob browser-archive > FILE` writes the one that a rollout recorded";
             self.experiment.refuse("browser.deterministic", why, hint)
         })?;
+        if !self.tasks.have_browsers_apart() {
+            // Chromium is in the images of the tasks' sandboxes, and need not be in that of `[browser]`.
+            return Ok(Some(Arc::new(browsers)));
+        }
         browsers.try_out().await.map_err(|error| {
             let hint = "`apt-get install chromium-headless-shell`, or name another `browser.image`; `espalier doctor` looks for both";
             self.experiment.refuse("browser", format!("no browser can be started: {error}"), hint)

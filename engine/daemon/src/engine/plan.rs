@@ -74,6 +74,12 @@ impl Plan {
         self.tasks.iter().any(|task| task.browser.is_some())
     }
 
+    /// Whether any task may have a browser that runs in no sandbox of the task.
+    pub(crate) fn have_browsers_apart(&self) -> bool {
+        let is_in_own = |task: &Task| task.browser.as_ref().is_some_and(|browser| browser.sandbox.is_some());
+        self.tasks.iter().any(|task| !is_in_own(task))
+    }
+
     /// Whether any task names a sandbox.
     pub(crate) fn speaks_of_sandboxes(&self) -> bool {
         self.tasks.iter().any(|task| task.sandbox.is_some() || !task.sandboxes.is_empty())

@@ -224,6 +224,14 @@ impl Tasks {
         }
     }
 
+    /// Whether any task may have a browser that runs in no sandbox of the task.
+    pub(super) fn have_browsers_apart(&self) -> bool {
+        match self {
+            Tasks::Planned(plan) => plan.have_browsers_apart(),
+            Tasks::Streamed(_) | Tasks::Generated(_) => true,
+        }
+    }
+
     /// The id of the task at this place, where it is known before the group opens.
     pub(super) fn known(&self, group_index: u64) -> Option<Arc<Task>> {
         match self {

@@ -74,6 +74,10 @@ impl TaskSandboxes for BrowserSandboxes {
         let attached = self.provider.attach(name, "browser").await;
         attached.map_err(|error| Failure::Unavailable(format!("sandbox {name}: {}", error.with_causes())))
     }
+
+    fn killed_for_memory(&self, name: &str) -> Option<String> {
+        self.rollout.killed_for_memory(name)
+    }
 }
 
 impl ScoringResources {
