@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use espalier_core::image::ImageKind;
 use espalier_core::samples::Group;
+use espalier_core::samples::advantages::Whitening;
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
