@@ -17,12 +17,12 @@ pub(crate) fn size(bytes: &[u8]) -> Option<(u32, u32)> {
 
 fn be(bytes: &[u8], at: usize, length: usize) -> Option<u32> {
     let digits = bytes.get(at..at + length)?;
-    Some(digits.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
+    Some(digits.iter().fold(0, |sum, byte| (sum << 8) | u32::from(*byte)))
 }
 
 fn le(bytes: &[u8], at: usize, length: usize) -> Option<u32> {
     let digits = bytes.get(at..at + length)?;
-    Some(digits.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
+    Some(digits.iter().rev().fold(0, |sum, byte| (sum << 8) | u32::from(*byte)))
 }
 
 /// From the first frame header; those are the markers C0 to CF but for three.
@@ -46,7 +46,7 @@ fn webp(bytes: &[u8]) -> Option<(u32, u32)> {
         b"VP8 " => Some((le(bytes, 26, 2)? & 0x3fff, le(bytes, 28, 2)? & 0x3fff)),
         b"VP8L" => {
             let bits = le(bytes, 21, 4)?;
-            Some(((bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1))
+            Some(((bits & 0x3fff) + 1, ((bits >> 14) & 0x3fff) + 1))
         }
         b"VP8X" => Some((le(bytes, 24, 3)? + 1, le(bytes, 27, 3)? + 1)),
         _ => None,
@@ -87,8 +87,8 @@ mod tests {
         let riff =
             |form: &[u8; 4], rest: &[u8]| [b"RIFF\0\0\0\0WEBP", form.as_slice(), b"\0\0\0\0", rest].concat();
         let jpeg = b"\xff\xd8\xff\xe0\0\x04JF\xff\xff\xc4\0\x02\xff\xc2\0\x0b\x08\0\x30\x01\0\x01";
-        let lossless = (640u32 - 1 | (480 - 1) << 14).to_le_bytes();
-        let cases: [(Vec<u8>, Option<(u32, u32)>); 8] = [
+        let lossless = ((640u32 - 1) | ((480 - 1) << 14)).to_le_bytes();
+        let cases = [
             (white(1280, 1000).unwrap(), Some((1280, 1000))),
             (jpeg.to_vec(), Some((256, 48))),
             (jpeg[..14].to_vec(), None),

@@ -214,9 +214,7 @@ impl Scripts {
         let models = ScriptedModels::new(file.models.clone(), notes.clone(), Arc::clone(meter));
         let world = ScriptedWorld::new(file.environment.clone(), notes.clone());
         let sandboxes = ScriptedSandboxes::new(file.sandboxes.clone(), Arc::clone(&blobs), notes.clone());
-        let pictures = Arc::clone(pictures);
-        let browsers =
-            ScriptedBrowsers::new(file.browsers.clone(), pictures, Arc::clone(&blobs), notes.clone());
+        let browsers = ScriptedBrowsers::new(file.browsers.clone(), pictures, &blobs, notes.clone());
         let services = ScriptedServices::new(file.services.clone(), notes.clone());
         Scripts {
             services: Arc::new(services),

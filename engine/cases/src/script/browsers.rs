@@ -67,8 +67,8 @@ struct Shown {
 impl ScriptedBrowsers {
     pub(crate) fn new(
         browsers: BTreeMap<String, Browser>,
-        pictures: Arc<Pictures>,
-        blobs: Arc<MemoryBlobs>,
+        pictures: &Arc<Pictures>,
+        blobs: &Arc<MemoryBlobs>,
         notes: Notes,
     ) -> ScriptedBrowsers {
         let one = |(name, script): (String, Browser)| {
@@ -77,8 +77,8 @@ impl ScriptedBrowsers {
                 name: name.clone(),
                 script,
                 state: Mutex::new(state),
-                pictures: Arc::clone(&pictures),
-                blobs: Arc::clone(&blobs),
+                pictures: Arc::clone(pictures),
+                blobs: Arc::clone(blobs),
                 notes: notes.clone(),
             };
             (name, Arc::new(browser))

@@ -30,7 +30,7 @@ fn given(case: &str) -> Given {
         models: ScriptedModels::new(file.models, notes.clone(), meter),
         world: ScriptedWorld::new(file.environment, notes.clone()),
         sandboxes: ScriptedSandboxes::new(file.sandboxes, Arc::clone(&blobs), notes.clone()),
-        browsers: ScriptedBrowsers::new(file.browsers, pictures, Arc::clone(&blobs), notes.clone()),
+        browsers: ScriptedBrowsers::new(file.browsers, &pictures, &blobs, notes.clone()),
         blobs,
         notes,
     }
