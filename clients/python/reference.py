@@ -69,7 +69,8 @@ for group in samples.read("samples.msgpack"):
             print(len(segment), segment.mask.sum(), segment.logprobs.dtype)
 ```
 
-One row per answer, and advantages by the sample deviation ([gui-training.md](gui-training.md#rows-and-advantages)). `removed` of a trajectory says why
+One row per answer, and advantages by the sample deviation ([gui-training.md](gui-training.md#rows-and-advantages); other kinds, and those over a batch:
+[training.md](training.md#advantages)). `removed` of a trajectory says why
 its sample was taken out; it has no reward and trains nothing:
 
 ```python
