@@ -40,8 +40,8 @@ user_namespaces = true
 [models.policy]
 kind = "scripted"
 answers = [
-  {{ tool_calls = [{{ name = "click", arguments = {{ ref = "e1" }} }}] }},
-  {{ tool_calls = [{{ name = "click", arguments = {{ ref = "e2" }} }}] }},
+  {{ tool_calls = [{{ name = "click", arguments = {{ ref = "e1" }} }}, {{ name = "wait", arguments = {{ seconds = 5 }} }}] }},
+  {{ tool_calls = [{{ name = "click", arguments = {{ ref = "e2" }} }}, {{ name = "wait", arguments = {{ seconds = 5 }} }}] }},
   {{ tool_calls = [{{ name = "done", arguments = {{ response = "downloaded" }} }}] }},
 ]
 [harness]
@@ -68,7 +68,9 @@ async fn a_browser_in_the_tasks_sandbox_reaches_its_server_and_leaves_its_downlo
     let shown = format!("{:?}", record.trajectory.errors);
     assert_eq!(record.trajectory.stop_reason, StopReason::Submitted, "{shown}");
     assert_eq!(record.trajectory.reward, Some(2.0), "{shown} {:?}", record.scores);
-    let results = format!("{:?}", record.transcript.turns[0].results);
+    // A busy machine begins a download after its click has been answered.
+    let results =
+        record.transcript.turns.iter().map(|turn| format!("{:?}", turn.results)).collect::<String>();
     assert!(results.contains("Downloaded \\\"report.csv\\\" (17 bytes)"), "{results}");
     assert_eq!(record.sandboxes.len(), 1, "the browser has none of its own");
     assert!(store.sandboxes().await.is_empty());
