@@ -18,6 +18,7 @@ use crate::download::{Download, DownloadBegin, DownloadProgress};
 use crate::emulation::{self, Emulated, Geolocation};
 use crate::error::{BrowserError, Result};
 use crate::event::PageEvent;
+use crate::folder::OwnFolder;
 use crate::page::Page;
 use crate::page::inner::PageInner;
 use crate::permission::Permission;
@@ -41,7 +42,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tempfile::TempDir;
 use tokio::sync::watch;
 
 /// The address of a page that does the library's own work and that nobody else sees.
@@ -73,7 +73,7 @@ pub(crate) struct ContextInner {
     pub(crate) clipboard: Arc<Clipboard>,
     downloads: Mutex<Downloads>,
     /// Taken when it is closed.
-    own_folder: Mutex<Option<TempDir>>,
+    own_folder: Mutex<Option<OwnFolder>>,
     /// For downloads of a remote browser, on its machine.
     remote_folder: Option<PathBuf>,
     state: Mutex<State>,
@@ -108,13 +108,13 @@ impl BrowserContext {
         let deadline = Deadline::after(TIMEOUT_DEFAULT);
         let emulated = options.emulated();
         emulated.check()?;
-        let own_folder =
-            match options.accept_downloads && !browser.is_remote() {
-                false => None,
-                true => Some(tempfile::Builder::new().prefix("espalier-downloads-").tempdir().map_err(
-                    |error| BrowserError::invalid(format!("folder for temporary files: {error}")),
-                )?),
-            };
+        let own_folder = match options.accept_downloads && !browser.is_remote() {
+            false => None,
+            true => Some(
+                OwnFolder::new("downloads")
+                    .map_err(|error| BrowserError::invalid(format!("folder for temporary files: {error}")))?,
+            ),
+        };
         let command = CreateBrowserContextParams {
             dispose_on_detach: Some(true),
             proxy_server: options.proxy.as_ref().map(|proxy| proxy.server.clone()),

@@ -46,6 +46,7 @@ mod emulation;
 mod error;
 mod event;
 mod file_chooser;
+mod folder;
 mod frame;
 mod handle;
 mod har;

@@ -18,6 +18,8 @@ pub(crate) const ABORTED: &str = "net::ERR_ABORTED";
 /// After a navigation was aborted, Chromium may yet say that it has become a download, or that another one took its
 /// place; it says so within milliseconds.
 const ABORTED_GRACE: Duration = Duration::from_millis(500);
+/// Chromium's page for an address that cannot be reached comes within milliseconds of the answer, where one comes at all.
+const ERROR_PAGE_GRACE: Duration = Duration::from_millis(500);
 
 /// How to go to an address.
 #[derive(Clone, Debug, Default)]
@@ -228,6 +230,14 @@ impl Frame {
             // What matters is that the download is known; that nothing tells of it changes nothing.
             let _ = self.page().inner.wait(grace, String::new, told).await;
             return BrowserError::Download { url: url.to_owned() };
+        }
+        if reason != ABORTED {
+            // Chromium shows a page of its own that says so. What is asked of the page next must not meet its arrival.
+            let shown = |state: &PageState| {
+                let frame = state.frames.get(self.id());
+                frame.is_none_or(|frame| frame.commits > before.commits).then_some(Ok(()))
+            };
+            let _ = self.page().inner.wait(deadline.at_most(ERROR_PAGE_GRACE), String::new, shown).await;
         }
         BrowserError::Navigation { url: url.to_owned(), reason }
     }

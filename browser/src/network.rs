@@ -1,5 +1,6 @@
 //! Requests of a page and their responses.
 
+mod proxy_status;
 mod tracker;
 
 pub(crate) use tracker::{Failed, Finished, Network, Received, ReceivedExtra, WillBeSent, WillBeSentExtra};
@@ -250,6 +251,11 @@ impl Response {
     /// Headers by name in lower case; several of one name are joined with newlines.
     pub fn headers(&self) -> &BTreeMap<String, String> {
         &self.head().headers
+    }
+
+    /// Why a proxy answered in place of the server, where it says so by `Proxy-Status` (RFC 9209): its `details`, or else its `error`.
+    pub fn proxy_error(&self) -> Option<String> {
+        self.headers().get("proxy-status").and_then(|value| proxy_status::error(value))
     }
 
     /// The values of its `Set-Cookie` headers, which are not among [`headers`](Self::headers), as far as Chromium has told

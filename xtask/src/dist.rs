@@ -19,7 +19,7 @@ mod tree;
 mod wheel;
 
 use crate::shell::{openly, quietly, say};
-use crate::{everyday, place, plugins};
+use crate::{everyday, links, place, plugins, tidy};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -191,10 +191,15 @@ fn tarball(release: &Release) -> Result<PathBuf, String> {
     tree::copy_all(&release.tree, &folder)?;
     tree::copy_all(&place::root().join("clients/python/src"), &folder.join("python"))?;
     tree::copy_all(&place::root().join("docs"), &folder.join("docs"))?;
-    for file in ["LICENSE", "README.md"] {
+    tree::copy_all(&place::root().join("browser/docs"), &folder.join("browser/docs"))?;
+    for file in ["LICENSE", "README.md", "SPEC.md"] {
         tree::copy(&place::root().join(file), &folder.join(file))?;
     }
     tree::copy(&release.notices, &folder.join("THIRD-PARTY.txt"))?;
+    let broken = links::broken(&folder, &tidy::pages_in(&folder.join("docs"), 9).collect::<Vec<_>>());
+    if !broken.is_empty() {
+        return Err(format!("links of the documentation:\n{}", broken.join("\n")));
+    }
     let file = release.out.join(format!("{name}.tar.gz"));
     tree::pack(&release.scratch.join("tarball"), &file, true)?;
     Ok(file)

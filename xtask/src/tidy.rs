@@ -4,6 +4,7 @@
 mod blocking;
 mod crates;
 mod pages;
+pub use pages::pages_in;
 mod released;
 mod source;
 mod words;

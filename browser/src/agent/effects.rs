@@ -11,6 +11,7 @@ use crate::deadline::Deadline;
 use crate::dialog::DialogKind;
 use crate::download::{Download, DownloadState};
 use crate::error::Result;
+use crate::network::Response;
 use crate::page::Page;
 use crate::page::state::World;
 use crate::script::Return;
@@ -140,6 +141,18 @@ impl Moment {
             }
         }
         refusals
+    }
+}
+
+/// A reason of Chromium's, with what it means where its name does not say so.
+pub(super) fn told_reason(reason: &str) -> String {
+    match reason {
+        "net::ERR_TUNNEL_CONNECTION_FAILED" => {
+            format!(
+                "{reason} (the network of this browser does not let it through, or nothing answers there)"
+            )
+        }
+        _ => reason.to_owned(),
     }
 }
 
@@ -352,12 +365,13 @@ async fn navigation(page: &Page, before: &Counters) -> Result<Option<Effect>> {
     let (unreachable, status) = {
         let state = page.inner.state.lock();
         let main = state.frames.main();
-        let reason = main.last_failure().map(|failure| failure.reason.clone());
+        let reason = main.last_failure().map(|failure| told_reason(&failure.reason));
         let reason =
             main.unreachable.is_some().then(|| reason.unwrap_or_else(|| "net::ERR_FAILED".to_owned()));
         let loader = main.loader.clone().filter(|_| !within_document);
         let response = loader.and_then(|loader| page.inner.network.response_of(&loader));
-        (reason, response.map(|response| response.status()))
+        let of_proxy = response.as_ref().and_then(Response::proxy_error);
+        (reason.or(of_proxy), response.map(|response| response.status()))
     };
     Ok(Some(match unreachable {
         Some(reason) => Effect::NavigationFailed { url: now.url, reason },

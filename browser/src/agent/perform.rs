@@ -1,7 +1,7 @@
 //! Carries out one action on the current tab, up to the moment when the page has taken it.
 
 use super::action::{Action, Direction, Target};
-use super::effects::{UNSAFE_REDIRECT, failed_since};
+use super::effects::{UNSAFE_REDIRECT, failed_since, told_reason};
 use super::session::{Session, State};
 use super::spot::{Fault, Spot, element_of_ref, note_of, reach, with_focus};
 use super::step::{Effect, ElementNote, Failure, FailureCode, PixelPoint, quoted};
@@ -126,7 +126,12 @@ impl Session {
             Action::GotoUrl { url } => {
                 report.has_acted = true;
                 let failures = failures(&page);
-                let went = page.goto_with(url, self.navigation()).await.map(drop);
+                let went = page.goto_with(url, self.navigation()).await.and_then(|response| {
+                    // An answer of the proxy is no page of that address.
+                    let refused = response.and_then(|response| response.proxy_error());
+                    refused
+                        .map_or(Ok(()), |reason| Err(BrowserError::Navigation { url: url.clone(), reason }))
+                });
                 self.arrived(&page, url, failures, went).await
             }
             Action::GoBack => {
@@ -212,7 +217,7 @@ impl Session {
             Err(BrowserError::Navigation { reason, .. }) => match failed_since(page, failures).await {
                 Some(to) if !urls::may_show(&to) => urls::blocked(&to),
                 _ => {
-                    let text = format!("{} could not be opened: {reason}", urls::clip(url));
+                    let text = format!("{} could not be opened: {}", urls::clip(url), told_reason(&reason));
                     Failure::new(FailureCode::NavigationFailed, text)
                 }
             },

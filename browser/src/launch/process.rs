@@ -7,6 +7,7 @@
 
 use super::{CommandLine, LaunchOptions};
 use crate::error::{BrowserError, Result};
+use crate::folder::OwnFolder;
 use crate::remote::RemoteOptions;
 use crate::transport::BrowserEnds;
 use parking_lot::Mutex;
@@ -17,7 +18,6 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::watch;
@@ -39,13 +39,11 @@ impl Process {
     pub(crate) fn start(options: &LaunchOptions, ends: BrowserEnds) -> Result<Process> {
         let failed =
             |what: &str, error: std::io::Error| BrowserError::Launch { reason: format!("{what}: {error}") };
-        let (profile, folder): (PathBuf, Option<TempDir>) = match &options.user_data_dir {
+        let (profile, folder): (PathBuf, Option<OwnFolder>) = match &options.user_data_dir {
             Some(given) => (given.clone(), None),
             None => {
-                let folder = tempfile::Builder::new()
-                    .prefix("espalier-browser-")
-                    .tempdir()
-                    .map_err(|error| failed("no folder for the profile", error))?;
+                let folder =
+                    OwnFolder::new("profile").map_err(|error| failed("no folder for the profile", error))?;
                 (folder.path().to_owned(), Some(folder))
             }
         };
@@ -179,7 +177,7 @@ async fn end(
     describe(status, &tail.lock())
 }
 
-async fn remove(folder: Option<TempDir>) {
+async fn remove(folder: Option<OwnFolder>) {
     let Some(folder) = folder else { return };
     let path = folder.path().to_owned();
     let removed = tokio::task::spawn_blocking(move || folder.close()).await;
@@ -215,5 +213,10 @@ fn describe(status: Option<ExitStatus>, tail: &VecDeque<u8>) -> Arc<str> {
     let bytes: Vec<u8> = tail.iter().copied().collect();
     let text = String::from_utf8_lossy(&bytes);
     let text = text.trim();
+    if text.contains("Running as root without --no-sandbox") {
+        return Arc::from(format!(
+            "{how}: as root Chromium starts without its own sandbox only (hint: run it as another user, or set `no_sandbox: true`)"
+        ));
+    }
     if text.is_empty() { Arc::from(how) } else { Arc::from(format!("{how}; its last words: {text}")) }
 }

@@ -49,7 +49,7 @@ async fn chromium_as_root_with_its_sandbox_says_what_is_wrong() {
     let error = Browser::launch(LaunchOptions { no_sandbox: false, ..options() })
         .await
         .expect_err("no sandbox as root");
-    assert!(error.to_string().contains("--no-sandbox"), "{error}");
+    assert!(error.to_string().contains("hint: run it as another user, or set `no_sandbox: true`"), "{error}");
 }
 
 #[tokio::test]

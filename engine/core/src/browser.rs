@@ -461,6 +461,24 @@ impl BrowserSpec {
         }
     }
 
+    /// Whether its network, where it has one of its own, may let its start page through. What is replayed from an archive needs none.
+    pub fn check_start(&self) -> Result<(), String> {
+        let is_replayed = self.deterministic.as_ref().is_some_and(|replay| replay.archive.is_some());
+        let Some(Origin { host, port, .. }) = Origin::of(&self.start_url) else { return Ok(()) };
+        if self.sandbox.is_some()
+            || is_replayed
+            || service_of(&self.start_url).is_some()
+            || self.network.may_reach(&host, port)
+        {
+            return Ok(());
+        }
+        Err(format!(
+            "browser.start_url {:?}: pages may not reach it; add {:?} to `network.allow` in `[browser]` of the experiment, and to that of the task if it has one",
+            self.shown_start(),
+            format!("{host}:{port}")
+        ))
+    }
+
     fn shown_start(&self) -> String {
         self.start_url.chars().take(SHOWN_CHARACTERS_MAX).collect()
     }
@@ -515,15 +533,39 @@ impl BrowserSpec {
     }
 }
 
+/// Whom a URL asks.
+struct Origin {
+    /// In lower case; an IPv6 address in brackets.
+    host: String,
+    /// As the URL says, or of its scheme; 0 is none that there is.
+    port: u16,
+    is_http: bool,
+}
+
+impl Origin {
+    fn of(url: &str) -> Option<Origin> {
+        let (scheme, rest) = url.split_once("://")?;
+        let is_http = scheme.eq_ignore_ascii_case("http");
+        let authority = rest.split(['/', '?', '#', '\\']).next()?;
+        let host = authority.rsplit('@').next()?;
+        let (host, port) = match host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
+            Some((host, port)) => (host, port),
+            None => (host, ""),
+        };
+        let port = match port {
+            "" if is_http => 80,
+            "" => 443,
+            port => port.parse().unwrap_or(0),
+        };
+        Some(Origin { host: host.trim_end_matches('.').to_ascii_lowercase(), port, is_http })
+    }
+}
+
 /// The service that a URL is of, and whether it is reached there: by `http`, at port 80.
 fn service_of(url: &str) -> Option<(String, bool)> {
-    let (scheme, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#', '\\']).next()?;
-    let host = authority.rsplit('@').next()?;
-    let (host, port) = host.split_once(':').unwrap_or((host, ""));
-    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let Origin { host, port, is_http } = Origin::of(url)?;
     let name = host.strip_suffix(SERVICE_DOMAIN)?.strip_suffix('.')?;
-    Some((name.to_owned(), scheme.eq_ignore_ascii_case("http") && matches!(port, "" | "80")))
+    Some((name.to_owned(), is_http && port == 80))
 }
 
 #[cfg(test)]

@@ -284,6 +284,36 @@ pub enum Peer {
     Service(String),
 }
 
+impl Peer {
+    /// Whether it means hosts by this name.
+    pub fn is_name(&self, name: &str) -> bool {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        match self {
+            Peer::Name(allowed) => *allowed == name,
+            Peer::Below(domain) => {
+                name.strip_suffix(domain.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            }
+            Peer::Public | Peer::Addresses(..) | Peer::Service(_) => false,
+        }
+    }
+}
+
+impl Network {
+    /// False: no rule can let this through, whatever address the name leads to.
+    pub fn may_reach(&self, host: &str, port: u16) -> bool {
+        let Network::Allow(rules) = self else { return false };
+        let is_address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+        rules.iter().filter_map(|rule| Rule::parse(rule).ok()).any(|rule| {
+            let meant = match &rule.peer {
+                Peer::Public | Peer::Addresses(..) => true,
+                Peer::Name(_) | Peer::Below(_) => !is_address && rule.peer.is_name(host),
+                Peer::Service(_) => false,
+            };
+            meant && rule.port == port
+        })
+    }
+}
+
 impl Rule {
     /// `example.org:443`, `*.example.org:443`, `*:443`, `192.0.2.7:80`, `192.0.2.0/24:80`, `[2001:db8::1]:80`, `service:mail`. The name of a
     /// service begins with a letter; letters, digits and dashes follow, 63 at most.

@@ -145,15 +145,21 @@ fn print(out: &mut Out, checks: &[Check]) -> Result<(), Problem> {
 /// Whether a Rust compiler is here that makes components.
 async fn rust_guests() -> Check {
     let (name, needed) = ("Rust guests", "building plugins in Rust");
-    let remedy = "rustup target add wasm32-wasip2";
+    let remedy = "rustup target add wasm32-unknown-unknown";
     let Some(sysroot) = ask(&["rustc", "--print", "sysroot"]).await else {
         let remedy = format!("install rustup (Debian: apt-get install -y rustup), then {remedy}");
         return check(name, needed, CheckState::Missing, "no rustc in PATH", &remedy);
     };
-    let target = Path::new(&sysroot).join("lib/rustlib/wasm32-wasip2/lib");
+    let target = Path::new(&sysroot).join("lib/rustlib/wasm32-unknown-unknown/lib");
     match tokio::fs::try_exists(&target).await {
-        Ok(true) => check(name, needed, CheckState::Good, "rustc with the target wasm32-wasip2", ""),
-        _ => check(name, needed, CheckState::Missing, "rustc without the target wasm32-wasip2", remedy),
+        Ok(true) => check(name, needed, CheckState::Good, "rustc with the target wasm32-unknown-unknown", ""),
+        _ => check(
+            name,
+            needed,
+            CheckState::Missing,
+            "rustc without the target wasm32-unknown-unknown",
+            remedy,
+        ),
     }
 }
 

@@ -5,6 +5,7 @@
 //! derived from the same types. Nothing here touches the network or loads a plugin.
 
 mod asked;
+mod browser;
 pub mod meaning;
 pub mod source;
 
@@ -536,6 +537,9 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
     if let Some(Err(error)) = file.sandbox.as_ref().map(|sandbox| sandbox.escalate.check()) {
         let hint = "see \"More memory\" in docs/experiments.md";
         return refuse(&format!("sandbox.escalate.{}", error.key), error.to_string(), hint);
+    }
+    if let Some(browser) = &file.browser {
+        browser::check(browser, source)?;
     }
     if let Some(environment) = &file.environment {
         if environment.kind != EnvironmentKind::Plugin {

@@ -70,7 +70,7 @@ impl Allowed {
             || self
                 .rules
                 .iter()
-                .any(|rule| rule.port == port && (rule.peer == Peer::Public || names(&rule.peer, name)))
+                .any(|rule| rule.port == port && (rule.peer == Peer::Public || rule.peer.is_name(name)))
     }
 
     /// Whether a service of the engine was granted; no rule for names does that.
@@ -90,7 +90,7 @@ impl Allowed {
                 _ => None,
             })
         };
-        let by_name = name.is_some_and(|name| rules().any(|rule| names(&rule.peer, name)));
+        let by_name = name.is_some_and(|name| rules().any(|rule| rule.peer.is_name(name)));
         let public = rules().any(|rule| rule.peer == Peer::Public);
         match () {
             () if self.others == Others::Any => Verdict::Allowed,
@@ -186,17 +186,6 @@ impl Range {
             self.bits >= *bits && Range { base: *base, bits: *bits }.holds(self.base)
         };
         exact || (!METADATA.contains(&ip) && INNER.iter().any(within))
-    }
-}
-
-fn names(peer: &Peer, name: &str) -> bool {
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
-    match peer {
-        Peer::Name(allowed) => *allowed == name,
-        Peer::Below(domain) => {
-            name.strip_suffix(domain.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
-        }
-        Peer::Public | Peer::Addresses(..) | Peer::Service(_) => false,
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 /// Longest head of a request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
+const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 /// Headers of a request that are between the client and the proxy alone.
 const HOP: [HeaderName; 6] =
@@ -152,7 +153,21 @@ fn refusal(status: StatusCode, why: &str) -> Answer {
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer.headers_mut().insert(PROXY_STATUS, proxy_status(status, why));
     answer
+}
+
+/// That the answer is the proxy's own, and why (RFC 9209).
+fn proxy_status(status: StatusCode, why: &str) -> HeaderValue {
+    let error = match status {
+        StatusCode::FORBIDDEN => "http_request_denied",
+        StatusCode::BAD_REQUEST => "http_request_error",
+        _ => "destination_unavailable",
+    };
+    let plain = |letter: char| if matches!(letter, ' '..='~') { letter } else { '?' };
+    let quoted = why.chars().map(plain).collect::<String>().replace('\\', "\\\\").replace('"', "\\\"");
+    let value = HeaderValue::try_from(format!("espalier; error={error}; details=\"{quoted}\""));
+    value.unwrap_or_else(|_| HeaderValue::from_static("espalier; error=proxy_internal_error"))
 }
 
 #[cfg(test)]

@@ -42,6 +42,11 @@ pub(super) fn check(root: &Path, faults: &mut Vec<String>) {
         }
         Err(error) => faults.push(error),
     }
+    let of_libraries =
+        ["browser", "browser/docs", "clients/python", "sandbox-agent"].map(|folder| root.join(folder));
+    let pages: Vec<PathBuf> =
+        all(root).into_iter().chain(of_libraries.iter().flat_map(|folder| pages_in(folder, 1))).collect();
+    faults.extend(crate::links::broken(root, &pages));
     for path in guides(root) {
         let name = super::name(root, &path);
         check_guide(&name, &std::fs::read_to_string(&path).unwrap_or_default(), faults);
@@ -50,10 +55,14 @@ pub(super) fn check(root: &Path, faults: &mut Vec<String>) {
 
 /// Every page of the root and of `docs/`.
 pub(super) fn all(root: &Path) -> Vec<PathBuf> {
-    let folders = [(root.to_owned(), 1), (root.join("docs"), 9)];
-    let walks = folders.map(|(folder, depth)| WalkDir::new(folder).max_depth(depth).sort_by_file_name());
-    let found = walks.into_iter().flatten().filter_map(Result::ok).map(walkdir::DirEntry::into_path);
-    found.filter(|path| path.extension().is_some_and(|ending| ending == "md")).collect()
+    pages_in(root, 1).chain(pages_in(&root.join("docs"), 9)).collect()
+}
+
+/// The pages of a folder, and of those so far below it.
+pub fn pages_in(folder: &Path, depth: usize) -> impl Iterator<Item = PathBuf> + use<> {
+    let walk = WalkDir::new(folder).max_depth(depth).sort_by_file_name().into_iter();
+    let found = walk.filter_map(Result::ok).map(walkdir::DirEntry::into_path);
+    found.filter(|path| path.extension().is_some_and(|ending| ending == "md"))
 }
 
 /// What people read to learn which command to type.

@@ -44,6 +44,40 @@ fn a_sandbox_of_the_task_is_one_that_chromium_starts_in() {
 }
 
 #[test]
+fn a_start_page_is_one_that_the_network_may_let_through() {
+    let allow = |rules: &str| format!(r#""network":{{"allow":[{rules}]}}"#);
+    let rows = [
+        ("http://a.org/x", r#""a.org:80""#, None),
+        ("http://A.org./x", r#""a.org:80""#, None),
+        ("https://u:p@w.a.org/x", r#""*.a.org:443""#, None),
+        ("https://a.org", r#""*:443""#, None),
+        ("http://a.org", r#""192.0.2.7:80""#, None),
+        ("http://127.0.0.1:8080", r#""127.0.0.1:8080""#, None),
+        ("about:blank", "", None),
+        ("http://mail.espalier.internal/?sid={sid}", "", None),
+        ("http://a.org", "", Some("a.org:80")),
+        ("http://a.org", r#""a.org:443""#, Some("a.org:80")),
+        ("https://a.org", r#""*.a.org:443""#, Some("a.org:443")),
+        ("http://127.0.0.1:8080", r#""localhost:8080""#, Some("127.0.0.1:8080")),
+        ("http://[::1]:8080/", r#""a.org:8080""#, Some("[::1]:8080")),
+        ("http://[::1]/", r#""[::1]:81""#, Some("[::1]:80")),
+    ];
+    for (url, rules, missing) in rows {
+        let network = format!("{{{}}}", allow(rules));
+        let spec = BrowserSpec::resolve(&file(&network), &file(&format!(r#"{{"start_url":"{url}"}}"#)));
+        let wanted = missing.map(|missing| {
+            format!(
+                "browser.start_url {url:?}: pages may not reach it; add {missing:?} to `network.allow` in `[browser]` of the experiment, and to that of the task if it has one"
+            )
+        });
+        assert_eq!(spec.unwrap().check_start().err(), wanted, "{url} {rules}");
+    }
+    let replayed = r#"{"start_url":"http://a.org","deterministic":{"archive":"a.json"}}"#;
+    let spec = BrowserSpec::resolve(&BrowserFile::default(), &file(replayed));
+    assert_eq!(spec.unwrap().check_start(), Ok(()));
+}
+
+#[test]
 fn pages_of_services_are_those_of_the_task() {
     let check = |text: &str, names: &[&str]| {
         let spec = BrowserSpec::resolve(&BrowserFile::default(), &file(text)).unwrap();

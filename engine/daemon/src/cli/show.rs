@@ -182,6 +182,9 @@ pub(super) async fn show_rollout(
     Ok(Exit::Done)
 }
 
+/// Shorter ones may be names.
+const HASH_SHOWN_MIN: usize = 8;
+
 /// The bytes of a blob, as they are.
 async fn show_blob(
     context: &mut Context,
@@ -189,13 +192,17 @@ async fn show_blob(
     record: &AttemptRecord,
     name: &str,
 ) -> Result<Exit, Problem> {
-    let is_hash = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_hex = name.bytes().all(|byte| byte.is_ascii_hexdigit());
     let named = record.blobs.iter().find(|(own, _)| own == name);
     let hash = match named {
         Some((_, hash)) => hash,
         // Those of messages, such as pictures, have no name.
-        None if is_hash => name,
+        None if is_hex && name.len() == 64 => name,
         None => {
+            if is_hex && name.len() >= HASH_SHOWN_MIN {
+                let text = format!("{name:?} is the beginning of a hash, and a blob is found by the whole");
+                return Err(Problem::new(Exit::Input, text).hint("`show ROLLOUT --json` has hashes in full"));
+            }
             let names: Vec<&str> = record.blobs.iter().map(|(name, _)| &**name).collect();
             let hint = match names.is_empty() {
                 true => "it has no named blobs".to_owned(),

@@ -34,6 +34,9 @@ pub struct TaskCheckArgs {
     /// Check only the first N tasks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
+    /// The harness that carries out the reference solutions [default: gui-reference where the experiment has `[browser]`, else reference]
+    #[arg(long, value_name = "PLUGIN")]
+    pub reference: Option<String>,
     /// Keep the store of the check and print its path, for `espalier --store PATH show RUN`.
     #[arg(long)]
     pub keep: bool,
@@ -139,9 +142,11 @@ async fn check_experiment(context: &mut Context, args: &TaskCheckArgs) -> Result
             .hint("name a writable folder in TMPDIR")
     })?;
     let store = folder.path().join("store").to_string_lossy().into_owned();
+    let usual = if experiment.file.browser.is_some() { "gui-reference" } else { "reference" };
+    let reference = args.reference.as_deref().unwrap_or(usual);
     let scored = async {
         let grants = vec![Grant::PrivateTask];
-        let full = score_all(context, args, &experiment, &store, "reference", grants).await?;
+        let full = score_all(context, args, &experiment, &store, reference, grants).await?;
         let idle = score_all(context, args, &experiment, &store, "idle", Vec::new()).await?;
         Ok::<_, Problem>((full, idle))
     };
@@ -155,7 +160,7 @@ async fn check_experiment(context: &mut Context, args: &TaskCheckArgs) -> Result
         remove(folder).await;
     }
     let (full, idle) = scored?;
-    let runs = [("reference", &full), ("idle", &idle)];
+    let runs = [(reference, &full), ("idle", &idle)];
     let causes: Vec<_> = runs.iter().map(|(harness, checked)| (*harness, &checked.causes)).collect();
     let (full, idle) = (&full.scored, &idle.scored);
     let elapsed = started.elapsed();
@@ -172,7 +177,7 @@ async fn check_experiment(context: &mut Context, args: &TaskCheckArgs) -> Result
     let (mut bad, mut full_right, mut idle_right) = (Vec::new(), 0, 0);
     for task in full.keys() {
         for (harness, scored, expect) in
-            [("reference", full.get(task), expected.full), ("idle", idle.get(task), expected.idle)]
+            [(reference, full.get(task), expected.full), ("idle", idle.get(task), expected.idle)]
         {
             if right(scored, expect) {
                 *(if harness == "idle" { &mut idle_right } else { &mut full_right }) += 1u64;
@@ -268,7 +273,9 @@ async fn score_all(
     experiment.file.tasks.repeat = 1;
     // Nothing is sampled, and every task is to be told of.
     experiment.file.groups.plugin_failures_max = 0;
-    let suffix = format!("-{harness}");
+    // An alias or a path may name it.
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+    let suffix: String = format!("-{harness}").chars().map(plain).take(NAME_CHARS_MAX / 2).collect();
     experiment.file.name.truncate(NAME_CHARS_MAX - suffix.len());
     experiment.file.name.push_str(&suffix);
     let side_run = SideRun {

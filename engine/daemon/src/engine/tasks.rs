@@ -88,7 +88,8 @@ impl Provided {
         let find =
             |name: &str| spec_of(self.sandbox.as_ref(), task, name).map_err(|error| error.with_causes());
         browser.check_sandbox(no_sandbox, find)?;
-        browser.check_services(task.services.keys().map(String::as_str))
+        browser.check_services(task.services.keys().map(String::as_str))?;
+        browser.check_start()
     }
 
     /// Refuses a task that needs more.

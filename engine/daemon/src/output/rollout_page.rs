@@ -7,7 +7,7 @@
 mod html;
 mod scene;
 
-use super::text::{bytes, count, counted, duration, one_line, score};
+use super::text::{bytes, count, counted, duration, one_line, score, score_value};
 use espalier_core::chat::{Message, Part};
 use espalier_core::host::browser::BrowserStep;
 use espalier_core::image::ImageKind;
@@ -280,13 +280,9 @@ impl<'a> RolloutPage<'a> {
             for given in &record.scores {
                 let turn = given.score.turn.map_or(String::new(), |turn| turn.to_string());
                 out.open("tr");
-                for cell in [
-                    &given.score.name,
-                    &score(Some(given.score.value)),
-                    &turn,
-                    &given.plugin,
-                    &given.score.reason,
-                ] {
+                for cell in
+                    [&given.score.name, &score_value(&given.score), &turn, &given.plugin, &given.score.reason]
+                {
                     out.open("td").text(cut(cell).0).close("td");
                 }
                 out.close("tr");

@@ -2,7 +2,7 @@
 
 use super::calls_view;
 use super::table::{Align, Cell, Table};
-use super::text::{bytes, count, counted, duration, harmless, one_line, score, wrap};
+use super::text::{bytes, count, counted, duration, harmless, one_line, score, score_value, wrap};
 use super::tokens_view::{self, SegmentText};
 use super::{Look, styles};
 use anstyle::Style;
@@ -254,7 +254,7 @@ impl RolloutView<'_> {
         for given in &self.record.scores {
             table.row(vec![
                 Cell::styled(given.score.name.as_str(), styles::STRONG),
-                score(Some(given.score.value)).into(),
+                score_value(&given.score).into(),
                 given.score.turn.map_or(String::new(), |turn| turn.to_string()).into(),
                 given.plugin.as_str().into(),
                 given.score.reason.replace('\n', " ").into(),

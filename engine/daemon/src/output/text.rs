@@ -1,5 +1,6 @@
 //! Numbers, durations and text, short enough for a table.
 
+use espalier_core::trajectory::Score;
 use std::time::Duration;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -125,6 +126,14 @@ pub fn bytes(n: u64) -> String {
 /// `31.2%`; `-` of nothing.
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1}%", 100.0 * part as f64 / whole as f64) }
+}
+
+/// The value of one score; `removed` where it takes the sample out in place of valuing it.
+pub fn score_value(given: &Score) -> String {
+    match espalier_core::signal::removal(std::slice::from_ref(given)) {
+        Ok(Some(_)) => "removed".to_owned(),
+        _ => score(Some(given.value)),
+    }
 }
 
 /// A score with at most four decimals: `1`, `0.25`, `-0.3333`; `-` where there is none.

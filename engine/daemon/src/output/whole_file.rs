@@ -7,6 +7,7 @@ use std::path::Path;
 /// Writes what `fill` writes, and puts it at `path`; what was there before stays if that fails.
 pub fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
     let mut file = tempfile::Builder::new()
         .prefix(".espalier-")
         .permissions(PermissionsExt::from_mode(0o644))
