@@ -15,7 +15,7 @@ mod session;
 pub use convert::tools;
 pub use episode::ARCHIVE;
 pub use rollout::{RolloutBrowsers, TaskSandboxes};
-pub use run::{RunBrowsers, RunBrowsersConfig};
+pub use run::{RunBrowsers, RunBrowsersConfig, TryOutError};
 
 /// The name that `browser = {...}` of a task stands for.
 pub const MAIN: &str = "main";

@@ -4,7 +4,7 @@ use crate::MAIN;
 use crate::convert;
 use crate::episode::EpisodeNetwork;
 use crate::launcher::{OwnBrowser, start_beside};
-use crate::run::RunBrowsers;
+use crate::run::{RunBrowsers, unknown_to_chromium};
 use crate::session::{Home, PageSession};
 use async_trait::async_trait;
 use espalier_browser::BrowserContext;
@@ -124,7 +124,7 @@ impl RolloutBrowsers {
             return Err(self.losses.lost("there is no session of the task's services"));
         }
         let spec = convert::with_services(spec, self.services.as_ref());
-        let lost = |error: espalier_browser::BrowserError| self.losses.lost(error);
+        let lost = |error: espalier_browser::BrowserError| self.unopened(&spec, error);
         let options = convert::context_options(&spec, self.services.as_ref());
         let home = match &spec.sandbox {
             None => Home::Pooled(self.run.context(&spec.network, options).await.map_err(lost)?),
@@ -179,9 +179,17 @@ impl RolloutBrowsers {
             None => None,
         };
         let session = Session::open(home.context().clone(), convert::session_options(spec)).await;
-        let session = session.map_err(|error| self.losses.lost(error))?;
+        let session = session.map_err(|error| self.unopened(spec, error))?;
         self.begin_at(&session, spec).await?;
         Ok((session, network))
+    }
+
+    /// A value that Chromium alone can judge is the task's fault, and another attempt would meet it again.
+    fn unopened(&self, spec: &BrowserSpec, error: espalier_browser::BrowserError) -> Failure {
+        match unknown_to_chromium(spec, &error) {
+            Some(error) => Failure::Invalid(error.to_string()),
+            None => self.losses.lost(error),
+        }
     }
 
     async fn network(

@@ -1,5 +1,6 @@
 //! The browsers that the rollouts of a run share.
 
+use crate::convert;
 use crate::episode::Archives;
 use crate::launcher::{Agents, SandboxLauncher};
 use espalier_browser::{BrowserPool, ContextOptions, PoolOptions, PooledContext};
@@ -44,6 +45,35 @@ pub struct RunBrowsers {
     pools: Mutex<Vec<(Network, BrowserPool)>>,
     agents: Agents,
     archives: Archives,
+}
+
+/// Why no browser of an experiment can be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum TryOutError {
+    /// A value that Chromium does not take.
+    #[error(transparent)]
+    Value(#[from] BrowserError),
+    /// The browser itself.
+    #[error(transparent)]
+    Browser(#[from] espalier_browser::BrowserError),
+}
+
+/// The value that an error of Chromium's is about: only it knows all of them.
+pub(crate) fn unknown_to_chromium(
+    spec: &BrowserSpec,
+    error: &espalier_browser::BrowserError,
+) -> Option<BrowserError> {
+    let told = error.to_string();
+    let (key, value, wanted) = match () {
+        () if told.contains("Invalid timezone") => {
+            ("timezone", &spec.timezone, "a time zone that Chromium knows, such as `Europe/Berlin`")
+        }
+        () if told.contains("Invalid locale") => {
+            ("locale", &spec.locale, "a language and region that Chromium knows, such as `en-US`")
+        }
+        () => return None,
+    };
+    Some(BrowserError { key, value: value.clone(), wanted })
 }
 
 impl RunBrowsers {
@@ -99,13 +129,17 @@ impl RunBrowsers {
 
     /// Starts a process and opens a page in it, as rollouts will: what is missing for that is found before the first of them. Browsers that
     /// run in the sandboxes of tasks are found to start there.
-    pub async fn try_out(&self) -> Result<(), espalier_browser::BrowserError> {
+    pub async fn try_out(&self) -> Result<(), TryOutError> {
         if self.file.as_ref().is_some_and(|file| file.sandbox.is_some()) {
             return Ok(());
         }
-        let network = self.file.as_ref().and_then(|file| file.network.clone()).unwrap_or(Network::None);
-        let context = self.context(&network, ContextOptions::default()).await?;
-        context.new_page().await.map(drop)
+        let silent = BrowserFile::default();
+        let spec = BrowserSpec::resolve(self.file.as_ref().unwrap_or(&silent), &silent)?;
+        let context = self.context(&spec.network, convert::context_options(&spec, None)).await?;
+        context.new_page().await.map(drop).map_err(|error| match unknown_to_chromium(&spec, &error) {
+            Some(error) => TryOutError::Value(error),
+            None => TryOutError::Browser(error),
+        })
     }
 
     /// A context in a process whose pages reach this.

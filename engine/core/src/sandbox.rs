@@ -341,6 +341,10 @@ impl Rule {
         };
         let bare = base.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(base);
         if let Ok(address) = bare.parse::<std::net::IpAddr>() {
+            // Whoever connects to it reaches the machine itself.
+            if address.is_unspecified() && bits.is_none() {
+                return Err(refused());
+            }
             let most = if address.is_ipv4() { 32 } else { 128 };
             let bits = bits.unwrap_or(most);
             if bits > most {

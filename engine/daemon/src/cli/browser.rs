@@ -6,7 +6,7 @@ use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use async_trait::async_trait;
 use clap::{Args, Subcommand};
-use espalier_core::browser::{BrowserConfig, BrowserTools};
+use espalier_core::browser::{BrowserConfig, BrowserFile, BrowserSpec, BrowserTools};
 use espalier_core::chat::Tool;
 use espalier_core::failure::Failure;
 use espalier_core::host::browser::{BrowserSession, Browsers, SNAPSHOT_TOKENS};
@@ -155,6 +155,12 @@ fn configured(args: &McpArgs) -> Result<(BrowserConfig, PathBuf), Problem> {
     let mut config = BrowserConfig::default();
     let mut folder = PathBuf::from(".");
     if let Some(path) = &args.config {
+        if args.call_max.0.is_zero() {
+            return Err(Problem::new(
+                Exit::Input,
+                "invalid --call-max 0s: expected a time that a call may take, such as 3m",
+            ));
+        }
         let wrong = |why: String| Problem::new(Exit::Input, format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         config = toml::from_str(&text).map_err(|error| {
@@ -176,6 +182,13 @@ fn configured(args: &McpArgs) -> Result<(BrowserConfig, PathBuf), Problem> {
     }
     config.start_url = args.start_url.clone().or(config.start_url);
     config.viewport = args.viewport.or(config.viewport);
+    let wrong = |why: String| Problem::new(Exit::Input, why).hint("see docs/browsers.md");
+    let spec = BrowserSpec::resolve(&config.file(), &BrowserFile::default());
+    spec.map_err(|error| wrong(error.to_string()))?.check_start().map_err(|_| {
+        let url = config.start_url.as_deref().unwrap_or_default();
+        wrong(format!("start URL {url:?}: pages may not reach it"))
+            .hint("add its HOST:PORT by --allow, or to `network.allow` of --config")
+    })?;
     Ok((config, folder))
 }
 

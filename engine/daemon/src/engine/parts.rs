@@ -12,7 +12,7 @@ use crate::runner::{RunGenerator, Runner, now_ms};
 use crate::scheduler::TaskSource;
 use espalier_core::cause::with_causes;
 use espalier_core::limits::{Limits, LimitsFile};
-use espalier_engine_browser::{RunBrowsers, RunBrowsersConfig};
+use espalier_engine_browser::{RunBrowsers, RunBrowsersConfig, TryOutError};
 use espalier_inference::error::EndpointError;
 use espalier_inference::models::{Model, OpenError};
 use espalier_inference::tokenizer::TokenizerError;
@@ -149,6 +149,10 @@ impl Session {
             return Ok(Some(Arc::new(browsers)));
         }
         browsers.try_out().await.map_err(|error| {
+            if let TryOutError::Value(error) = &error {
+                let key = format!("browser.{}", error.key);
+                return self.experiment.refuse(&key, error.to_string(), "see docs/browsers.md");
+            }
             let hint = "`apt-get install chromium-headless-shell`, or name another `browser.image`; `espalier doctor` looks for both";
             self.experiment.refuse("browser", format!("no browser can be started: {error}"), hint)
         })?;

@@ -61,7 +61,9 @@ pub fn actions(private: Option<&str>) -> Result<Vec<Action>, String> {
     struct Reference {
         actions: Vec<String>,
     }
-    let private = private.ok_or("the grant `private-task` is missing: add it to `harness.grants`")?;
+    let private = private.ok_or(
+        "no `private` part is shown: the task has none, or the grant `private-task` is missing in `harness.grants`",
+    )?;
     let private: Private =
         serde_json::from_str(private).map_err(|error| format!("private part of the task: {error}"))?;
     let Reference { actions } = private.reference.ok_or("the task has no `private.reference`")?;
@@ -200,7 +202,7 @@ mod tests {
         }
         assert_eq!(
             actions(None).unwrap_err(),
-            "the grant `private-task` is missing: add it to `harness.grants`"
+            "no `private` part is shown: the task has none, or the grant `private-task` is missing in `harness.grants`"
         );
         assert_eq!(actions(Some("{}")).unwrap_err(), "the task has no `private.reference`");
     }

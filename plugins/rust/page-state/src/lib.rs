@@ -115,17 +115,37 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The score of all checks.
-pub fn score(counts: &[f64], partial: bool) -> f64 {
-    if partial || counts.iter().any(|count| *count != 0.0 && *count != 1.0) {
-        return counts.iter().sum::<f64>() / counts.len() as f64;
+/// What one check came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Counted {
+    /// 1 or 0, or the value of an expression that is a score.
+    pub value: f64,
+    /// See [`Check::is_score`].
+    pub is_score: bool,
+}
+
+/// The score of all checks: 0 unless all hold, and then the mean of those that are scores, or 1; with `partial`, the mean of all.
+pub fn score(counts: &[Counted], partial: bool) -> f64 {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let all: Vec<f64> = counts.iter().map(|count| count.value).collect();
+    if partial {
+        return mean(&all);
     }
-    if counts.iter().all(|count| *count >= 1.0) { 1.0 } else { 0.0 }
+    if counts.iter().any(|count| !count.is_score && count.value < 1.0) {
+        return 0.0;
+    }
+    let scores: Vec<f64> = counts.iter().filter(|count| count.is_score).map(|count| count.value).collect();
+    if scores.is_empty() { 1.0 } else { mean(&scores) }
+}
+
+/// Whether an expression failed as no page could help it: it is no JavaScript.
+pub fn is_no_script(text: &str) -> bool {
+    text.contains("SyntaxError")
 }
 
 #[cfg(target_arch = "wasm32")]
 mod guest {
-    use super::{Settings, World, checks, count, score};
+    use super::{Counted, Settings, World, checks, count, is_no_script, score};
     use espalier_sdk::{Browser, Failure, RolloutView, Score, invalid};
     use serde_json::Value;
 
@@ -140,13 +160,16 @@ mod guest {
             };
             let (value, reason) = match value {
                 Ok(value) => count(check, &value).map_err(invalid)?,
+                Err(Failure::Other(other)) if other.code == "script" && is_no_script(&other.text) => {
+                    return Err(invalid(format!("`private.page`: {}: {}", check.expression, other.text)));
+                }
                 // The page is not what the expression is made for: what it asks for is not there.
                 Err(Failure::Other(other)) if other.code == "script" => {
                     (0.0, format!("{}: {}", check.expression, other.text))
                 }
                 Err(failure) => return Err(failure),
             };
-            counts.push(value);
+            counts.push(Counted { value, is_score: check.is_score });
             reasons.push(reason);
         }
         let value = score(&counts, settings.partial);
@@ -187,12 +210,21 @@ mod tests {
 
     #[test]
     fn all_or_nothing_or_shares() {
-        assert_eq!(
-            (score(&[1.0, 0.0], false), score(&[1.0, 1.0], false), score(&[1.0, 0.0], true)),
-            (0.0, 1.0, 0.5)
-        );
-        assert_eq!(score(&[-1.0], false), -1.0);
-        assert_eq!(score(&[0.5], false), 0.5);
+        let check = |value| Counted { value, is_score: false };
+        let scored = |value| Counted { value, is_score: true };
+        for (counts, partial, expect) in [
+            (vec![check(1.0), check(0.0)], false, 0.0),
+            (vec![check(1.0), check(1.0)], false, 1.0),
+            (vec![check(1.0), check(0.0)], true, 0.5),
+            (vec![scored(-1.0)], false, -1.0),
+            (vec![scored(0.5), check(1.0)], false, 0.5),
+            (vec![scored(0.5), scored(1.0), check(1.0)], false, 0.75),
+            (vec![scored(0.5), check(0.0)], false, 0.0),
+            (vec![scored(0.5), check(0.0)], true, 0.25),
+        ] {
+            assert_eq!(score(&counts, partial), expect, "{counts:?} {partial}");
+        }
+        assert!(is_no_script("SyntaxError: Unexpected identifier 'bar'") && !is_no_script("TypeError: x is null"));
     }
 
     #[test]
