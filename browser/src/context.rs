@@ -3,7 +3,7 @@
 pub(crate) mod exposed;
 mod options;
 
-pub(crate) use exposed::{ANSWER, BINDING, BindingCall, CALLS_MAX, Exposed, Function};
+pub(crate) use exposed::{ANSWER, BINDING, BindingCall, CALLS_MAX, Exposed, Function, REFUSALS_MAX};
 pub use options::ContextOptions;
 
 use crate::auth::Auth;

@@ -173,12 +173,14 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub(crate) fn into_error(self, method: &str) -> BrowserError {
-        const NAVIGATED: [&str; 5] = [
+        const NAVIGATED: [&str; 6] = [
             "Cannot find context with specified id",
             "Execution context was destroyed",
             "Inspected target navigated or closed",
             "Cannot find default execution context",
             "uniqueContextId not found",
+            // A picture of a document that another is about to take the place of.
+            "Not attached to an active page",
         ];
         const STALE: [&str; 6] = [
             "Could not find object with given id",
@@ -250,6 +252,8 @@ mod tests {
             refusal("Cannot find context with specified id").into_error("Runtime.evaluate"),
             BrowserError::Navigated
         );
+        let leaving = refusal("Not attached to an active page").into_error("Page.captureScreenshot");
+        assert_eq!(leaving, BrowserError::Navigated, "no loss of the browser");
         assert_eq!(refusal("Could not find object with given id").into_error("DOM.x"), BrowserError::Stale);
         assert!(matches!(refusal("Odd").into_error("A.b"), BrowserError::Protocol { .. }));
     }

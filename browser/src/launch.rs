@@ -71,7 +71,7 @@ const SHELLS: [&str; 3] = ["chromium-headless-shell", "chrome-headless-shell", "
 
 /// Always given: no first-run questions, no traffic of the browser's own, no throttling of pages in the background,
 /// the same colours and fonts everywhere.
-const FLAGS: [&str; 36] = [
+const FLAGS: [&str; 37] = [
     "--allow-pre-commit-input",
     // What is selected would be pasted by a click of the middle button, in all contexts.
     "--blink-settings=middleClickPasteAllowed=false",
@@ -99,6 +99,8 @@ const FLAGS: [&str; 36] = [
     "--disable-search-engine-choice-screen",
     "--disable-sync",
     "--enable-automation",
+    // What pages write to the console would be written to standard error too, one line after the other by the process that all share.
+    "--enable-logging=none",
     "--export-tagged-pdf",
     "--font-render-hinting=none",
     "--force-color-profile=srgb",

@@ -389,7 +389,10 @@ impl agent_server::Agent for Service {
         let (from, to) = (files::path(&request.from)?, files::path(&request.to)?);
         let print = fingerprint("move", &request);
         let work = move || {
-            blocking(move || folder::move_entry(&from, &to, request.replace).map(|()| wire::MoveAnswer {}))
+            blocking(move || {
+                folder::move_entry(&from, &to, request.replace, request.no_links)
+                    .map(|()| wire::MoveAnswer {})
+            })
         };
         self.once(call, print, work).await
     }

@@ -6,6 +6,7 @@ use crate::route::{Fetched, Route};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
 use std::fmt;
 use std::ops::Range;
 
@@ -117,12 +118,20 @@ impl Archive {
     }
 
     /// False: it is full.
-    pub(crate) fn add(&mut self, mut entry: Entry, options: &ArchiveOptions) -> bool {
+    pub(crate) fn add(&mut self, entry: Entry, options: &ArchiveOptions) -> bool {
+        let digest = match &entry.outcome {
+            Outcome::Response(response) => digest(&response.body),
+            Outcome::Failed(_) => 0,
+        };
+        self.add_digested(entry, digest, options)
+    }
+
+    fn add_digested(&mut self, mut entry: Entry, digest: u128, options: &ArchiveOptions) -> bool {
         if self.entries.len() >= options.entries_max {
             return false;
         }
         if let Outcome::Response(response) = &mut entry.outcome {
-            let id = (response.body.len(), digest(&response.body));
+            let id = (response.body.len(), digest);
             match self.bodies.get(&id) {
                 Some(body) => response.body = body.clone(),
                 None if self.body_bytes + response.body.len() > options.bytes_max => return false,
@@ -191,12 +200,27 @@ impl Archive {
         let unbounded =
             ArchiveOptions { bytes_max: usize::MAX, entries_max: usize::MAX, ..ArchiveOptions::default() };
         let mut archive = Archive::default();
+        let mut digests: HashMap<(usize, usize), u128> = HashMap::new();
+        let mut digested = 0_usize;
         for entry in header.entries {
+            let mut of_body = 0;
             let outcome = match (entry.response, entry.failed) {
                 (Some(response), _) => {
                     let end = response.start.checked_add(response.bytes).filter(|end| *end <= bodies.len());
                     let range: Range<usize> = response.start..end.ok_or_else(cut)?;
-                    let (status, headers, body) = (response.status, response.headers, bodies.slice(range));
+                    let (status, headers, body) =
+                        (response.status, response.headers, bodies.slice(range.clone()));
+                    of_body = match digests.entry((range.start, range.end)) {
+                        Slot::Occupied(known) => *known.get(),
+                        Slot::Vacant(new) => {
+                            // Each byte is looked at once, however many entries say that it is theirs.
+                            digested = digested.saturating_add(body.len());
+                            if digested > bodies.len() {
+                                return Err(wrong(format!("{}: its body overlaps with others", entry.key)));
+                            }
+                            *new.insert(digest(&body))
+                        }
+                    };
                     Outcome::Response(Fetched { status, headers, body })
                 }
                 (None, Some(reason)) => Outcome::Failed(reason),
@@ -204,7 +228,8 @@ impl Archive {
                     return Err(wrong(format!("{}: expected a response or a failure", entry.key)));
                 }
             };
-            archive.add(Entry { key: entry.key, occurrence: entry.occurrence, outcome }, &unbounded);
+            let entry = Entry { key: entry.key, occurrence: entry.occurrence, outcome };
+            archive.add_digested(entry, of_body, &unbounded);
         }
         Ok(archive)
     }
@@ -239,6 +264,7 @@ fn without(body: &[u8], boundary: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn entry(url: &str, occurrence: u32, body: &'static str) -> Entry {
         let key = RequestKey { method: "GET".into(), url: url.into(), body: String::new() };
@@ -285,6 +311,25 @@ mod tests {
             let error = Archive::from_bytes(blob).expect_err("no archive").to_string();
             assert!(error.starts_with("invalid network archive: ") && error.contains(expected), "{error}");
         }
+    }
+
+    /// A file of 65 MiB could keep the engine reading for months.
+    #[test]
+    fn bodies_that_overlap_are_refused() {
+        let entry = |start: usize, bytes: usize| {
+            json!({ "method": "GET", "url": format!("http://a/{start}"), "body": "", "occurrence": 0,
+                "response": { "status": 200, "headers": [], "start": start, "bytes": bytes } })
+        };
+        let read = |ranges: &[(usize, usize)]| {
+            let entries: Vec<_> = ranges.iter().map(|(start, bytes)| entry(*start, *bytes)).collect();
+            let header = json!({ "entries": entries }).to_string();
+            let length = (header.len() as u64).to_le_bytes();
+            let blob = [MAGIC, &length[..], header.as_bytes(), b"0123456789"].concat();
+            Archive::from_bytes(&blob).map(|archive| archive.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(&[(0, 4), (4, 6), (0, 4)]), Ok(3), "an equal body is there once");
+        let refused = "invalid network archive: GET http://a/1: its body overlaps with others";
+        assert_eq!(read(&[(0, 9), (1, 9)]), Err(refused.to_owned()));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::sync::Arc;
 pub(crate) const BINDING: &str = "__espalier_call__";
 /// Calls of one page under way at once; more are refused.
 pub(crate) const CALLS_MAX: usize = 64;
+/// Refusals of one page under way at once; calls beyond have no answer.
+pub(crate) const REFUSALS_MAX: usize = 64;
 
 /// What a page calls: gets its arguments, and answers with a value or with the message of an error that is thrown.
 pub(crate) type Function = Arc<dyn Fn(Vec<Value>) -> BoxFuture<'static, Result<Value, String>> + Send + Sync>;

@@ -1,19 +1,21 @@
 //! What each event of a page's sessions changes. Runs in the reading task.
 
+use super::flood::may_flood;
 use super::inner::{PageInner, PageState, world_of};
 use super::state::Failure;
 use crate::connection::Session;
 use crate::console::{ConsoleCalled, ConsoleMessage, ExceptionThrown, LogEntryAdded, ScriptError};
 use crate::contain::contain;
-use crate::context::{ANSWER, BindingCall, CALLS_MAX};
+use crate::context::{ANSWER, BindingCall, CALLS_MAX, REFUSALS_MAX};
+use crate::deadline::Deadline;
 use crate::dialog::{DIALOG_HANDLER_BOUND, Dialog, DialogKind, DialogOpening, DialogPolicy};
 use crate::error::{BrowserError, seconds};
 use crate::event::PageEvent;
 use crate::file_chooser::{FileChooser, FileChooserOpened};
 use crate::network::{Failed, Finished, Received, ReceivedExtra, WillBeSent, WillBeSentExtra};
 use crate::protocol::{
-    ContextCreated, ContextDestroyed, FrameAttached, FrameDetached, FrameNavigated, FrameStoppedLoading,
-    LifecycleEvent, NavigatedWithinDocument, event,
+    ContextCreated, ContextDestroyed, Done, FrameAttached, FrameDetached, FrameNavigated,
+    FrameStoppedLoading, LifecycleEvent, NavigatedWithinDocument, event,
 };
 use crate::storage::origin_of;
 use chromiumoxide::cdp::browser_protocol::input::DragData;
@@ -22,7 +24,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// `Runtime.bindingCalled`.
 #[derive(Deserialize)]
@@ -55,6 +57,9 @@ struct DragIntercepted {
 
 impl PageInner {
     pub(super) fn dispatch(&self, session: &Arc<Session>, method: &str, params: &RawValue) {
+        if may_flood(method) {
+            self.slow_down_floods(session, params.get().len());
+        }
         match method {
             "Page.frameAttached" => {
                 let Some(event) = event::<FrameAttached>(method, params) else { return };
@@ -163,7 +168,6 @@ impl PageInner {
     fn dispatch_output(&self, session: &Arc<Session>, method: &str, params: &RawValue) {
         match method {
             "Runtime.consoleAPICalled" => {
-                self.slow_down_floods(session);
                 if let Some(event) = event::<ConsoleCalled>(method, params) {
                     self.wrote(event.into());
                 }
@@ -397,18 +401,22 @@ impl PageInner {
         let reply =
             Answer { session: Arc::clone(session), context: event.execution_context_id, call: call.call };
         let Some(page) = self.public() else { return };
-        if self.exposed_calls.fetch_add(1, Ordering::Relaxed) >= CALLS_MAX {
+        let before = self.exposed_calls.fetch_add(1, Ordering::Relaxed);
+        // A page that goes on calling while even refusals wait to be taken has no answer: those would be in the way of everyone else.
+        if before >= CALLS_MAX + REFUSALS_MAX {
             self.exposed_calls.fetch_sub(1, Ordering::Relaxed);
-            reply.send(Err(format!("more than {CALLS_MAX} calls of exposed functions under way")));
             return;
         }
         let bound = page.context().timeout();
         // Owner: the page. Ends within its bound; its answer to a document that is gone is dropped by Chromium.
         tokio::spawn(async move {
-            let result = contain(bound, function(call.args)).await;
-            let failed =
-                || Err(format!("{} panicked, or did not return within {}", call.name, seconds(bound)));
-            reply.send(result.unwrap_or_else(failed));
+            let result = match before < CALLS_MAX {
+                true => contain(bound, function(call.args)).await.unwrap_or_else(|| {
+                    Err(format!("{} panicked, or did not return within {}", call.name, seconds(bound)))
+                }),
+                false => Err(format!("more than {CALLS_MAX} calls of exposed functions under way")),
+            };
+            reply.send(result, bound).await;
             page.inner.exposed_calls.fetch_sub(1, Ordering::Relaxed);
         });
     }
@@ -421,7 +429,8 @@ struct Answer {
 }
 
 impl Answer {
-    fn send(&self, result: std::result::Result<serde_json::Value, String>) {
+    /// Waits until Chromium has taken it, so that answers do not pile up in front of it.
+    async fn send(&self, result: std::result::Result<serde_json::Value, String>, bound: Duration) {
         let (value, error) = match result {
             Ok(value) => (value, serde_json::Value::Null),
             Err(message) => (serde_json::Value::Null, message.into()),
@@ -430,7 +439,8 @@ impl Answer {
         let mut command = CallFunctionOnParams::new(ANSWER);
         command.execution_context_id = Some(ExecutionContextId::new(self.context));
         command.arguments = Some(vec![argument(self.call.into()), argument(value), argument(error)]);
-        self.session.post(command);
+        // Fails where the document is gone.
+        let _ = self.session.call_as::<Done>(command, Deadline::after(bound)).await;
     }
 }
 

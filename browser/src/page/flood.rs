@@ -1,6 +1,6 @@
-//! Pages that write to the console without an end are slowed down.
+//! Pages that write to the console, throw errors, send frames of WebSockets or call exposed functions without an end are slowed down.
 //!
-//! All pages of a process share one stream of messages: what a page writes faster than it can be read waits in front of the answers to
+//! All pages of a process share one stream of messages: what a page tells faster than it can be read waits in front of the answers to
 //! everyone else's calls. Losing the oldest messages does not help them; having fewer does.
 
 use super::inner::PageInner;
@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const WINDOW: Duration = Duration::from_millis(500);
 /// Messages in a window, when more follow, that are a flood. Short bursts are read behind.
 const FLOOD: u64 = 2_000;
+/// So many bytes of one message count as another.
+const BYTES_PER_MESSAGE: usize = 16 << 10;
 /// A flood has ended where fewer come in a window.
 const CALM: u64 = FLOOD / 10;
 /// The share of the processor that such a page keeps is one in so many.
@@ -34,17 +36,22 @@ impl Default for Flood {
 }
 
 impl Flood {
-    /// Counts a message; whether a flood begins with it.
-    fn counts(&self, now: Instant) -> bool {
+    /// Counts a message; whether there is a flood by then.
+    fn counts(&self, bytes: usize, now: Instant) -> bool {
         let mut window = self.window.lock();
-        window.1 += 1;
+        window.1 += 1 + (bytes / BYTES_PER_MESSAGE) as u64;
         let elapsed = now.duration_since(window.0);
         if elapsed < WINDOW {
             return false;
         }
         let is_flood = window.1 > FLOOD && elapsed < WINDOW * 2;
         *window = (now, 0);
-        is_flood && !self.is_slowed.swap(true, Ordering::Relaxed)
+        is_flood
+    }
+
+    /// Whether it is to be slowed down now, and was not yet.
+    fn begins(&self) -> bool {
+        !self.is_slowed.swap(true, Ordering::Relaxed)
     }
 
     /// Whether few messages came since the last call.
@@ -56,16 +63,26 @@ impl Flood {
     }
 }
 
+/// Whether scripts can cause events of this kind as many as they like, at once and at no cost.
+pub(super) fn may_flood(method: &str) -> bool {
+    matches!(
+        method,
+        "Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Runtime.bindingCalled" | "Log.entryAdded"
+    ) || method.starts_with("Network.webSocketFrame")
+}
+
 impl PageInner {
-    /// Called for every message of the console.
-    pub(super) fn slow_down_floods(&self, session: &Arc<Session>) {
-        if !self.flood.counts(Instant::now()) {
+    /// Called for every event that [may flood](may_flood), with its size.
+    pub(super) fn slow_down_floods(&self, session: &Arc<Session>, bytes: usize) {
+        // Chromium slows down documents only: to slow down theirs does not help against workers.
+        let is_worker = || self.state.lock().workers.iter().any(|worker| Arc::ptr_eq(worker, session));
+        if !self.flood.counts(bytes, Instant::now()) || is_worker() || !self.flood.begins() {
             return;
         }
         let (page, session) = (Weak::clone(&self.this), Arc::clone(session));
         let slow = |rate: f64| Raw::new("Emulation.setCPUThrottlingRate", json!({ "rate": rate }));
         session.post(slow(SLOWED));
-        tracing::debug!("a page floods the console and is slowed down");
+        tracing::debug!("a page floods its stream of events and is slowed down");
         // Owner: the page. Ends with it, or with the flood.
         tokio::spawn(async move {
             loop {
@@ -93,14 +110,15 @@ mod tests {
     fn many_messages_over_a_window_are_a_flood_and_a_burst_is_not() {
         let flood = Flood::default();
         let start = flood.window.lock().0;
-        let burst: Vec<bool> = (0..20_000).map(|_| flood.counts(start + WINDOW / 2)).collect();
+        let burst: Vec<bool> = (0..20_000).map(|_| flood.counts(10, start + WINDOW / 2)).collect();
         assert!(!burst.contains(&true));
-        assert!(flood.counts(start + WINDOW), "it goes on");
-        assert!(!flood.counts(start + WINDOW * 3), "few came since");
-        for _ in 0..=FLOOD {
-            flood.counts(start + WINDOW * 3);
+        assert!(flood.counts(10, start + WINDOW), "it goes on");
+        assert!(!flood.counts(10, start + WINDOW * 3), "few came since");
+        assert!(flood.begins() && !flood.begins(), "it is slowed down once");
+        for _ in 0..3 {
+            flood.counts(BYTES_PER_MESSAGE * 1_000, start + WINDOW * 3);
         }
-        assert!(!flood.counts(start + WINDOW * 4), "it is slowed down already");
+        assert!(flood.counts(10, start + WINDOW * 4), "few that are large are as many");
         assert!(flood.is_calm(start + WINDOW * 5));
     }
 }

@@ -6,6 +6,7 @@
 mod agent;
 mod agent_pages;
 mod agent_snapshots;
+
 mod chaos;
 mod clipboard;
 mod clocks;
@@ -14,6 +15,7 @@ mod dialogs;
 mod docs;
 mod episodes;
 mod exchanges;
+mod floods;
 mod frames;
 mod input;
 mod locators;
@@ -27,4 +29,3 @@ mod start;
 mod storage;
 mod support;
 mod traffic;
-mod views;

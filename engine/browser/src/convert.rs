@@ -1,7 +1,9 @@
 //! Between the types of `espalier_browser::agent` and those of `espalier_core::host::browser`.
 
 use espalier_browser::agent::{self, SettleOptions, ToolOptions};
-use espalier_browser::{ColorScheme as PageColors, ContextOptions, Cookie, SameSite, StorageState, Viewport};
+use espalier_browser::{
+    ColorScheme as PageColors, ContextOptions, Cookie, SameSite, ServiceWorkers, StorageState, Viewport,
+};
 use espalier_core::browser::{BrowserSpec, BrowserTools, ColorScheme, Dialogs};
 use espalier_core::chat::Tool;
 use espalier_core::host::browser::{
@@ -58,6 +60,11 @@ pub(crate) fn context_options(spec: &BrowserSpec, services: Option<&ServiceSessi
         touch: spec.touch,
         deterministic: spec.deterministic.as_ref().map(crate::episode::options),
         storage_state: services.map(storage_state),
+        // What they write to the console goes through the one thread that all contexts of a process need, and nothing slows them down.
+        service_workers: match spec.sandbox {
+            None => ServiceWorkers::Block,
+            Some(_) => ServiceWorkers::Allow,
+        },
         ..ContextOptions::default()
     }
 }

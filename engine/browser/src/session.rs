@@ -16,6 +16,7 @@ use espalier_core::host::browser::{
     Action, BrowserSession, BrowserStep, Effect, Picture, ScreenshotOptions, ScriptWorld, Snapshot,
     SnapshotOptions, Tab,
 };
+use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -95,7 +96,8 @@ impl PageSession {
         }
     }
 
-    async fn effect(&self, effect: PageEffect) -> Result<Effect, Failure> {
+    /// What a download comes to that is done but cannot be put into its folder is told in `text`, too.
+    async fn effect(&self, effect: PageEffect, text: &mut String) -> Result<Effect, Failure> {
         Ok(match effect {
             PageEffect::Downloaded { name, url, size, path } => {
                 let blob = match &path {
@@ -105,6 +107,7 @@ impl PageSession {
                 if let (Home::Own(own, _), Some(path)) = (&self.home, &path)
                     && let Some(reason) = self.land(&own.agent, path, &name).await?
                 {
+                    let _ = write!(text, " {name:?} could not be put into {DOWNLOADS}: {reason}.");
                     return Ok(Effect::DownloadFailed { name, reason });
                 }
                 Effect::Downloaded { name, url, blob, length: size }
@@ -133,7 +136,7 @@ impl PageSession {
     /// there have seen to it.
     async fn land(&self, agent: &Agent, path: &Path, name: &str) -> Result<Option<String>, Failure> {
         let failed = |error: AgentError| match error {
-            AgentError::Refused { message, .. } => Ok(Some(format!("{DOWNLOADS}: {message}"))),
+            AgentError::Refused { message, .. } => Ok(Some(message)),
             error => Err(self.losses.lost(format_args!("the download {name}: {error}"))),
         };
         let request =
@@ -144,7 +147,7 @@ impl PageSession {
         let from = path.as_os_str().as_encoded_bytes().to_vec();
         for number in 0..SAME_NAME_MAX {
             let to = format!("{DOWNLOADS}/{}", numbered(name, number));
-            match agent.move_to(&agent.allot(), from.clone(), to, false).await {
+            match agent.move_without_links(&agent.allot(), from.clone(), to).await {
                 Ok(()) => return Ok(None),
                 Err(AgentError::Refused { reason: Reason::Kind, .. }) => {}
                 Err(error) => return failed(error),
@@ -182,10 +185,10 @@ impl BrowserSession for PageSession {
         for mut step in acted {
             let (mut meanwhile, mut effects) = (Vec::new(), Vec::new());
             for effect in std::mem::take(&mut step.meanwhile) {
-                meanwhile.push(self.effect(effect).await?);
+                meanwhile.push(self.effect(effect, &mut step.text).await?);
             }
             for effect in std::mem::take(&mut step.effects) {
-                effects.push(self.effect(effect).await?);
+                effects.push(self.effect(effect, &mut step.text).await?);
             }
             steps.push(BrowserStep { meanwhile, effects, ..convert::step(step) });
         }

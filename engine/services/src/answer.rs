@@ -5,7 +5,7 @@
 
 use crate::app::{App, AppSession, DEFINITION, INDEX, UPLOAD_BYTES_MAX};
 use crate::folder::{Folder, media_type};
-use crate::miniwob::{Miniwob, MiniwobSession};
+use crate::miniwob::{Miniwob, MiniwobSession, Page};
 use crate::rollout::{Session, Sessions};
 use crate::{RunServices, Served};
 use bytes::Bytes;
@@ -30,6 +30,8 @@ pub(crate) struct Response {
     location: Option<String>,
     /// Whether the body is what a page uploaded.
     is_upload: bool,
+    /// Its own policy, where it is no page of an application.
+    policy: Option<String>,
 }
 
 /// What a request was refused with: a word for programs, and a sentence.
@@ -47,8 +49,8 @@ struct Asked<'a> {
 /// Pages of applications run no script but their own files.
 const APP_POLICY: &str = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'none'; \
     form-action 'self'; frame-ancestors 'self'";
-/// Those of MiniWoB++ have scripts in them, and none in markup, where text that is typed may become markup.
-const MINIWOB_POLICY: &str = "script-src-attr 'none'; object-src 'none'; base-uri 'none'";
+/// Files of MiniWoB++ that are no pages of the task run none.
+const MINIWOB_POLICY: &str = "script-src 'none'; object-src 'none'; base-uri 'none'";
 
 /// Who asks.
 enum Asker<'a> {
@@ -76,9 +78,8 @@ impl RunServices {
         };
         let policy = match self.served(name) {
             Some(Served::App(_)) => Some(APP_POLICY),
-            // The sites of flights have handlers in their markup.
-            Some(Served::Miniwob(_)) if !head.uri.path().starts_with("/flight/") => Some(MINIWOB_POLICY),
-            _ => None,
+            Some(Served::Miniwob(_)) => Some(MINIWOB_POLICY),
+            None => None,
         };
         answered.unwrap_or_else(Refused::response).into_http(policy)
     }
@@ -370,8 +371,10 @@ impl Miniwob {
                     if asked.query.len() != 1 || asked.query("sid") != Some(&own.sid) {
                         return Ok(Response::redirect(format!("/{page}?sid={}", own.sid)));
                     }
-                    let episode = self.episode(session, &own.sid).ok_or_else(no_session)?;
-                    return Ok(Response::new(StatusCode::OK, media_type(path), episode));
+                    return self.episode(session, &own.sid).map(Response::page).ok_or_else(no_session);
+                }
+                if media_type(path).starts_with("text/html") {
+                    return self.beside(session, path).map(Response::page).ok_or_else(|| no_file(path));
                 }
                 file(&self.folder, path, &[])
             }
@@ -411,7 +414,13 @@ impl Refused {
 
 impl Response {
     fn new(status: StatusCode, content_type: &'static str, body: Bytes) -> Response {
-        Response { status, content_type, body, location: None, is_upload: false }
+        Response { status, content_type, body, location: None, is_upload: false, policy: None }
+    }
+
+    fn page(page: Page) -> Response {
+        let Page { text, policy } = page;
+        let html = Response::new(StatusCode::OK, "text/html; charset=utf-8", Bytes::from(text));
+        Response { policy: Some(policy), ..html }
     }
 
     fn json(status: StatusCode, value: &Value) -> Response {
@@ -438,7 +447,7 @@ impl Response {
             .header(header::CACHE_CONTROL, "no-store")
             .header(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
             .header(header::REFERRER_POLICY, "no-referrer");
-        if let Some(policy) = policy {
+        if let Some(policy) = self.policy.as_deref().or(policy) {
             response = response.header(header::CONTENT_SECURITY_POLICY, policy);
         }
         if self.is_upload {

@@ -2,13 +2,17 @@
 //!
 //! The page that is the episode gets one script more, at its end. It starts the episode, and tells the session what the page asks for and
 //! how it ended; what makes its reports the session's own is a secret in its closure. The reward itself is computed by the page, as
-//! MiniWoB++ does it: globals of the page that are written over count for nothing.
+//! MiniWoB++ does it: globals of the page that are written over count for nothing. Several pages put what is typed into their markup:
+//! scripts run where the file itself has them, and nowhere else ([`guard`]).
+
+mod guard;
 
 use crate::folder::Folder;
-use bytes::Bytes;
 use espalier_core::service::TaskService;
+pub(crate) use guard::{Page, guard};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// Longest utterance that is kept, characters.
 const UTTERANCE_CHARS_MAX: usize = 4_000;
@@ -56,6 +60,12 @@ impl Miniwob {
         self.folder.file(&path).map(|_| path)
     }
 
+    /// Whether a page is one of this task: its own, or one of the same flight site. Pages of other tasks are of the same origin, and so
+    /// could read the secret: a session is not shown them.
+    pub(crate) fn is_of(&self, task: &str, path: &str) -> bool {
+        in_site(task, path) || self.page(task).as_deref() == Some(path)
+    }
+
     /// Refuses what a task cannot say of it. Errors begin with `.KEY`.
     pub(crate) fn check(&self, service: &TaskService) -> Result<(), String> {
         if service.state.is_some() {
@@ -74,18 +84,19 @@ impl Miniwob {
     }
 
     /// How a session begins.
-    pub(crate) fn session(service: &TaskService, secret: String) -> MiniwobSession {
+    pub(crate) fn session(service: &TaskService, secret: String, nonce: String) -> MiniwobSession {
         MiniwobSession {
             task: service.task.clone().unwrap_or_default(),
             seed: service.seed.unwrap_or(0),
             secret,
+            nonce,
             utterance: None,
             end: None,
         }
     }
 
     /// The page of the episode, with the script at its end. Opened several times it is the same episode: there is no practice.
-    pub(crate) fn episode(&self, session: &MiniwobSession, sid: &str) -> Option<Bytes> {
+    pub(crate) fn episode(&self, session: &MiniwobSession, sid: &str) -> Option<Page> {
         let page = self.folder.file(&self.page(&session.task)?)?;
         let values = [("SID", json!(sid)), ("SECRET", json!(session.secret)), ("SEED", json!(session.seed))];
         let script = values.iter().fold(SCRIPT.to_owned(), |script, (name, value)| {
@@ -94,8 +105,27 @@ impl Miniwob {
         let script = format!("<script>{script}</script>");
         let text = String::from_utf8_lossy(page);
         let end = text.rfind("</body>").unwrap_or(text.len());
-        Some(Bytes::from(format!("{}{script}{}", &text[..end], &text[end..])))
+        let text = format!("{}{script}{}", &text[..end], &text[end..]);
+        Some(guard(&text, &self.scripts(&session.task), &session.nonce))
     }
+
+    /// Another page of its site.
+    pub(crate) fn beside(&self, session: &MiniwobSession, path: &str) -> Option<Page> {
+        let page = self.folder.file(path).filter(|_| self.is_of(&session.task, path))?;
+        Some(guard(&String::from_utf8_lossy(page), &self.scripts(&session.task), &session.nonce))
+    }
+
+    /// The scripts of a task's flight site.
+    fn scripts(&self, task: &str) -> Vec<Cow<'_, str>> {
+        let paths = self.folder.paths().filter(|path| path.ends_with(".js") && in_site(task, path));
+        paths.filter_map(|path| Some(String::from_utf8_lossy(self.folder.file(path)?))).collect()
+    }
+}
+
+/// Whether a file is one of a task's flight site.
+fn in_site(task: &str, path: &str) -> bool {
+    let rest = task.strip_prefix("flight.").and_then(|site| path.strip_prefix(FLIGHT.0)?.strip_prefix(site));
+    rest.is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// The episode of one rollout.
@@ -105,6 +135,8 @@ pub(crate) struct MiniwobSession {
     seed: u64,
     /// In the closure of the episode's page, however often it is opened.
     secret: String,
+    /// What the scripts of its pages are known by.
+    nonce: String,
     utterance: Option<String>,
     /// The raw reward of the first end.
     end: Option<f64>,
@@ -192,9 +224,10 @@ mod tests {
         let mut session = Miniwob::session(
             &serde_json::from_str(r#"{"task":"click-button","seed":3}"#).unwrap(),
             "5ecret".to_owned(),
+            "0nce".to_owned(),
         );
         let page = miniwob.episode(&session, "5id").unwrap();
-        let text = std::str::from_utf8(&page).unwrap();
+        let text = page.text.as_str();
         assert!(
             text.contains("\"5id\"") && text.contains("\"5ecret\"") && text.ends_with("</script></body>\n")
         );

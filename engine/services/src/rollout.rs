@@ -64,7 +64,7 @@ impl RolloutServices {
         let begun = task.services.iter().filter_map(|(name, service)| {
             let session = match run.served(name)? {
                 Served::App(app) => Session::App(app.session(service)),
-                Served::Miniwob(_) => Session::Miniwob(Miniwob::session(service, random_id())),
+                Served::Miniwob(_) => Session::Miniwob(Miniwob::session(service, random_id(), random_id())),
             };
             Some((name.clone(), Mutex::new(session)))
         });

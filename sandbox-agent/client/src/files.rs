@@ -298,8 +298,29 @@ impl Agent {
         to: impl Into<Bytes>,
         replace: bool,
     ) -> Result<(), AgentError> {
-        let (from, to) = (from.into(), to.into());
-        let request = |call| wire::MoveRequest { call, from: from.clone(), to: to.clone(), replace };
+        self.moving(id, (from.into(), to.into()), replace, false).await
+    }
+
+    /// The same, refused where something is in its place or a symbolic link stands in the way to its folder: programs of the sandbox
+    /// cannot send it elsewhere.
+    pub async fn move_without_links(
+        &self,
+        id: &Id,
+        from: impl Into<Bytes>,
+        to: impl Into<Bytes>,
+    ) -> Result<(), AgentError> {
+        self.moving(id, (from.into(), to.into()), false, true).await
+    }
+
+    async fn moving(
+        &self,
+        id: &Id,
+        (from, to): (Bytes, Bytes),
+        replace: bool,
+        no_links: bool,
+    ) -> Result<(), AgentError> {
+        let request =
+            |call| wire::MoveRequest { call, from: from.clone(), to: to.clone(), replace, no_links };
         let send =
             |mut client: crate::connection::Client, request| async move { client.r#move(request).await };
         self.changing(id, request, send).await.map(drop)

@@ -229,9 +229,11 @@ fn is_folder(folder: &OwnedFd, name: &CStr) -> bool {
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-/// Moves an entry. Within a file system at once; across, copied beside its place and then put into it.
-pub fn move_entry(from: &CStr, to: &CStr, replace: bool) -> Result<(), Status> {
-    let (from, to) = (Place::of(from)?, Place::of(to)?);
+/// Moves an entry. Within a file system at once; across, copied beside its place and then put into it. `no_links`: not where a link stands
+/// in the way to the folder of `to`.
+pub fn move_entry(from: &CStr, to: &CStr, replace: bool, no_links: bool) -> Result<(), Status> {
+    let to = if no_links { Place::without_links(to) } else { Place::of(to) };
+    let (from, to) = (Place::of(from)?, to?);
     let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
     match rustix::fs::renameat_with(&from.folder, &from.name, &to.folder, &to.name, flags) {
         Ok(()) => Ok(()),

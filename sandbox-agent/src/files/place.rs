@@ -2,7 +2,7 @@
 //! is checked is what is changed, whatever a command does to the path meanwhile.
 
 use super::{fault, open};
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
@@ -44,7 +44,18 @@ impl Place {
         Place::find(path, None)
     }
 
-    /// The same; missing folders are made.
+    /// Like `of`, where no link stands in the way to the folder.
+    pub fn without_links(path: &CStr) -> Result<Place, Status> {
+        let place = Place::of(path)?;
+        let (folder, _) = split(path.to_bytes());
+        let failed = |error| fault(path.to_bytes(), error);
+        let folder = CString::new(folder).map_err(|_| failed(Errno::INVAL))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat2(CWD, &folder, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+        Ok(Place { folder: opened.map_err(failed)?, ..place })
+    }
+
+    /// Like `of`; missing folders are made.
     pub fn with_parents(path: &CStr, owner: Owner) -> Result<Place, Status> {
         Place::find(path, Some(owner))
     }

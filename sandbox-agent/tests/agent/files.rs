@@ -183,6 +183,17 @@ async fn entries_are_made_moved_and_removed() {
     assert_eq!(moved(&folder.join("file"), &sandbox.path("other"), false).await, Err(Some(Reason::Kind)));
     moved(&folder.join("file"), &sandbox.path("other"), true).await.unwrap();
     assert_eq!(std::fs::read(sandbox.path("other")).unwrap(), b"x");
+    // Where a link stands in the way.
+    symlink(sandbox.path("one"), sandbox.path("way")).unwrap();
+    let through = sandbox.path("way/two/deep");
+    let without_links = async |to: &Path| {
+        let moved = agent.move_without_links(&agent.allot(), wire(&sandbox.path("other")), wire(to)).await;
+        moved.map_err(|error| error.reason())
+    };
+    assert!(without_links(&through).await.is_err() && !through.exists());
+    without_links(&folder.join("plain")).await.unwrap();
+    assert_eq!(std::fs::read(folder.join("plain")).unwrap(), b"x");
+    std::fs::rename(folder.join("plain"), sandbox.path("other")).unwrap();
     // To another file system.
     let far = Path::new("/dev/shm").join(format!("espalier-test-{}", std::process::id()));
     std::fs::write(folder.join("deep"), "z").unwrap();

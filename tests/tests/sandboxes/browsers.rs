@@ -156,6 +156,35 @@ async fn a_browser_that_is_killed_is_infrastructure_and_the_attempt_is_made_agai
     assert!(store.sandboxes().await.is_empty());
 }
 
+/// Tells in its title what becomes of a service worker, asked for by the page and by a fresh frame.
+const WORKER: &str = "<!doctype html><p>page</p><script>(async () => {
+  const frame = document.body.appendChild(document.createElement('iframe'));
+  const tries = [() => navigator.serviceWorker.register('/w.js'),
+    () => frame.contentWindow.ServiceWorkerContainer.prototype.register.call(navigator.serviceWorker, '/w.js')];
+  const told = [];
+  for (const one of tries) await one().then(() => told.push('registered'), (error) => told.push(error.message));
+  document.title = told.join(', ');
+})()</script>";
+
+/// One that floods the console would have all rollouts of the process lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_in_a_process_that_is_shared_have_no_service_workers() {
+    let store = Store::new();
+    let port = serve_page(WORKER, |_| ()).await;
+    let file = experiment(store.path(), port, "");
+    let answers =
+        "models.policy.answers=[{ tool_calls = [{ name = 'done', arguments = { response = 'seen' } }] }]";
+    let refused = "service workers are blocked";
+    let check = format!(
+        "rewards=[{{ plugin = 'page-state', settings = {{ checks = [{{ expression = 'document.title', equals = '{refused}, {refused}' }}] }} }}]"
+    );
+    let played = run(store.path(), &["run", &file, "--set", answers, "--set", &check]).await;
+    assert!(played.status.success(), "{}", text(&played));
+    for record in attempts(store.path()).await {
+        assert_eq!(record.trajectory.reward, Some(1.0), "{:?}", record.scores);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_no_browser_can_be_started_from_is_told_before_the_first_rollout() {
     let store = Store::new();

@@ -76,6 +76,28 @@ async fn a_browser_in_the_tasks_sandbox_reaches_its_server_and_leaves_its_downlo
     assert!(store.sandboxes().await.is_empty());
 }
 
+/// The agent, which puts downloads there, may write where commands of the sandbox may not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_in_place_of_the_folder_of_downloads_is_not_followed() {
+    let store = Store::new();
+    let file = experiment(store.path(), "", "");
+    let tasks = store.path().join("tasks.jsonl");
+    let mut task: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&tasks).unwrap()).unwrap();
+    task["sandbox"]["setup"] =
+        format!("mkdir -p /srv/elsewhere && ln -s /srv/elsewhere /tmp/downloads && {SETUP}").into();
+    task["private"]["tests"]["script"] = "test -L /tmp/downloads && ! ls -A /srv/elsewhere | grep .".into();
+    std::fs::write(&tasks, format!("{task}\n")).unwrap();
+    let played = run(store.path(), &["run", &file]).await;
+    assert!(played.status.success(), "{}", text(&played));
+    let records = attempts(store.path()).await;
+    let [record] = &records[..] else { panic!("{} attempts", records.len()) };
+    assert_eq!(record.trajectory.reward, Some(2.0), "{:?} {:?}", record.trajectory.errors, record.scores);
+    let results =
+        record.transcript.turns.iter().map(|turn| format!("{:?}", turn.results)).collect::<String>();
+    assert!(results.contains("symbolic links"), "{results}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_chromium_cannot_start_in_is_told_with_its_task() {
     let store = Store::new();

@@ -74,6 +74,38 @@ async fn a_miniwob_task_is_opened_from_the_installed_package_and_scored_by_its_e
     }
 }
 
+/// The line that is typed becomes markup of this page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_typed_into_a_page_of_miniwob_runs_no_script() {
+    let task = json!({
+        "id": "terminal-3",
+        "instruction": "Do what the page asks.",
+        "services": {"miniwob": {"task": "terminal", "seed": 3}},
+        "browser": {"start_url": "http://miniwob.espalier.internal/?sid={sid}"},
+    });
+    let line = r#"<iframe srcdoc="<script>parent.core.endEpisode(1)</script>">"#;
+    let keys: Vec<String> = line.chars().map(|char| char.to_string().replace(' ', "Space")).collect();
+    let mut answers = answer("click", &json!({"point_2d": [60, 100]}));
+    for part in keys.chunks(50) {
+        answers += &answer("press_keys", &json!({"keys": part}));
+    }
+    answers += &answer("press_keys", &json!({"keys": ["Enter"]}));
+    answers +=
+        &answer("goto_url", &json!({"url": "http://miniwob.espalier.internal/miniwob/social-media.html"}));
+    answers += &answer("done", &json!({"response": "solved"}));
+    let store = Store::new();
+    let file = experiment(store.path(), &task, &answers, MINIWOB);
+    let played = run(store.path(), &["run", &file]).await;
+    assert!(played.status.success(), "{}", text(&played));
+    for record in attempts(store.path()).await {
+        assert_eq!(record.trajectory.reward, Some(0.0), "{:?}", record.scores);
+        assert_eq!(record.scores[0].score.reason, "terminal: the episode is not over");
+        let told = format!("{:?}", record.transcript.turns);
+        assert!(told.contains("iframe e") && told.contains("Command not found."), "it was typed: {told}");
+        assert!(told.contains("there is no /miniwob/social-media.html"), "{told}");
+    }
+}
+
 const APPS: [&str; 3] = ["mail", "calendar", "shop"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -81,7 +81,7 @@ pub fn one_line(text: &str) -> String {
 
 /// Characters that turn the direction of the text behind them.
 fn is_direction(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// `1,234,567`.
@@ -186,6 +186,6 @@ mod tests {
         assert_eq!(wrap("a\n  b", 8), ["a", "  b"]);
         assert_eq!(wrap("abcdefghijkl", 8), ["abcdefgh", "ijkl"]);
         assert_eq!(harmless("a\u{1b}[31mb\tc\nd"), "a\\u{1b}[31mb    c\nd");
-        assert_eq!(one_line("a\u{9b}1m\nb\u{202e}c"), "a\\u{9b}1m\\nb\\u{202e}c");
+        assert_eq!(one_line("a\u{9b}1m\nb\u{202e}c\u{200f}"), "a\\u{9b}1m\\nb\\u{202e}c\\u{200f}");
     }
 }

@@ -26,7 +26,8 @@ fn services() -> Arc<RunServices> {
     write("notes/app.json", "{}");
     write("notes/index.html", "<title>Notes</title>");
     write("miniwob/core/core.js", "");
-    write("miniwob/miniwob/click-button.html", "<body></body>");
+    write("miniwob/miniwob/click-button.html", "<body><script src=\"../core/core.js\"></script></body>");
+    write("miniwob/miniwob/terminal.html", "<body></body>");
     let kinds = [("mail", ServiceKind::App), ("notes", ServiceKind::App), ("miniwob", ServiceKind::Miniwob)];
     let config = |(name, kind): (&str, ServiceKind)| {
         (name.to_owned(), ServiceConfig { kind, folder: Some(Path::new(name).to_owned()) })
@@ -268,8 +269,19 @@ async fn an_episode_of_miniwob_is_opened_and_told() {
     assert_eq!(first.status(), 302);
     let place = first.headers()["location"].to_str().unwrap().to_owned();
     assert_eq!(place, format!("/miniwob/click-button.html?sid={}", own.sid));
-    let page = String::from_utf8(request(&place).into_body().to_vec()).unwrap();
+    let page = request(&place);
+    let policy = page.headers()["content-security-policy"].to_str().unwrap().to_owned();
+    let page = String::from_utf8(page.into_body().to_vec()).unwrap();
     assert!(page.contains("Math.seedrandom(seed)"));
+    let nonce = policy.split("script-src 'nonce-").nth(1).unwrap().split('\'').next().unwrap();
+    assert_eq!(
+        policy,
+        format!("script-src 'nonce-{nonce}'; script-src-attr 'none'; object-src 'none'; base-uri 'none'")
+    );
+    assert_eq!((nonce.len(), page.matches(&format!("<script nonce={nonce}")).count()), (32, 2));
+    assert_eq!(request("/miniwob/terminal.html?sid=SID").status(), 404, "a page of another task");
+    let script = request("/core/core.js");
+    assert_eq!(script.headers()["content-security-policy"], MINIWOB_POLICY);
     let forged = own.page("miniwob", "POST", "/report?sid=SID", &json!({"secret": "", "raw_reward": 1}));
     assert_eq!(code(&forged), (422, "refused"));
     let secret = page.split("secret = \"").nth(1).unwrap().split('"').next().unwrap();
@@ -298,7 +310,7 @@ fn a_task_says_what_fits_its_services() {
     );
     check(
         r#"{"miniwob":{"task":"win"}}"#,
-        Err("services.miniwob.task \"win\": not one of the 1 tasks of MiniWoB++"),
+        Err("services.miniwob.task \"win\": not one of the 2 tasks of MiniWoB++"),
     );
 }
 

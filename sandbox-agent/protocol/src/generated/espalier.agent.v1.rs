@@ -693,6 +693,9 @@ pub struct MoveRequest {
     /// Replace an existing entry at `to`.
     #[prost(bool, tag = "4")]
     pub replace: bool,
+    /// Fail where a symbolic link stands in the way to the folder of `to`.
+    #[prost(bool, tag = "5")]
+    pub no_links: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MoveAnswer {}
