@@ -77,6 +77,7 @@ fn turn(index: usize, file: &case::Turn, tool_calls: &mut u32) -> Turn {
         usage: Usage::default(),
         results: file.answers.iter().map(|text| Message::text(Role::User, text.as_str())).collect(),
         images_elided: 0,
+        calls_at: Vec::new(),
     }
 }
 

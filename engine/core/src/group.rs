@@ -57,6 +57,9 @@ pub struct GroupsConfig {
     pub retry_delay: DurationText,
     /// No delay is longer. Default 1 min.
     pub retry_delay_max: DurationText,
+    /// Time from the opening of a group until it closes with what is there, 1 s to 30 days. Default: it waits for all its rollouts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<DurationText>,
     /// Whether a rollout whose time was over is scored. It never trains.
     pub score_time_exceeded: bool,
     /// Rollouts in a row that the same plugin may fail in the same way, over at least 4 tasks, before the run stops: a trap, an
@@ -77,6 +80,7 @@ impl Default for GroupsConfig {
             attempts: 3,
             retry_delay: DurationText(Duration::from_secs(1)),
             retry_delay_max: DurationText(Duration::from_secs(60)),
+            deadline: None,
             score_time_exceeded: false,
             plugin_failures_max: 16,
         }
@@ -97,6 +101,9 @@ pub enum Filter {
 
 /// The least deviation of rewards that carries signal (Orchard's filter).
 const DEVIATION_MIN: f64 = 1e-6;
+
+/// 30 days.
+const DEADLINE_SECONDS_MAX: u32 = 30 * 24 * 60 * 60;
 
 /// A value of `[groups]` out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +134,10 @@ impl GroupsConfig {
         within("replacements", self.replacements(), 0, 4096)?;
         within("concurrent_rollouts", self.concurrent_rollouts, 1, 100_000)?;
         within("attempts", self.attempts, 1, 100)?;
+        if let Some(deadline) = self.deadline {
+            let seconds = u32::try_from(deadline.0.as_secs()).unwrap_or(u32::MAX);
+            within("deadline", seconds, 1, DEADLINE_SECONDS_MAX)?;
+        }
         within("plugin_failures_max", self.plugin_failures_max, 0, 1_000_000)
     }
 
@@ -185,6 +196,8 @@ pub enum Member {
     Live,
     /// Is over.
     Ended(MemberEnd),
+    /// The group's deadline passed before it ran.
+    Dropped,
 }
 
 /// One group.
@@ -196,6 +209,8 @@ pub struct GroupState {
     /// Set while they are at work.
     scoring: Option<Places>,
     verdict: Option<Verdict>,
+    /// Whether its deadline has passed.
+    overdue: bool,
 }
 
 /// Who counts and who does not: settled when the last rollout has ended.
@@ -233,6 +248,12 @@ pub enum GroupEvent {
         /// How.
         end: MemberEnd,
     },
+    /// The deadline of the group has passed: whatever does not run is dropped, nothing is added any more, and it closes with what is there
+    /// once what runs has ended. May come again, when one that ran waits for another attempt.
+    DeadlinePassed {
+        /// Places of the rollouts with an attempt under way.
+        running: Vec<u32>,
+    },
     /// The rewards of the group are through: what its rollouts are worth now, by place.
     Scored {
         /// Of those that were to be scored.
@@ -247,6 +268,11 @@ pub enum GroupEffect {
     Add {
         /// Its place.
         rollout_index: u32,
+    },
+    /// Take these rollouts out of queue and timers: their group closes without them.
+    Drop {
+        /// Their places.
+        rollouts: Vec<u32>,
     },
     /// Let the rewards of the group see these rollouts together, ascending: those that count and have a reward of their own.
     Score {
@@ -263,7 +289,7 @@ impl GroupState {
     /// A group that just opened, with its first rollouts live. `together`: rewards see its rollouts together.
     pub fn open(config: &GroupsConfig, together: bool) -> Self {
         let members = (0..config.first_rollouts()).map(|index| (index, Member::Live)).collect();
-        GroupState { members, together, scoring: None, verdict: None }
+        GroupState { members, together, scoring: None, verdict: None, overdue: false }
     }
 
     /// The state after a restart, from the rollouts known to have ended; the effects are those still to be carried out
@@ -308,12 +334,27 @@ impl GroupState {
             GroupEvent::RolloutEnded { rollout_index, end } => {
                 match self.members.get_mut(&rollout_index) {
                     Some(member @ Member::Live) => *member = Member::Ended(end),
-                    Some(Member::Ended(_)) | None => return vec![GroupEffect::Stale],
+                    Some(Member::Ended(_) | Member::Dropped) | None => return vec![GroupEffect::Stale],
                 }
                 if let Some(rollout_index) = self.next_replacement(config) {
                     return vec![GroupEffect::Add { rollout_index }];
                 }
                 self.go_on(config)
+            }
+            GroupEvent::DeadlinePassed { running } => {
+                if self.verdict.is_some() || self.scoring.is_some() {
+                    return Vec::new();
+                }
+                self.overdue = true;
+                let waits: Vec<u32> = self.live().filter(|index| !running.contains(index)).collect();
+                for index in &waits {
+                    self.members.insert(*index, Member::Dropped);
+                }
+                let mut effects = self.go_on(config);
+                if !waits.is_empty() {
+                    effects.insert(0, GroupEffect::Drop { rollouts: waits });
+                }
+                effects
             }
             GroupEvent::Scored { rewards } => {
                 let Some(places) = self.scoring.take() else { return vec![GroupEffect::Stale] };
@@ -331,7 +372,7 @@ impl GroupState {
 
     /// Adds the next replacement that is owed, if the bound allows one.
     fn next_replacement(&mut self, config: &GroupsConfig) -> Option<u32> {
-        if config.bar.is_some() {
+        if config.bar.is_some() || self.overdue {
             return None;
         }
         let unrewarded = self.unrewarded().count() as u32;
@@ -346,7 +387,7 @@ impl GroupState {
     fn unrewarded(&self) -> impl Iterator<Item = u32> + '_ {
         self.members.iter().filter_map(|(index, member)| match member {
             Member::Ended(end) if end.reward.is_none() && !end.removed => Some(*index),
-            Member::Ended(_) | Member::Live => None,
+            Member::Ended(_) | Member::Live | Member::Dropped => None,
         })
     }
 
@@ -361,7 +402,7 @@ impl GroupState {
                 let ends: Vec<(u32, MemberEnd)> =
                     self.members.keys().filter_map(|index| Some((*index, self.end(*index)?))).collect();
                 let there = ends.len() as u32;
-                let next = bar.next_stride(config.size, there);
+                let next = if self.overdue { 0 } else { bar.next_stride(config.size, there) };
                 match bar.assemble(config.size, &ends) {
                     Some(chosen) => self.chosen(chosen),
                     None if next == 0 => self.chosen(bar.fall_back(config.size, &ends)),
@@ -387,15 +428,17 @@ impl GroupState {
     }
 
     fn places(&self, config: &GroupsConfig) -> Places {
-        let added = self.members.len() - config.size as usize;
+        let ended = || self.members.keys().copied().filter(|index| self.end(*index).is_some());
+        let added = ended().filter(|index| *index >= config.size).count();
         let replaced: Vec<u32> = self.unrewarded().take(added).collect();
-        let counted = self.members.keys().copied().filter(|index| !replaced.contains(index)).collect();
+        let counted = ended().filter(|index| !replaced.contains(index)).collect();
         Places { counted, replaced, not_chosen: Vec::new() }
     }
 
     /// These count, and no others.
     fn chosen(&self, counted: Vec<u32>) -> Places {
-        let others = self.members.keys().copied().filter(|index| !counted.contains(index));
+        let ended = self.members.keys().copied().filter(|index| self.end(*index).is_some());
+        let others = ended.filter(|index| !counted.contains(index));
         let unrewarded: Vec<u32> = self.unrewarded().collect();
         let (replaced, not_chosen) = others.partition(|index| unrewarded.contains(index));
         Places { counted, replaced, not_chosen }
@@ -404,7 +447,7 @@ impl GroupState {
     fn end(&self, rollout_index: u32) -> Option<MemberEnd> {
         match self.members.get(&rollout_index) {
             Some(Member::Ended(end)) => Some(*end),
-            Some(Member::Live) | None => None,
+            Some(Member::Live | Member::Dropped) | None => None,
         }
     }
 
@@ -416,8 +459,9 @@ impl GroupState {
         let removed = ends.iter().filter(|end| end.removed).count();
         let (status, drop_reason) = if n_ready < config.min_size() {
             let removed = if removed > 0 { format!(" ({removed} removed)") } else { String::new() };
+            let overdue = if self.overdue { " when its deadline passed" } else { "" };
             let reason = format!(
-                "{n_ready} of {} rollouts have a reward{removed}, {} needed",
+                "{n_ready} of {} rollouts have a reward{removed}{overdue}, {} needed",
                 config.size,
                 config.min_size()
             );

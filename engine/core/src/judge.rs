@@ -50,6 +50,10 @@ pub struct JudgeConfig {
     /// Additional permissions.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub grants: BTreeSet<JudgeGrant>,
+    /// Whether it is asked after the rewards, and shown what they gave. What it says is recorded and counts for nothing; where it fails,
+    /// the reward stays. Only rollouts with a reward are asked about. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_rewards: bool,
     /// What follows when it fails.
     #[serde(default)]
     pub on_failure: OnFailure,
@@ -181,6 +185,20 @@ impl JudgeConfig {
             let problem =
                 format!("is the name of the votes about turns, whose weight is `votes = {}`", self.votes);
             return Err((format!("scores.{TURN_VOTES}"), problem));
+        }
+        if self.after_rewards {
+            let counts = "counts for nothing after the rewards: leave it out, or `after_rewards`";
+            let weighs = self.weight.is_some_and(|weight| weight != 0.0);
+            let scores = self.scores.values().any(|weight| *weight != 0.0);
+            let set = [
+                ("weight", weighs),
+                ("scores", scores),
+                ("trained", self.trained),
+                ("on_failure", self.on_failure == OnFailure::Remove),
+            ];
+            if let Some((key, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
+                return Err((key.to_owned(), counts.to_owned()));
+            }
         }
         if !(1..=100).contains(&self.attempts) {
             return Err(("attempts".to_owned(), format!("is {}, expected 1 to 100", self.attempts)));
@@ -411,6 +429,7 @@ mod tests {
             usage: Usage::default(),
             results: vec![Message { role: Role::User, parts, extra: None }],
             images_elided: 0,
+            calls_at: Vec::new(),
         };
         let step = crate::trajectory::Step {
             turn: 0,

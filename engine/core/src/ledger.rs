@@ -19,7 +19,7 @@ mod withdraw;
 pub(crate) use finish::is_real;
 pub use finish::{Finished, Trainability};
 pub use reconcile::{HEAL_MAX, Reconciled};
-pub use withdraw::{abandon, remove, restore, withhold};
+pub use withdraw::{abandon, exclude, remove, restore, withhold};
 
 use crate::samples::{Call, ImageSpan, Origin};
 use std::sync::Arc;
@@ -40,6 +40,12 @@ pub mod reason {
     pub const NOT_TRAINABLE: &str = "not-trainable";
     /// Others were chosen for the group.
     pub const NOT_CHOSEN: &str = "not-chosen";
+    /// The rollout did not solve its task, and the answer did not bring it nearer ([`crate::samples::credit`]).
+    pub const OUTSIDE_RISE: &str = "outside-rise-segment";
+    /// The rollout did not solve its task, and nobody said which answers brought it nearer.
+    pub const NO_VALUES: &str = "no-values";
+    /// The rollout was not selected for an export.
+    pub const NOT_SELECTED: &str = "not-selected";
     /// The attempt was retried.
     pub const ATTEMPT_ABANDONED: &str = "attempt-abandoned";
     /// Did not fit the context any more.

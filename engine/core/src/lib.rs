@@ -13,6 +13,7 @@ pub mod browser;
 pub mod cause;
 pub mod chat;
 pub mod control;
+pub mod curriculum;
 pub mod delivery;
 pub mod ending;
 pub mod escalation;

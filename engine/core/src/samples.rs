@@ -7,10 +7,12 @@
 pub mod advantages;
 mod arrays;
 pub mod check;
+pub mod credit;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod judge_turn;
 pub mod per_call;
+pub mod select;
 
 use crate::ending::{Status, StopReason};
 use serde::{Deserialize, Serialize};

@@ -131,6 +131,10 @@ pub struct Turn {
     pub message: Message,
     /// The calls parsed out of it.
     pub tool_calls: Vec<ToolCall>,
+    /// Where the answer's text holds them, with the marks around them: `[start, end)` in bytes, ascending, without overlap. None where a
+    /// server gave them beside the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls_at: Vec<(u32, u32)>,
     /// Why a call could not be parsed.
     pub malformed: Option<String>,
     /// Why it ended: [`crate::chat::Finish::as_str`].

@@ -6,6 +6,7 @@ mod compare;
 mod control;
 pub mod exit;
 mod export;
+mod export_curation;
 mod image;
 pub mod init;
 mod key;

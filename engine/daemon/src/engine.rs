@@ -9,6 +9,7 @@
 
 mod backend;
 pub(crate) mod components;
+mod curriculum;
 mod error;
 mod generator;
 pub(crate) mod inbox;

@@ -13,6 +13,7 @@ pub use source::{ExperimentError, Place};
 
 use crate::regular;
 pub use espalier_core::browser::BrowserConfig;
+pub use espalier_core::curriculum::CurriculumConfig;
 use espalier_core::generator::AdaptConfig;
 pub use espalier_core::group::{Filter, GroupsConfig};
 pub use espalier_core::judge::JudgeConfig;
@@ -135,6 +136,9 @@ pub struct TasksConfig {
     /// Additional permissions of the generator.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub grants: BTreeSet<GeneratorGrant>,
+    /// Tasks by level, from easy to hard, by how many rollouts solve them. Default: in the order of the pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curriculum: Option<CurriculumConfig>,
     /// Maximum number of tasks, after ordering. At least 1. A generator needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
@@ -431,6 +435,11 @@ fn check_tasks(tasks: &TasksConfig, source: &Source) -> Result<(), ExperimentErr
             let problem = format!("`{key}` is for a task generator, but the tasks are those of a file");
             return refuse(&key, problem, "name the generator in `tasks.plugin` in place of `tasks.source`");
         }
+        if let Some(Err((key, problem))) = tasks.curriculum.as_ref().map(CurriculumConfig::check) {
+            let hint = "see \"Curriculum\" in docs/training.md";
+            let key = format!("tasks.curriculum.{key}");
+            return refuse(&key, format!("`{key}` {problem}"), hint);
+        }
         return Ok(());
     }
     if tasks.source.is_some() {
@@ -448,6 +457,9 @@ fn check_tasks(tasks: &TasksConfig, source: &Source) -> Result<(), ExperimentErr
     }
     if tasks.order != TaskOrder::File {
         return refuse("tasks.order", format!("`tasks.order` {of_file}"), "leave it out");
+    }
+    if tasks.curriculum.is_some() {
+        return refuse("tasks.curriculum", format!("`tasks.curriculum` {of_file}"), "leave it out");
     }
     if let Some(batch) = tasks.batch.filter(|batch| !(1..=1000).contains(batch)) {
         let problem = format!("`tasks.batch` is {batch}, expected 1 to 1000");

@@ -152,6 +152,10 @@ pub struct Counts {
     pub scored_again: u64,
     /// Rollouts of this session that could not be scored again, and were sampled again.
     pub sampled_again: u64,
+    /// Groups of this session whose deadline passed before they had closed.
+    pub groups_overdue: u64,
+    /// Rollouts of these that had not run, and did not any more.
+    pub dropped: u64,
     /// Events of this session that came late, twice or from nowhere, and were dropped.
     pub stale_events: u64,
 }

@@ -46,7 +46,7 @@ use espalier_store::{AttemptStarted, IssuedBlob, RunWriter, StoreError, ids};
 use sandboxes::RunSandboxes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A plugin with the name and settings that an experiment gives it.
 #[derive(Clone, Debug)]
@@ -84,6 +84,21 @@ pub struct GroupContext {
     pub digests: BTreeMap<String, String>,
     /// When the group opened, ms since 1970: what the clock of its environments says, so that they start alike.
     pub opened_ms: u64,
+    /// When it closes with what is there, ms since 1970.
+    pub deadline_ms: Option<u64>,
+}
+
+impl GroupContext {
+    /// Time until its deadline; `None`: it has none.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.deadline_ms.map(|deadline| Duration::from_millis(deadline.saturating_sub(now_ms())))
+    }
+
+    /// The longest time that a harness may take now: the rollout's own, or what is left of the group's.
+    pub fn wall(&self) -> Duration {
+        let left = self.time_left().unwrap_or(Duration::MAX).max(Duration::from_millis(1));
+        self.limits.rollout_wall.min(left)
+    }
 }
 
 /// Executes attempts. One for each run.
@@ -190,7 +205,7 @@ impl Runner {
             settings: group.harness.settings.clone(),
             capabilities: linked.harness.clone(),
             meter: Arc::clone(&linked.meter),
-            wall: group.limits.rollout_wall,
+            wall: group.wall(),
             clock: JobClock::Runs { start_ms: now_ms() },
             seed: self.scope(group, start).seed(Purpose::Harness, 0),
             record_calls: self.record_calls,

@@ -351,6 +351,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
                     self.backing_off += 1;
                     if !self.phase.stops() {
                         self.timers.add(Instant::now() + delay, Timer::Backoff { rollout, attempt });
+                        self.drop_overdue(rollout.group_index);
                     }
                 }
                 Effect::Enqueue => {
@@ -541,6 +542,9 @@ impl<W: SchedulerBackend> Scheduler<W> {
             Timer::Backoff { rollout, attempt } => {
                 self.rollout_event(rollout, Event::BackoffElapsed { attempt });
             }
+            // What a stopped run has not ended goes on, or is dropped, when it is resumed.
+            Timer::GroupDeadline { group_index } if !self.phase.stops() => self.group_overdue(group_index),
+            Timer::GroupDeadline { .. } => {}
             Timer::Deadline { rollout, key, after } => {
                 if let Some((_, handle)) = self.handles.get(&rollout).filter(|(of, _)| *of == key) {
                     handle.abort();

@@ -339,6 +339,7 @@ impl ModelConversation {
             call_id: arrived.call_id,
             message: completion.message.clone(),
             tool_calls: completion.tool_calls.clone(),
+            calls_at: arrived.calls_at,
             malformed: completion.malformed.clone(),
             finish: completion.finish.as_str().to_owned(),
             usage: completion.usage.clone(),

@@ -29,6 +29,9 @@ pub enum ToolParser {
 pub struct Parsed {
     /// Calls in order, those behind a malformed one included.
     pub calls: Vec<ToolCall>,
+    /// Where they stand in the text, with the marks around them: `[start, end)` in bytes, ascending, without overlap. A place that holds
+    /// something malformed as well is left out.
+    pub calls_at: Vec<(u32, u32)>,
     /// Why the first call that could not be parsed could not be.
     pub malformed: Option<String>,
 }
@@ -93,7 +96,16 @@ impl ToolParser {
             ToolParser::None => Vec::new(),
         };
         let mut parsed = Parsed::default();
-        for result in found {
+        let faulty: Vec<&std::ops::Range<usize>> =
+            found.iter().filter(|(_, result)| result.is_err()).map(|(place, _)| place).collect();
+        for (place, _) in found.iter().filter(|(place, result)| result.is_ok() && !faulty.contains(&place)) {
+            if let (Ok(start), Ok(end)) = (u32::try_from(place.start), u32::try_from(place.end))
+                && parsed.calls_at.last() != Some(&(start, end))
+            {
+                parsed.calls_at.push((start, end));
+            }
+        }
+        for (_, result) in found {
             match result {
                 Ok(call) => {
                     let number = first.saturating_add(u32::try_from(parsed.calls.len()).unwrap_or(u32::MAX));

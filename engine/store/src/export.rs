@@ -5,22 +5,29 @@
 
 mod atif;
 mod chat;
+mod curate;
 mod group;
 mod images;
 mod output;
 mod predictions;
 
+pub use curate::{Credit, Curation, ValuesFrom};
 pub use group::GroupContent;
 pub use images::Images;
 
 use crate::blobs::blocking;
 use crate::error::StoreError;
 use crate::store::Store;
+use curate::Chosen;
+use espalier_core::ledger::reason;
 use espalier_core::samples::advantages::{Advantages, Whitening, weighed};
 use espalier_core::samples::check::{self, Violation};
+use espalier_core::samples::credit::NoProbability;
 use espalier_core::samples::per_call::per_call;
 use espalier_core::samples::{Group, GroupStatus, TokenSums};
+use espalier_core::trajectory::AttemptRecord;
 use output::Output;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -104,6 +111,22 @@ pub struct ExportOptions {
     pub rows: Rows,
     /// Advantages that the rows of `group/v1` carry; `None`: none.
     pub advantages: Option<Advantages>,
+    /// How `sft-chat` writes the arguments of tool calls.
+    pub tool_arguments: ToolArguments,
+    /// Which rollouts leave; `None`: all. In `group/v1` the others are masked.
+    pub curation: Option<Curation>,
+    /// Which answers train; `None`: all that may.
+    pub credit: Option<Credit>,
+}
+
+/// How `sft-chat` writes the arguments of tool calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ToolArguments {
+    /// As JSON text, as OpenAI's interface has them. Whatever the tools, it is one type of column.
+    #[default]
+    Text,
+    /// As an object, as most chat templates want them.
+    Object,
 }
 
 /// How the rows of `group/v1` are cut.
@@ -128,6 +151,9 @@ impl ExportOptions {
             images: Images::default(),
             rows: Rows::default(),
             advantages: None,
+            tool_arguments: ToolArguments::default(),
+            curation: None,
+            credit: None,
         }
     }
 
@@ -140,9 +166,12 @@ impl ExportOptions {
     }
 
     /// Cuts rows and puts advantages, as asked for `group/v1`.
-    fn prepare(&self, group: &mut Group, whitening: Whitening) {
+    fn prepare(&self, group: &mut Group, whitening: Whitening) -> Result<(), ExportError> {
         if !self.format.has_rows() {
-            return;
+            return Ok(());
+        }
+        if self.rows == Rows::PerCall || self.advantages.is_some() || self.credit.is_some() {
+            has_tokens(group)?;
         }
         if self.rows == Rows::PerCall {
             let counted = group.trajectories.iter_mut();
@@ -152,7 +181,20 @@ impl ExportOptions {
         if let Some(advantages) = self.advantages {
             advantages.put(group, whitening);
         }
+        Ok(())
     }
+}
+
+/// Refuses rollouts whose model gave text alone: there are no rows to cut or to weigh.
+fn has_tokens(group: &Group) -> Result<(), ExportError> {
+    for trajectory in &group.trajectories {
+        let of_text = trajectory.excluded.iter().any(|excluded| excluded.reason == reason::NO_TOKEN_IDS);
+        if trajectory.segments.is_empty() && of_text {
+            let (traj_id, model) = (trajectory.traj_id.clone(), group.model.clone());
+            return Err(ExportError::NoTokens { traj_id, model });
+        }
+    }
+    Ok(())
 }
 
 /// What was exported.
@@ -168,6 +210,15 @@ pub struct ExportSummary {
     pub tokens: TokenSums,
     /// Rollouts without a patch, which `swebench-predictions` leaves out.
     pub without_patch: u64,
+    /// Rollouts that were not selected, by reason ([`espalier_core::samples::select::NotSelected`]).
+    pub not_selected: BTreeMap<&'static str, u64>,
+    /// Conversations that their format cannot hold, by reason: `result-without-call`, `call-without-answer`, `calls-in-text`; and those of
+    /// which nothing would be learned: `outside-rise-segment`, `no-values`.
+    pub left_out: BTreeMap<&'static str, u64>,
+    /// Which one was left out first, and why.
+    pub left_out_first: Option<String>,
+    /// Ids of tool calls that were replaced because they repeat or are empty.
+    pub ids_replaced: u64,
     /// Bytes written, images beside not among them.
     pub bytes: u64,
     /// Places of images in rows or conversations: of `group/v1` the sum of the groups' `images`.
@@ -209,6 +260,24 @@ pub enum ExportError {
         group_id: String,
         /// Every broken rule.
         violations: Vec<Violation>,
+    },
+    /// A model that gives text alone has no rows.
+    #[error("rollout {traj_id} has no rows: model `{model}` gave text without token ids")]
+    NoTokens {
+        /// The rollout.
+        traj_id: String,
+        /// Its model.
+        model: String,
+    },
+    /// A judge's votes are no values.
+    #[error("votes of judge `{judge}` about rollout {traj_id}: {source}")]
+    Values {
+        /// The rollout.
+        traj_id: String,
+        /// The judge.
+        judge: String,
+        /// Which vote.
+        source: NoProbability,
     },
     /// The output could not be written.
     #[error("cannot write {}", path.display())]
@@ -255,8 +324,13 @@ impl Store {
         output: &mut Output,
     ) -> Result<ExportSummary, ExportError> {
         let run = self.run(&options.run_id).await?;
-        let whitening = self.whitening(options).await?;
         let mut summary = ExportSummary::default();
+        let chosen = match &options.curation {
+            Some(curation) => Some(self.choose(options, curation).await?),
+            None => None,
+        };
+        let whitening = self.whitening(options, chosen.as_ref()).await?;
+        summary.not_selected = chosen.as_ref().map(|chosen| chosen.not_selected.clone()).unwrap_or_default();
         for row in self.groups(&options.run_id).await? {
             if !options.wants_status(row.status) {
                 continue;
@@ -264,7 +338,10 @@ impl Store {
             let mut content = self.group_content(&options.run_id, row.opened.group_index).await?;
             let mut judged = content.take_judged();
             if options.wants(&content.group) {
-                options.prepare(&mut content.group, whitening);
+                if options.format.has_rows() {
+                    curate::mask(&mut content, chosen.as_ref(), options.credit.as_ref())?;
+                }
+                options.prepare(&mut content.group, whitening)?;
                 summary.add(&content.group)?;
                 summary.records += match options.format {
                     Format::SwebenchPredictions => {
@@ -277,17 +354,25 @@ impl Store {
                         1
                     }
                     format => {
-                        let (written, images) = write_group(&content, &run.engine, format, output)?;
+                        let images = match format {
+                            Format::Atif => write_atif(&content, &run.engine, output, &mut summary)?,
+                            _ => write_conversations(
+                                &content,
+                                (options, chosen.as_ref()),
+                                output,
+                                &mut summary,
+                            )?,
+                        };
                         summary.images += images.len() as u64;
                         self.write_beside(images.iter().map(String::as_str), options, output, &mut summary)
                             .await?;
-                        written
+                        0
                     }
                 };
             }
             if options.format.has_rows() {
                 for group in judged.iter_mut().filter(|group| options.wants(group)) {
-                    options.prepare(group, whitening);
+                    options.prepare(group, whitening)?;
                     summary.add(group)?;
                     self.write_samples(group, options, output, &mut summary).await?;
                     summary.records += 1;
@@ -300,7 +385,11 @@ impl Store {
 
 impl Store {
     /// Of the advantages that are whitened over the whole export, whose groups are therefore read twice.
-    async fn whitening(&self, options: &ExportOptions) -> Result<Whitening, ExportError> {
+    async fn whitening(
+        &self,
+        options: &ExportOptions,
+        chosen: Option<&Chosen>,
+    ) -> Result<Whitening, ExportError> {
         let Some(advantages) = options.advantages.filter(|advantages| advantages.is_over_batch()) else {
             return Ok(Whitening::NONE);
         };
@@ -311,47 +400,82 @@ impl Store {
             {
                 continue;
             }
-            let content = self.group_content(&options.run_id, row.opened.group_index).await?;
+            let mut content = self.group_content(&options.run_id, row.opened.group_index).await?;
+            curate::mask(&mut content, chosen, options.credit.as_ref())?;
             values.extend(weighed(advantages, &content.group));
         }
         Ok(Whitening::of(&values))
     }
 }
 
-/// Returns how many records it wrote, and the images in them.
-fn write_group(
+/// Returns the images in them.
+fn write_conversations(
     content: &GroupContent,
-    engine: &str,
-    format: Format,
+    (options, chosen): (&ExportOptions, Option<&Chosen>),
     output: &mut Output,
-) -> Result<(u64, Vec<String>), ExportError> {
-    let rewarded = || content.counted().filter(|record| record.trajectory.reward.is_some());
-    let (mut written, mut images) = (0, Vec::new());
-    match format {
-        Format::SftChat => {
-            for row in rewarded().flat_map(|record| chat::sft_rows(&content.group, record)) {
-                images.extend_from_slice(&row.images);
-                output.line(&row)?;
-                written += 1;
+    summary: &mut ExportSummary,
+) -> Result<Vec<String>, ExportError> {
+    let mut images = Vec::new();
+    let is_meant = |record: &&AttemptRecord| match chosen {
+        Some(chosen) => chosen.has(record),
+        None => record.trajectory.reward.is_some(),
+    };
+    for record in content.counted().filter(is_meant) {
+        let trains = match &options.credit {
+            None => Ok(None),
+            Some(credit) => credit.trains(record, &content.group.model)?.map(Some),
+        };
+        let trains = match trains {
+            Ok(trains) => trains,
+            Err(reason) => {
+                *summary.left_out.entry(reason).or_default() += 1;
+                let first = || format!("{}: {reason}", record.trajectory.traj_id);
+                summary.left_out_first.get_or_insert_with(first);
+                continue;
             }
-        }
-        Format::Sharegpt => {
-            for row in rewarded().flat_map(|record| chat::sharegpt_rows(&content.group, record)) {
-                images.extend_from_slice(&row.images);
-                output.line(&row)?;
-                written += 1;
-            }
-        }
-        // Written by the store: patches and images are blobs.
-        Format::GroupMsgpack | Format::GroupJsonl | Format::SwebenchPredictions => {}
-        Format::Atif => {
-            for record in content.counted().chain(content.replaced()) {
-                if let Some(document) = atif::document(&content.group, record, engine) {
-                    output.document(&record.trajectory.traj_id, &document)?;
-                    written += 1;
+        };
+        let trains = trains.as_deref();
+        let (left_out, replaced) = match options.format {
+            Format::Sharegpt => {
+                let written = chat::sharegpt_rows(&content.group, record, trains);
+                for row in &written.rows {
+                    images.extend_from_slice(&row.images);
+                    output.line(row)?;
                 }
+                summary.records += written.rows.len() as u64;
+                (written.left_out, written.ids_replaced)
             }
+            _ => {
+                let written = chat::sft_rows(&content.group, record, trains, options.tool_arguments);
+                for row in &written.rows {
+                    images.extend_from_slice(&row.images);
+                    output.line(row)?;
+                }
+                summary.records += written.rows.len() as u64;
+                (written.left_out, written.ids_replaced)
+            }
+        };
+        summary.ids_replaced += replaced;
+        for chat::LeftOut { reason, text } in left_out {
+            *summary.left_out.entry(reason).or_default() += 1;
+            summary.left_out_first.get_or_insert(text);
         }
     }
-    Ok((written, images))
+    Ok(images)
+}
+
+/// Images are named in the documents, and not written.
+fn write_atif(
+    content: &GroupContent,
+    engine: &str,
+    output: &mut Output,
+    summary: &mut ExportSummary,
+) -> Result<Vec<String>, ExportError> {
+    for record in content.counted().chain(content.replaced()) {
+        if let Some(document) = atif::document(&content.group, record, engine) {
+            output.document(&record.trajectory.traj_id, &document)?;
+            summary.records += 1;
+        }
+    }
+    Ok(Vec::new())
 }

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 /// A rollout with at least this reward counts as solved, but for rounding.
 pub const SOLVED_REWARD: f64 = 1.0;
 /// What sums of weighted scores may lose to rounding.
-const ROUNDING: f64 = 1e-9;
+pub(crate) const ROUNDING: f64 = 1e-9;
 /// Whether a reward counts as solved.
 pub fn is_solved(reward: f64) -> bool {
     reward >= SOLVED_REWARD - ROUNDING

@@ -1,6 +1,7 @@
 //! What an engine that resumes a run must know: which groups there are, and how far the open ones came.
 
 use crate::error::StoreError;
+use crate::query::{ROUNDING, SOLVED_REWARD};
 use crate::run::{GroupOpened, RunWriter};
 use crate::words;
 use espalier_core::ending::{Status, StopReason};
@@ -94,6 +95,24 @@ impl RunWriter {
         .await?;
         let mean = |row: &AnyRow| Ok((row.try_get::<i64, _>("group_index")? as u64, row.try_get("mean")?));
         rows.iter().map(mean).collect()
+    }
+
+    /// Shares of rollouts with a reward that count and solved their task ([`crate::query::is_solved`]), by group; groups without a reward
+    /// are left out. `group_index`: of this group alone.
+    pub async fn solved_shares(&self, group_index: Option<u64>) -> Result<BTreeMap<u64, f64>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT group_index, AVG(CAST(CASE WHEN reward >= $4 THEN 1 ELSE 0 END AS DOUBLE PRECISION)) AS share FROM attempts \
+             WHERE run_id = $1 AND state = 'final' AND replaced = 0 AND reward IS NOT NULL \
+             AND ($2 = 1 OR group_index = $3) GROUP BY group_index",
+        )
+        .bind(self.run_id())
+        .bind(i64::from(group_index.is_none()))
+        .bind(group_index.unwrap_or_default() as i64)
+        .bind(SOLVED_REWARD - ROUNDING)
+        .fetch_all(self.store().database().readers())
+        .await?;
+        let share = |row: &AnyRow| Ok((row.try_get::<i64, _>("group_index")? as u64, row.try_get("share")?));
+        rows.iter().map(share).collect()
     }
 
     /// Every group of the run, by place; open ones with their rollouts.

@@ -5,6 +5,8 @@
 
 mod balanced;
 mod breaker;
+mod conversations;
+mod curation;
 mod endings;
 mod faults;
 mod generators;
@@ -15,6 +17,7 @@ mod kills;
 mod names;
 mod pairwise;
 mod recorded;
+mod schedules;
 mod setting;
 mod standard;
 mod step_budget;

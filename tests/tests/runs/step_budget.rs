@@ -17,7 +17,7 @@ const WORLD: &str = "[[rewards]]\nplugin = \"fault-reward\"\n\
 const TASKS: usize = 14;
 
 /// By group: the turns of the store, and those that its rollouts took.
-async fn turns(setting: &Setting) -> Vec<(u32, u64)> {
+pub(crate) async fn turns(setting: &Setting) -> Vec<(u32, u64)> {
     let store = setting.store().await;
     let run = store.runs().await.unwrap().remove(0);
     let mut all = Vec::new();
@@ -28,6 +28,27 @@ async fn turns(setting: &Setting) -> Vec<(u32, u64)> {
     }
     store.close().await;
     all
+}
+
+/// Kills the engine after each rollout or so, until it ends by itself; how often.
+pub(crate) async fn killed_to_the_end(setting: &Setting) -> usize {
+    let mut kills = 0;
+    let mut durable = 0;
+    loop {
+        let mut child = engine(setting).spawn().unwrap();
+        let deadline = std::time::Instant::now() + crate::setting::BOUND;
+        while child.try_wait().unwrap().is_none() && results(&setting.store_folder()).await.len() <= durable {
+            assert!(std::time::Instant::now() < deadline, "a group closes, or the run ends");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success(), "{:?}", end(child).await);
+            return kills;
+        }
+        child.kill().await.unwrap();
+        kills += 1;
+        durable = results(&setting.store_folder()).await.len();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,24 +65,7 @@ async fn the_turns_of_a_run_are_raised_by_rule_and_kept_over_kills() {
         limits: "",
     };
     let setting = Setting::new(&plain_tasks(TASKS), &parts);
-    // Killed after each group or so, until it ends by itself.
-    let mut kills = 0;
-    let mut durable = 0;
-    loop {
-        let mut child = engine(&setting).spawn().unwrap();
-        let deadline = std::time::Instant::now() + crate::setting::BOUND;
-        while child.try_wait().unwrap().is_none() && results(&setting.store_folder()).await.len() <= durable {
-            assert!(std::time::Instant::now() < deadline, "a group closes, or the run ends");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        if let Some(status) = child.try_wait().unwrap() {
-            assert!(status.success(), "{:?}", end(child).await);
-            break;
-        }
-        child.kill().await.unwrap();
-        kills += 1;
-        durable = results(&setting.store_folder()).await.len();
-    }
+    let kills = killed_to_the_end(&setting).await;
     assert!(kills >= 3, "{kills} kills");
     let turns = turns(&setting).await;
     assert!(turns.iter().all(|(stage, taken)| u64::from(*stage) == *taken), "{turns:?}");

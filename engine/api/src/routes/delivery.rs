@@ -422,6 +422,7 @@ pub(crate) async fn group(
     };
     let bytes = store.group_bytes(&options, group_index).await.map_err(|error| match error {
         ExportError::Store(error) => of_store(error),
+        error @ ExportError::NoTokens { .. } => Problem::new(Code::Invalid, error.to_string()),
         other => Problem::new(Code::Internal, with_causes(&other)),
     })?;
     Ok(([(header::CONTENT_TYPE, kind)], bytes).into_response())

@@ -341,3 +341,93 @@ fn a_removed_sample_keeps_its_place_and_counts_for_nothing() {
     let too_few = Some("1 of 2 rollouts have a reward (1 removed), 2 needed");
     assert_eq!(effects, close(GroupStatus::Failed, too_few, &[0, 1], &[], 1));
 }
+
+fn passed(running: &[u32]) -> GroupEvent {
+    GroupEvent::DeadlinePassed { running: running.to_vec() }
+}
+
+fn drop_of(rollouts: &[u32]) -> GroupEffect {
+    GroupEffect::Drop { rollouts: rollouts.to_vec() }
+}
+
+#[test]
+fn a_group_closes_by_its_deadline_with_what_is_there() {
+    // Nothing runs: it closes at once.
+    let closed = close(GroupStatus::Short, None, &[0, 2], &[], 2);
+    play(
+        &config(4),
+        &[
+            (ended(0, Some(1.0)), vec![]),
+            (ended(2, Some(0.0)), vec![]),
+            (passed(&[]), [vec![drop_of(&[1, 3])], closed].concat()),
+            (passed(&[]), vec![]),
+            (ended(1, Some(1.0)), vec![GroupEffect::Stale]),
+        ],
+    );
+    // What runs is waited for, and not replaced; a straggler that fails and would be tried again is dropped, too.
+    let reason = "1 of 3 rollouts have a reward when its deadline passed, 2 needed";
+    let failed = close(GroupStatus::Failed, Some(reason), &[0, 1], &[], 1);
+    play(
+        &config(3),
+        &[
+            (passed(&[0, 1, 2]), vec![]),
+            (ended(0, None), vec![]),
+            (ended(1, Some(1.0)), vec![]),
+            (passed(&[]), [vec![drop_of(&[2])], failed].concat()),
+        ],
+    );
+    // A replacement that has not run leaves its rollout in its place; one that has ended takes it.
+    let closed = close(GroupStatus::Short, None, &[1, 2, 3], &[0], 2);
+    play(
+        &config(3),
+        &[
+            (ended(0, None), add(3)),
+            (ended(3, None), add(4)),
+            (ended(1, Some(1.0)), vec![]),
+            (ended(2, Some(0.5)), vec![]),
+            (passed(&[]), [vec![drop_of(&[4])], closed].concat()),
+        ],
+    );
+    // Nothing ran at all.
+    let reason = "0 of 2 rollouts have a reward when its deadline passed, 2 needed";
+    let failed = close(GroupStatus::Failed, Some(reason), &[], &[], 0);
+    play(&config(2), &[(passed(&[]), [vec![drop_of(&[0, 1])], failed].concat())]);
+}
+
+#[test]
+fn strides_end_at_the_deadline_and_rewards_of_the_group_see_what_is_there() {
+    let bar = BarConfig { rollouts_max: Some(8), stride: Some(2), ..BarConfig::default() };
+    let balanced = GroupsConfig { bar: Some(bar), ..config(2) };
+    let chosen = |counted: &[u32], not_chosen: &[u32], n_ready| {
+        let (status, drop_reason) = (GroupStatus::Ready, None);
+        let (counted, not_chosen) = (counted.to_vec(), not_chosen.to_vec());
+        GroupEffect::Close(Verdict { status, drop_reason, counted, replaced: vec![], not_chosen, n_ready })
+    };
+    play(
+        &balanced,
+        &[
+            (ended(0, Some(1.0)), vec![]),
+            (ended(1, Some(1.0)), [add(2), add(3)].concat()),
+            (ended(3, Some(1.0)), vec![]),
+            // No further stride: the best that there is.
+            (passed(&[]), vec![drop_of(&[2]), chosen(&[0, 1], &[3], 2)]),
+        ],
+    );
+    let group = GroupState::open(&config(3), true);
+    let rewards = [(0, 2.0), (1, 3.0)]
+        .map(|(index, reward)| (index, GroupReward { reward: Some(reward), removed: false }));
+    play_from(
+        group,
+        &config(3),
+        &[
+            (ended(0, Some(0.0)), vec![]),
+            (ended(1, Some(0.0)), vec![]),
+            (passed(&[]), vec![drop_of(&[2]), GroupEffect::Score { rollouts: vec![0, 1] }]),
+            (passed(&[]), vec![]),
+            (
+                GroupEvent::Scored { rewards: rewards.into() },
+                close(GroupStatus::Short, None, &[0, 1], &[], 2),
+            ),
+        ],
+    );
+}

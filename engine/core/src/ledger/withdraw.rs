@@ -1,13 +1,19 @@
 //! A finished trajectory that may not train after all: its tokens change sides, the sums stay closed.
 
 use super::reason;
-use crate::samples::{Excluded, ExcludedHow, SpanUse, Trajectory};
+use crate::samples::{Excluded, ExcludedHow, Span, SpanUse, Trajectory};
 
 /// Masks every token that trains, with `why`; rows stay. For a trajectory whose reward failed.
 pub fn withhold(trajectory: &mut Trajectory, why: &str) {
     trajectory.trainable = false;
+    exclude(trajectory, why, |_| true);
+}
+
+/// Masks every token of these calls that trains, with `why`; rows stay.
+pub fn exclude(trajectory: &mut Trajectory, why: &str, of: impl Fn(&str) -> bool) {
     for segment in &mut trajectory.segments {
-        for span in segment.spans.iter().filter(|span| span.usage == SpanUse::Sampled) {
+        let is_meant = |span: &&Span| span.usage == SpanUse::Sampled && of(&span.call_id);
+        for span in segment.spans.iter().filter(is_meant) {
             let mask = &mut segment.mask[span.start as usize..][..span.len as usize];
             let mut i = 0;
             while i < mask.len() {

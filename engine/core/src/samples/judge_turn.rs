@@ -208,6 +208,7 @@ mod tests {
             usage: crate::chat::Usage::default(),
             results: vec![],
             images_elided: 0,
+            calls_at: Vec::new(),
         }
     }
 

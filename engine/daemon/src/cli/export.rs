@@ -1,6 +1,7 @@
 //! `espalier export`: groups for trainers, conversations for fine-tuning.
 
 use super::Context;
+use super::export_curation::CurationArgs;
 use super::list::open_existing;
 use super::signals::{LET_GO, Signals};
 use crate::cli::exit::Exit;
@@ -9,8 +10,11 @@ use crate::output::text::{bytes, count, counted};
 use clap::{Args, ValueEnum};
 use espalier_core::samples::GroupStatus;
 use espalier_core::samples::advantages::Advantages;
-use espalier_store::export::{ExportError, ExportOptions, ExportSummary, Format, Images, Rows};
+use espalier_store::export::{
+    ExportError, ExportOptions, ExportSummary, Format, Images, Rows, ToolArguments,
+};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tokio::time::timeout;
 
@@ -40,6 +44,21 @@ pub struct ExportArgs {
     /// Advantages that rows of group/v1 carry; default: none.
     #[arg(long, value_enum)]
     pub advantages: Option<AdvantagesArg>,
+    /// Arguments of tool calls in sft-chat.
+    #[arg(long, value_enum, default_value = "text")]
+    pub tool_arguments: ToolArgumentsArg,
+    /// What is learned.
+    #[command(flatten)]
+    pub curation: CurationArgs,
+}
+
+/// How arguments of tool calls are written, as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ToolArgumentsArg {
+    /// As JSON text: one type of column, whatever the tools.
+    Text,
+    /// As an object, for chat templates that do not read text.
+    Object,
 }
 
 /// How rows are cut, as an argument.
@@ -146,6 +165,21 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
         )
         .hint("use --format group-msgpack or group-jsonl"));
     }
+    if args.format != ExportFormat::SftChat && args.tool_arguments == ToolArgumentsArg::Object {
+        let format = Format::from(args.format).as_str();
+        return Err(Problem::new(Exit::Input, format!("--tool-arguments is about sft-chat, not {format}"))
+            .hint("leave it out, or use --format sft-chat"));
+    }
+    let (curation, credit) = (args.curation.curation()?, args.curation.credit()?);
+    let has_answers = is_group || matches!(args.format, ExportFormat::SftChat | ExportFormat::Sharegpt);
+    if !has_answers && (curation.is_some() || credit.is_some()) {
+        let format = Format::from(args.format).as_str();
+        return Err(Problem::new(
+            Exit::Input,
+            format!("{format} holds whole runs: nothing of it is selected"),
+        )
+        .hint("use --format sft-chat, sharegpt, group-msgpack or group-jsonl"));
+    }
     let store = open_existing(&context.common.store).await?;
     let run_id = store.resolve_run(&args.run).await?;
     let options = ExportOptions {
@@ -159,6 +193,12 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
             RowsArg::PerCall => Rows::PerCall,
         },
         advantages: args.advantages.map(Advantages::from),
+        tool_arguments: match args.tool_arguments {
+            ToolArgumentsArg::Text => ToolArguments::Text,
+            ToolArgumentsArg::Object => ToolArguments::Object,
+        },
+        curation,
+        credit,
     };
     let mut signals = Signals::new(&context.listeners)?;
     // A task of its own: it may be held up in a write to a pipe that nobody reads. Owner: this; a signal aborts it, and
@@ -183,6 +223,10 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
             "trajectories": summary.trajectories,
             "records": summary.records,
             "without_patch": summary.without_patch,
+            "not_selected": summary.not_selected,
+            "left_out": summary.left_out,
+            "left_out_first": summary.left_out_first,
+            "ids_replaced": summary.ids_replaced,
             "tokens": summary.tokens,
             "bytes": summary.bytes,
             "images": summary.images,
@@ -217,6 +261,22 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
             counted(summary.without_patch, "rollout"),
             if summary.without_patch == 1 { "it has" } else { "they have" }
         ));
+    }
+    let reasons = |counts: &BTreeMap<&str, u64>| {
+        let of = |(reason, number): (&&str, &u64)| format!("{} {reason}", count(*number));
+        counts.iter().map(of).collect::<Vec<_>>().join(", ")
+    };
+    if !summary.not_selected.is_empty() {
+        let all = counted(summary.not_selected.values().sum(), "rollout");
+        context.screen.say(&format!("{all} not selected: {}", reasons(&summary.not_selected)));
+    }
+    if let Some(first) = &summary.left_out_first {
+        let all = counted(summary.left_out.values().sum(), "conversation");
+        context.screen.say(&format!("{all} left out: {}; first {first}", reasons(&summary.left_out)));
+    }
+    if summary.ids_replaced > 0 {
+        let ids = counted(summary.ids_replaced, "id");
+        context.screen.say(&format!("{ids} of tool calls replaced because they repeat or are empty"));
     }
     if summary.groups == 0 {
         let words: Vec<&str> = options.status.iter().map(|status| status.as_str()).collect();
@@ -295,6 +355,10 @@ impl From<ExportError> for Problem {
             ExportError::Exists(_) => {
                 Problem::of(Exit::Input, &error).hint("remove it, or name another with --out")
             }
+            ExportError::NoTokens { .. } => Problem::of(Exit::Input, &error)
+                .hint("use --format sft-chat or sharegpt, or a server that gives token ids (vllm, sglang, llama-cpp)"),
+            ExportError::Values { .. } => Problem::of(Exit::Input, &error)
+                .hint("--credit needs a judge whose votes about turns are probabilities"),
             ExportError::Violation { .. } => Problem::of(Exit::Internal, &error)
                 .hint("nothing was written; please report this with `espalier show GROUP --json`"),
         }

@@ -7,7 +7,7 @@ use crate::cli::exit::Exit;
 use crate::engine::CallRecord;
 use crate::output::problem::Problem;
 use crate::output::rollout_view::{self, Parts};
-use crate::output::run_view::{GroupLine, RunView, step_budgets};
+use crate::output::run_view::{GroupLine, RunView, overdue, step_budgets};
 use crate::output::text::{counted, one_line};
 use crate::output::versions::Versions;
 use crate::runner::now_ms;
@@ -111,6 +111,7 @@ pub(super) async fn view_of(store: &Store, run_id: &str, groups_most: usize) -> 
     let groups = store.groups(run_id).await?;
     let (groups_all, versions) = (groups.len(), Versions::of(&groups));
     let step_budget = step_budgets(&groups);
+    let groups_overdue = overdue(&groups);
     let state = run.state_word(now_ms(), &Holder::this_process()).to_owned();
     let mut lines = Vec::with_capacity(groups_all.min(groups_most));
     for group in groups.into_iter().take(groups_most) {
@@ -119,7 +120,18 @@ pub(super) async fn view_of(store: &Store, run_id: &str, groups_most: usize) -> 
     }
     let causes = store.causes(run_id, CAUSES_MAX).await?;
     let weights = store.model_versions(run_id).await?;
-    Ok(RunView { run, state, totals, causes, groups: lines, groups_all, versions, step_budget, weights })
+    Ok(RunView {
+        run,
+        state,
+        totals,
+        causes,
+        groups: lines,
+        groups_all,
+        versions,
+        step_budget,
+        groups_overdue,
+        weights,
+    })
 }
 
 /// What `show RUN --json` prints.

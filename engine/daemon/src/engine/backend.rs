@@ -145,8 +145,8 @@ impl EngineBackend {
         let limits = Limits::resolve(&of_experiment, &slot.task.limits)
             .map_err(|error| EngineError::Engine(format!("task {}: {error}", slot.task.id)))?;
         let digests = plugins.digests();
-        let opened_ms = match before {
-            Some(opened) => opened.opened_ms,
+        let (opened_ms, deadline_ms) = match before {
+            Some(opened) => (opened.opened_ms, opened.deadline_ms),
             None => {
                 self.plugins.keep(&plugins).await?;
                 let task_text = match slot.text {
@@ -154,6 +154,9 @@ impl EngineBackend {
                     None => None,
                 };
                 let opened_ms = now_ms();
+                let deadline_ms = file.groups.deadline.map(|deadline| {
+                    opened_ms.saturating_add(u64::try_from(deadline.0.as_millis()).unwrap_or(u64::MAX))
+                });
                 let own = plugins.environment.as_ref().map(|loaded| loaded.alias.clone());
                 let version =
                     self.runner.models.get(&self.runner.policy).map(|model| {
@@ -169,13 +172,13 @@ impl EngineBackend {
                     environment: slot.task.environment.clone().or(own).unwrap_or_default(),
                     n_requested: file.groups.size,
                     dispatch_version: version.unwrap_or_default(),
-                    deadline_ms: None,
+                    deadline_ms,
                     step_budget,
                     plugins: digests.clone(),
                     opened_ms,
                 };
                 self.runner.run.open_group(opened).await?;
-                opened_ms
+                (opened_ms, deadline_ms)
             }
         };
         Ok(GroupContext {
@@ -190,6 +193,7 @@ impl EngineBackend {
             rewards: plugins.rewards,
             digests,
             opened_ms,
+            deadline_ms,
         })
     }
 }
@@ -207,8 +211,11 @@ impl SchedulerBackend for EngineBackend {
         if let Some(budget) = &self.step_budget
             && !self.opened.contains_key(&group_index)
         {
+            let train_step =
+                self.runner.models.get(&self.runner.policy).and_then(|model| model.last_train_step());
+            let train_step = train_step.and_then(|step| u64::try_from(step).ok()).unwrap_or(0);
             let mut budget = budget.lock();
-            let turns = budget.stages.open(group_index);
+            let turns = budget.stages.open(group_index, train_step);
             budget.opening.insert(group_index, turns);
         }
     }
@@ -265,6 +272,10 @@ impl SchedulerBackend for EngineBackend {
         let others = u32::from(self.runner.keeps_patches()) + u32::from(self.runner.keeps_changes());
         let tries = rewards + judges + others;
         group.limits.rollout_wall + group.limits.scoring_wall.saturating_mul(tries) + UNCOUNTED
+    }
+
+    fn time_left(&self, group: &GroupContext) -> Option<Duration> {
+        group.time_left()
     }
 
     fn task(&self, group: &GroupContext) -> String {

@@ -1,6 +1,7 @@
 //! The tasks of a run: a file that is read before it begins (`plan`), or a stream that is read as it comes (`stream`).
 
 use super::EngineError;
+use super::curriculum::{LevelledTasks, Levels};
 use super::generator::Generator;
 use super::plan::{Plan, PlannedTasks};
 use super::stream::{self, Stream, Tally, TaskStream};
@@ -43,8 +44,8 @@ pub struct RejectedTask {
 /// What `[tasks]` names.
 #[derive(Clone, Debug)]
 pub(super) enum Tasks {
-    /// A file.
-    Planned(Arc<Plan>),
+    /// A file; where there is a curriculum, by level.
+    Planned(Arc<Plan>, Option<Arc<Levels>>),
     /// Standard input, or a file that is not a regular one: a named pipe.
     Streamed(Arc<Stream>),
     /// A plugin that makes them.
@@ -131,7 +132,13 @@ impl Tasks {
                 skip_bad,
                 &Provided::of(experiment, services),
             )?;
-            return Ok(Tasks::Planned(Arc::new(plan)));
+            let plan = Arc::new(plan);
+            let levels = file.tasks.curriculum.clone().map(|config| Levels::new(Arc::clone(&plan), config));
+            let levels = levels.transpose().map_err(|why| {
+                let hint = "`data.level` of a task, or one of its tags, says its level";
+                experiment.refuse("tasks.curriculum", why, hint)
+            })?;
+            return Ok(Tasks::Planned(plan, levels.map(Arc::new)));
         }
         let of_file = "needs a task file: a stream is read only once";
         if file.tasks.repeat > 1 {
@@ -141,6 +148,10 @@ impl Tasks {
         if file.tasks.order != TaskOrder::File {
             let problem = format!("`tasks.order` {of_file}");
             return Err(experiment.refuse("tasks.order", problem, "write the tasks to a file").into());
+        }
+        if file.tasks.curriculum.is_some() {
+            let problem = format!("`tasks.curriculum` {of_file}");
+            return Err(experiment.refuse("tasks.curriculum", problem, "write the tasks to a file").into());
         }
         Ok(Tasks::Streamed(Arc::new(Stream {
             path,
@@ -154,7 +165,7 @@ impl Tasks {
     /// The content as it counts for what the run is; a stream has none.
     pub(super) fn file_hash(&self) -> Option<&str> {
         match self {
-            Tasks::Planned(plan) => Some(&plan.file_hash),
+            Tasks::Planned(plan, _) => Some(&plan.file_hash),
             Tasks::Streamed(_) | Tasks::Generated(_) => None,
         }
     }
@@ -162,7 +173,7 @@ impl Tasks {
     /// Groups of the whole run, where that is known: all passes, without the reserve of `replenish`.
     pub(super) fn planned(&self) -> Option<u64> {
         match self {
-            Tasks::Planned(plan) => Some(plan.wanted()),
+            Tasks::Planned(plan, _) => Some(plan.wanted()),
             Tasks::Streamed(stream) => stream.limit,
             Tasks::Generated(generator) => Some(generator.limit),
         }
@@ -171,7 +182,7 @@ impl Tasks {
     /// Groups that there are tasks for, where that is known.
     pub(super) fn available(&self) -> Option<u64> {
         match self {
-            Tasks::Planned(plan) => Some(plan.available()),
+            Tasks::Planned(plan, _) => Some(plan.available()),
             Tasks::Streamed(_) | Tasks::Generated(_) => None,
         }
     }
@@ -179,16 +190,17 @@ impl Tasks {
     /// Tasks that the run takes, and those that were read; of a stream, those that came until now.
     pub(super) fn counts(&self) -> (u64, u64) {
         match self {
-            Tasks::Planned(plan) => (plan.tasks(), plan.tasks_read()),
+            Tasks::Planned(plan, _) => (plan.tasks(), plan.tasks_read()),
             Tasks::Streamed(stream) => (stream.tally.tasks(), stream.tally.tasks()),
             Tasks::Generated(generator) => (generator.tally.tasks(), generator.tally.tasks()),
         }
     }
 
-    /// Says how many tasks earlier sessions took: `taken` of a stream.
+    /// Says which tasks earlier sessions took: how many, `taken`, of a stream.
     pub(super) async fn count_earlier(&self, run: &RunWriter, taken: u64) -> Result<(), StoreError> {
         match self {
-            Tasks::Planned(_) => {}
+            Tasks::Planned(_, None) => {}
+            Tasks::Planned(_, Some(levels)) => levels.resume(run).await?,
             Tasks::Streamed(stream) => stream.tally.set_tasks(taken),
             Tasks::Generated(generator) => {
                 let kept = run.store().generated_tasks(run.run_id()).await?;
@@ -201,7 +213,7 @@ impl Tasks {
     /// Lines that were rejected until now: how many, and the first of them.
     pub(super) fn rejected(&self) -> (u64, Vec<RejectedTask>) {
         match self {
-            Tasks::Planned(plan) => (plan.rejected.len() as u64, plan.rejected.clone()),
+            Tasks::Planned(plan, _) => (plan.rejected.len() as u64, plan.rejected.clone()),
             Tasks::Streamed(stream) => stream.tally.rejected(),
             Tasks::Generated(generator) => generator.tally.rejected(),
         }
@@ -210,7 +222,7 @@ impl Tasks {
     /// Whether any task may name a sandbox. Of a stream only such are taken as the experiment has sandboxes for.
     pub(super) fn speaks_of_sandboxes(&self) -> bool {
         match self {
-            Tasks::Planned(plan) => plan.speaks_of_sandboxes(),
+            Tasks::Planned(plan, _) => plan.speaks_of_sandboxes(),
             Tasks::Streamed(stream) => stream.provided.sandboxes,
             Tasks::Generated(generator) => generator.provided.sandboxes,
         }
@@ -219,7 +231,7 @@ impl Tasks {
     /// The same of browsers.
     pub(super) fn speaks_of_browsers(&self) -> bool {
         match self {
-            Tasks::Planned(plan) => plan.speaks_of_browsers(),
+            Tasks::Planned(plan, _) => plan.speaks_of_browsers(),
             Tasks::Streamed(stream) => stream.provided.browsers,
             Tasks::Generated(generator) => generator.provided.browsers,
         }
@@ -228,7 +240,7 @@ impl Tasks {
     /// Whether any task may have a browser that runs in no sandbox of the task.
     pub(super) fn have_browsers_apart(&self) -> bool {
         match self {
-            Tasks::Planned(plan) => plan.have_browsers_apart(),
+            Tasks::Planned(plan, _) => plan.have_browsers_apart(),
             Tasks::Streamed(_) | Tasks::Generated(_) => true,
         }
     }
@@ -236,8 +248,8 @@ impl Tasks {
     /// The id of the task at this place, where it is known before the group opens.
     pub(super) fn known(&self, group_index: u64) -> Option<Arc<Task>> {
         match self {
-            Tasks::Planned(plan) => plan.slot(group_index).map(|slot| slot.task),
-            Tasks::Streamed(_) | Tasks::Generated(_) => None,
+            Tasks::Planned(plan, None) => plan.slot(group_index).map(|slot| slot.task),
+            Tasks::Planned(_, Some(_)) | Tasks::Streamed(_) | Tasks::Generated(_) => None,
         }
     }
 
@@ -248,7 +260,8 @@ impl Tasks {
         progress: &ProgressSender,
     ) -> Result<Box<dyn TaskSource<Task = Slot>>, EngineError> {
         Ok(match self {
-            Tasks::Planned(plan) => Box::new(PlannedTasks(Arc::clone(plan))),
+            Tasks::Planned(plan, None) => Box::new(PlannedTasks(Arc::clone(plan))),
+            Tasks::Planned(_, Some(levels)) => Box::new(LevelledTasks(Arc::clone(levels))),
             Tasks::Streamed(stream) => {
                 let refuse = |error| EngineError::Tasks {
                     path: stream.path.clone(),
@@ -264,8 +277,11 @@ impl Tasks {
         })
     }
 
-    /// A group has closed: a generator may adapt its task.
+    /// A group has closed: a generator may adapt its task, a curriculum go on to another level.
     pub(super) async fn closed(&self, run: &RunWriter, group_index: u64) -> Result<(), StoreError> {
+        if let Tasks::Planned(_, Some(levels)) = self {
+            return levels.closed(run, group_index).await;
+        }
         if let Tasks::Generated(generator) = self
             && generator.adapt.is_some()
         {
@@ -279,9 +295,12 @@ impl Tasks {
         let group_index = opened.group_index;
         let lost = |why: String| EngineError::Engine(format!("the task of group {group_index}: {why}"));
         match (self, &opened.task_text) {
-            (Tasks::Planned(plan), _) => plan.slot(group_index).ok_or_else(|| {
+            (Tasks::Planned(plan, None), _) => plan.slot(group_index).ok_or_else(|| {
                 EngineError::Engine(format!("group {group_index} has no task, but the store has more groups"))
             }),
+            (Tasks::Planned(_, Some(levels)), _) => levels
+                .again(&opened.task_id, opened.repeat)
+                .ok_or_else(|| lost(format!("{} is not in the task file", opened.task_id))),
             (Tasks::Streamed(_) | Tasks::Generated(_), None) => {
                 Err(lost("the store has not kept it".to_owned()))
             }
@@ -289,7 +308,7 @@ impl Tasks {
                 let limits = match self {
                     Tasks::Streamed(stream) => &stream.limits,
                     Tasks::Generated(generator) => &generator.limits,
-                    Tasks::Planned(_) => &LimitsFile::default(),
+                    Tasks::Planned(..) => &LimitsFile::default(),
                 };
                 let bytes = store.blobs().read_whole(hash).await?;
                 let text = line_text(&bytes).map_err(&lost)?;

@@ -39,6 +39,8 @@ pub struct RunView {
     pub versions: Versions,
     /// The stages of `[step_budget]` that groups opened in: the first group of each, with its turns.
     pub step_budget: Vec<(u64, u32)>,
+    /// Groups that closed when their deadline had passed.
+    pub groups_overdue: u64,
     /// New weights of its models, oldest first.
     pub weights: Vec<ModelVersion>,
 }
@@ -68,6 +70,13 @@ impl RunView {
         if let Some(stages) = step_budget_line(&self.step_budget) {
             lines.push(String::new());
             lines.push(stages);
+        }
+        if self.groups_overdue > 0 {
+            lines.push(String::new());
+            lines.push(format!(
+                "{} closed when their deadline had passed",
+                counted(self.groups_overdue, "group")
+            ));
         }
         let weights = weights_view::run_lines(&self.weights, look);
         if !weights.is_empty() {
@@ -138,6 +147,9 @@ impl RunView {
             let stage = |(group, turns): &(u64, u32)| json!({ "from_group": group, "turns": turns });
             let stages: Vec<Value> = self.step_budget.iter().map(stage).collect();
             parts.insert("step_budget".into(), stages.into());
+        }
+        if self.groups_overdue > 0 {
+            parts.insert("groups_overdue".into(), self.groups_overdue.into());
         }
         if !self.weights.is_empty() {
             parts.insert("weights".into(), weights_view::json(&self.weights));
@@ -244,6 +256,14 @@ impl RunView {
         }
         table
     }
+}
+
+/// How many closed when their deadline had passed.
+pub fn overdue(groups: &[GroupRow]) -> u64 {
+    let is_overdue = |group: &&GroupRow| {
+        group.closed_ms.zip(group.opened.deadline_ms).is_some_and(|(closed, deadline)| closed >= deadline)
+    };
+    groups.iter().filter(is_overdue).count() as u64
 }
 
 /// The first group of each stage of `[step_budget]`, with its turns.

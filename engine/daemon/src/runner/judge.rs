@@ -1,4 +1,5 @@
-//! Asking the judges of a rollout, before its rewards, which see what they gave. A judge that fails makes null, never 0.
+//! Asking the judges of a rollout: before its rewards, which see what they gave, or after them. A judge that fails makes null, never 0; one
+//! that is asked after the rewards changes none.
 
 use super::again::Scores;
 use super::asking::{Asked, Asker};
@@ -13,7 +14,7 @@ use espalier_core::ledger::Trainability;
 use espalier_core::plugin_failure;
 use espalier_core::seed::Purpose;
 use espalier_core::signal::{RewardConfig, Unscored, UnscoredCause, defect, removal};
-use espalier_core::trajectory::{RolloutView, Score};
+use espalier_core::trajectory::{PluginScore, RolloutView, Score};
 use espalier_plugin::{JUDGE_EXPORT, Job, ScoreError, ScoreOutcome};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -38,8 +39,8 @@ impl Judged<'_> {
 }
 
 impl Runner {
-    /// Asks each judge, with its own retries, under its own limits. What they sampled stands in the draft. Cut by a cancel, those
-    /// that were not asked are left out.
+    /// Asks each judge that is asked after the rewards, or each that is not, with its own retries, under its own limits. What they sampled
+    /// stands in the draft. Cut by a cancel, those that were not asked are left out.
     pub(super) async fn ask_judges<'a>(
         &'a self,
         group: &'a GroupContext,
@@ -47,12 +48,15 @@ impl Runner {
         names: &Names,
         draft: &mut Draft,
         resources: &ScoringResources,
-        (given, view, noted): (&Scores, &Result<RolloutView, Unscored>, &mut Noted),
+        (given, view, noted, after_rewards): (&Scores, &Result<RolloutView, Unscored>, &mut Noted, bool),
     ) -> Vec<Judged<'a>> {
         let mut judged = Vec::with_capacity(group.judges.len());
         for (place, (loaded, config)) in group.judges.iter().zip(&self.judges).enumerate() {
             if start.cancel.is_cancelled() {
                 break;
+            }
+            if config.after_rewards != after_rewards {
+                continue;
             }
             let view = match (view, given.judgement(&loaded.alias)) {
                 (Ok(_), Some(judgement)) => {
@@ -180,10 +184,7 @@ pub(super) fn shown(judged: &[Judged<'_>], records: &[JudgeRecord]) -> Value {
         let votes = votes.iter().map(|vote| {
             json!({ "turn": vote.turn, "value": vote.value, "text": vote.text, "extra": parsed(vote.extra.as_deref()) })
         });
-        let scores = judged.result.as_deref().unwrap_or_default().iter().map(|score| {
-            let Score { name, value, turn, reason, extra } = score;
-            json!({ "name": name, "value": value, "turn": turn, "reason": reason, "extra": parsed(extra.as_deref()) })
-        });
+        let scores = judged.result.as_deref().unwrap_or_default().iter().map(score_json);
         let failed = judged.result.as_ref().err().map(|unscored| &unscored.text);
         json!({
             "name": alias,
@@ -193,6 +194,21 @@ pub(super) fn shown(judged: &[Judged<'_>], records: &[JudgeRecord]) -> Value {
         })
     };
     judged.iter().map(one).collect()
+}
+
+/// What the rewards gave, for the judges behind them: `scores` of [`RolloutView::extra`].
+pub(super) fn shown_scores(scores: &[PluginScore]) -> Value {
+    let one = |given: &PluginScore| {
+        let mut shown = score_json(&given.score);
+        shown["plugin"] = given.plugin.as_str().into();
+        shown
+    };
+    scores.iter().map(one).collect()
+}
+
+fn score_json(score: &Score) -> Value {
+    let Score { name, value, turn, reason, extra } = score;
+    json!({ "name": name, "value": value, "turn": turn, "reason": reason, "extra": parsed(extra.as_deref()) })
 }
 
 fn parsed(json: Option<&str>) -> Value {

@@ -13,6 +13,7 @@ use espalier_core::failure::Failure;
 use espalier_core::meter::Meter;
 use espalier_core::plugin_failure::{self, PluginFailure, PluginFailureClass};
 use espalier_core::rollout::RetryPolicy;
+use espalier_core::samples::ErrorNote;
 use espalier_core::seed::Purpose;
 use espalier_core::signal::{RewardConfig, Scored, Signal, Unscored, UnscoredCause, combine, defect};
 use espalier_core::trajectory::{LogLine, PluginScore, RolloutView, Score};
@@ -25,6 +26,8 @@ use std::time::Duration;
 /// First and longest delay between two tries at one reward.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
+/// The code of the error that a trajectory has of a judge that failed after its rewards.
+const JUDGE_FAILURE: &str = "judge-failure";
 
 /// What the calls of rewards left besides scores.
 #[derive(Default)]
@@ -66,7 +69,7 @@ impl Runner {
         let view = view.map_err(|failure| not_shown(&failure));
         let seed = self.scope(group, start).seed(Purpose::Reward, 0);
         let mut noted = Noted::default();
-        let judged = (given, &view, &mut noted);
+        let judged = (given, &view, &mut noted, false);
         let judged = Box::pin(self.ask_judges(group, start, names, draft, resources, judged)).await;
         let view = view.map(|view| match judged.is_empty() {
             true => view,
@@ -102,10 +105,7 @@ impl Runner {
             };
             results.push(result);
         }
-        draft.logs.append(&mut noted.logs);
-        draft.log_bytes_dropped += noted.log_bytes_dropped;
-        draft.plugins.failures.append(&mut noted.plugins.failures);
-        draft.plugins.served.append(&mut noted.plugins.served);
+        note(draft, &mut noted);
         if start.cancel.is_cancelled() {
             draft.ending = Ending { stop_reason: StopReason::Cancelled, error: None };
             draft.signal = Signal::default();
@@ -122,6 +122,34 @@ impl Runner {
             draft.signal.reward = Some(0.0);
         }
         draft.scores = plugin_scores(&own);
+        let (judged_before, scores) =
+            (judge::shown(&judged, &draft.judges), judge::shown_scores(&draft.scores));
+        let Some(reward) = draft.signal.reward else { return };
+        let extra = json!({ "judges": judged_before, "reward": reward, "scores": scores }).to_string();
+        let view = view.map(|view| RolloutView { extra: Some(extra), ..view });
+        Box::pin(self.ask_after(group, start, names, draft, resources, (given, &view))).await;
+    }
+
+    /// Asks the judges that are shown what the rewards gave. A reward stands whatever becomes of them.
+    async fn ask_after(
+        &self,
+        group: &GroupContext,
+        start: &AttemptStart,
+        names: &Names,
+        draft: &mut Draft,
+        resources: &ScoringResources,
+        (given, view): (&Scores, &Result<RolloutView, Unscored>),
+    ) {
+        let mut noted = Noted::default();
+        let told = (given, view, &mut noted, true);
+        let judged = Box::pin(self.ask_judges(group, start, names, draft, resources, told)).await;
+        for failed in &judged {
+            if let Err(unscored) = &failed.result {
+                let text = format!("{}: {}", failed.loaded.alias, unscored.text);
+                draft.signal.errors.push(ErrorNote { code: JUDGE_FAILURE.to_owned(), text });
+            }
+        }
+        note(draft, &mut noted);
     }
 
     /// A call of a reward, without capabilities yet.
@@ -146,6 +174,14 @@ impl Runner {
             cancel: cancel.clone(),
         }
     }
+}
+
+/// What calls of plugins left, into the draft.
+fn note(draft: &mut Draft, noted: &mut Noted) {
+    draft.logs.append(&mut noted.logs);
+    draft.log_bytes_dropped += noted.log_bytes_dropped;
+    draft.plugins.failures.append(&mut noted.plugins.failures);
+    draft.plugins.served.append(&mut noted.plugins.served);
 }
 
 /// A reward that was given up.

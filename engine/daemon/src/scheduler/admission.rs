@@ -4,12 +4,14 @@
 //! others are admitted before them, further groups included.
 
 use super::source::SourceFailed;
+use super::timers::Timer;
 use super::{Done, OPEN_DEADLINE, OpenGroup, RolloutKey, Scheduler, SchedulerBackend};
 use espalier_core::group::{GroupState, MemberEnd};
 use espalier_core::rollout::{Effect, Event, Phase, Rollout};
 use espalier_core::samples::GroupStatus;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 impl<W: SchedulerBackend> Scheduler<W> {
@@ -144,10 +146,24 @@ impl<W: SchedulerBackend> Scheduler<W> {
             rollouts.entry(rollout_index).or_default();
             self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
         }
+        let left = self.backend.time_left(&group);
         self.groups.insert(
             group_index,
-            OpenGroup { shared: Arc::new(group), state, rollouts, tokens: BTreeMap::new(), scores: None },
+            OpenGroup {
+                shared: Arc::new(group),
+                state,
+                rollouts,
+                tokens: BTreeMap::new(),
+                scores: None,
+                overdue: false,
+            },
         );
         self.group_effects(group_index, effects);
+        match left {
+            // Over already: nothing of it is started again.
+            Some(Duration::ZERO) => self.group_overdue(group_index),
+            Some(left) => self.timers.add(Instant::now() + left, Timer::GroupDeadline { group_index }),
+            None => {}
+        }
     }
 }

@@ -164,6 +164,9 @@ pub trait SchedulerBackend: Send + Sync + 'static {
     async fn run_attempt(&self, group: Arc<Self::Group>, start: AttemptStart, outbox: Outbox<Self::Output>);
     /// The longest an attempt may take, scoring included, until it is given up.
     fn attempt_deadline(&self, group: &Self::Group) -> Duration;
+
+    /// How long the group may still wait for its rollouts; `None`: as long as they take.
+    fn time_left(&self, group: &Self::Group) -> Option<Duration>;
     /// The task of a group, for the circuit breaker.
     fn task(&self, group: &Self::Group) -> String;
     /// Writes an attempt's record, durably; gives the sums of its tokens.

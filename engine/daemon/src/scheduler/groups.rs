@@ -17,6 +17,8 @@ pub(super) struct OpenGroup<W: SchedulerBackend> {
     pub(super) tokens: BTreeMap<u32, TokenSums>,
     /// From the end of its common scoring to its close.
     pub(super) scores: Option<W::Scores>,
+    /// Whether its deadline has passed.
+    pub(super) overdue: bool,
 }
 
 impl<W: SchedulerBackend> Scheduler<W> {
@@ -36,6 +38,15 @@ impl<W: SchedulerBackend> Scheduler<W> {
                     self.counts.added += 1;
                     self.counts.replacements += u64::from(self.config.bar.is_none());
                     self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
+                }
+                GroupEffect::Drop { rollouts } => {
+                    self.counts.dropped += rollouts.len() as u64;
+                    for rollout_index in rollouts {
+                        let rollout = RolloutKey { group_index, rollout_index };
+                        if self.queue.remove(&rollout).is_none() && self.timers.remove_backoff(rollout) {
+                            self.backing_off -= 1;
+                        }
+                    }
                 }
                 GroupEffect::Score { rollouts } => {
                     let (backend, shared) = (Arc::clone(&self.backend), Arc::clone(&group.shared));
@@ -66,6 +77,30 @@ impl<W: SchedulerBackend> Scheduler<W> {
                 GroupEffect::Stale => self.stale(),
             }
         }
+    }
+
+    /// The deadline of the group has passed. One that has closed meanwhile needs nothing.
+    pub(super) fn group_overdue(&mut self, group_index: u64) {
+        let Some(group) = self.groups.get_mut(&group_index).filter(|group| group.state.verdict().is_none())
+        else {
+            return;
+        };
+        group.overdue = true;
+        self.counts.groups_overdue += 1;
+        self.drop_overdue(group_index);
+    }
+
+    /// Drops what does not run of a group whose deadline has passed.
+    pub(super) fn drop_overdue(&mut self, group_index: u64) {
+        let Some(group) = self.groups.get(&group_index).filter(|group| group.overdue) else { return };
+        // One that has a result to be scored again is there.
+        let runs = |rollout: &Rollout| match rollout.phase {
+            Phase::Running { .. } | Phase::Storing { .. } | Phase::Discarding { .. } => true,
+            _ => rollout.unscored.is_some(),
+        };
+        let running = group.rollouts.iter().filter(|(_, rollout)| runs(rollout)).map(|(index, _)| *index);
+        let running = running.collect();
+        self.group_event(group_index, GroupEvent::DeadlinePassed { running });
     }
 
     /// A record of this rollout was written; one whose second scoring came to nothing stays as it was.

@@ -1,9 +1,10 @@
 //! The scheduler against a backend with seeded faults: words that come late, twice or never, runners that panic or hang,
 //! attempts that infrastructure ends, kills at every write; told to pause, resume and stop, and with tasks that are late
 //! (`told`); with groups that are chosen
-//! (`balanced`). Time is paused; every seed is printed where it fails.
+//! (`balanced`), or close by a deadline (`overdue`). Time is paused; every seed is printed where it fails.
 
 mod balanced;
+mod overdue;
 mod told;
 
 use super::*;
@@ -49,6 +50,8 @@ struct Simulation {
     broken_below: u64,
     /// Whether rewards and lengths are those of a rollout's place, and no reward sees a group together.
     by_place: bool,
+    /// Time from opening a group, or opening it again, to its deadline.
+    group_deadline: Option<Duration>,
     /// Attempts that ever started.
     started: Arc<AtomicU32>,
     running: Arc<AtomicU32>,
@@ -76,6 +79,7 @@ impl Simulation {
             killed: Arc::default(),
             broken_below: 0,
             by_place: false,
+            group_deadline: None,
             started: Arc::default(),
             running: Arc::default(),
             running_most: Arc::default(),
@@ -255,6 +259,10 @@ impl SchedulerBackend for Simulation {
 
     fn attempt_deadline(&self, _group: &u64) -> Duration {
         DEADLINE
+    }
+
+    fn time_left(&self, _group: &u64) -> Option<Duration> {
+        self.group_deadline
     }
 
     async fn store_attempt(

@@ -13,6 +13,8 @@ pub(super) enum Timer {
     Backoff { rollout: RolloutKey, attempt: u32 },
     /// An attempt took too long.
     Deadline { rollout: RolloutKey, key: AttemptKey, after: Duration },
+    /// A group has waited long enough.
+    GroupDeadline { group_index: u64 },
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +41,13 @@ impl Timers {
 
     pub(super) fn clear_backoffs(&mut self) {
         self.by_time.retain(|_, timer| !matches!(timer, Timer::Backoff { .. }));
+    }
+
+    /// Whether the rollout was waiting for its next attempt; it does not any more.
+    pub(super) fn remove_backoff(&mut self, of: RolloutKey) -> bool {
+        let before = self.by_time.len();
+        self.by_time.retain(|_, timer| !matches!(timer, Timer::Backoff { rollout, .. } if *rollout == of));
+        self.by_time.len() < before
     }
 
     /// The next timer that is due; waits for ever where there is none. Cancel-safe: a timer is taken when it is due.

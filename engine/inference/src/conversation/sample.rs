@@ -32,6 +32,8 @@ pub(super) struct Arrived {
     pub(super) tokens: Option<(Vec<u32>, bool)>,
     pub(super) message: Message,
     pub(super) tool_calls: Vec<ToolCall>,
+    /// Where the text holds them.
+    pub(super) calls_at: Vec<(u32, u32)>,
     pub(super) malformed: Option<String>,
     pub(super) finish: Finish,
     pub(super) n_sampled: u64,
@@ -287,7 +289,7 @@ impl ModelConversation {
             .map_err(|error| self.tokenizer_failure(&error))?;
         let wanted = !self.tools.is_empty() && asked.tool_choice.as_deref() != Some("none");
         let parsed = if wanted { exact.parser.parse(&cut.text, self.calls_made) } else { Parsed::default() };
-        let (tool_calls, malformed) = (parsed.calls, parsed.malformed);
+        let Parsed { calls: tool_calls, calls_at, malformed } = parsed;
         let finish = finish_of(&finish, cut.stopped, !tool_calls.is_empty());
         self.rollout.record().ledger(&self.model.name).set_finish(index, finish.as_str());
         let n_sampled = ids.len() as u64;
@@ -301,6 +303,7 @@ impl ModelConversation {
             tokens: Some((kept, cut.exact)),
             message: Message::text(Role::Assistant, cut.text),
             tool_calls,
+            calls_at,
             malformed,
             finish,
             n_sampled,
@@ -364,6 +367,7 @@ impl ModelConversation {
             tokens: None,
             message: Message::text(Role::Assistant, answer.text),
             tool_calls: answer.tool_calls,
+            calls_at: Vec::new(),
             malformed: answer.malformed,
             finish,
             n_sampled: u64::from(answer.sampled_tokens),

@@ -84,6 +84,11 @@ impl Model {
         }
     }
 
+    /// The highest step of the training that was told with weights.
+    pub fn last_train_step(&self) -> Option<i64> {
+        self.versions.steps.read().values().copied().max()
+    }
+
     /// The step of the training that a label comes from, where it was told.
     pub(crate) fn train_step(&self, label: &str) -> Option<i64> {
         self.versions.steps.read().get(label).copied()

@@ -1,9 +1,10 @@
-//! The formats themselves: each function returns what it found, in order, a call or why it is none.
+//! The formats themselves: each function returns what it found, in order, with its place in the text: a call or why it is none.
 
 use super::RawCall;
 use serde_json::{Map, Value};
+use std::ops::Range;
 
-type Found = Vec<Result<RawCall, String>>;
+type Found = Vec<(Range<usize>, Result<RawCall, String>)>;
 
 /// Most bytes of an answer that a message about it quotes.
 const QUOTED_MAX: usize = 80;
@@ -14,7 +15,7 @@ pub(super) fn tagged(text: &str, xml: bool) -> Found {
     const CLOSE: &str = "</tool_call>";
     // A tag that is spoken of in a thought is not a call.
     let mut rest = text.rfind("</think>").map_or(text, |at| &text[at..]);
-    let mut found = Vec::new();
+    let mut found = Found::new();
     while let Some(start) = rest.find(OPEN) {
         let inside = &rest[start + OPEN.len()..];
         let (body, closed, after) = match inside.find(CLOSE) {
@@ -28,9 +29,11 @@ pub(super) fn tagged(text: &str, xml: bool) -> Found {
             json_call(body, &["arguments"])
         };
         // The closing tag may be the stop text that ended the answer; a call that is whole without it counts.
-        found.push(call.map_err(|reason| {
+        let call = call.map_err(|reason| {
             if closed { reason } else { format!("{reason}; the answer ends inside <tool_call>") }
-        }));
+        });
+        let from = text.len() - rest.len() + start;
+        found.push((from..text.len() - after.len(), call));
         rest = after;
     }
     found
@@ -87,7 +90,9 @@ pub(super) fn llama3(text: &str) -> Found {
     if !tagged && !body.starts_with('{') {
         return Vec::new();
     }
-    let mut found = Vec::new();
+    // Marker, calls and what ends them are the whole answer behind what was said before.
+    let whole = text.find(TAG).unwrap_or(text.len() - text.trim_start().len())..text.len();
+    let mut found = Found::new();
     let mut rest = body;
     while rest.starts_with('{') {
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
@@ -99,13 +104,13 @@ pub(super) fn llama3(text: &str) -> Found {
                 if !calls && !tagged && found.is_empty() {
                     return Vec::new();
                 }
-                found.push(call_of(value, &["parameters", "arguments"]));
+                found.push((whole.clone(), call_of(value, &["parameters", "arguments"])));
                 rest = rest[end..].trim_start_matches(|letter: char| letter == ';' || letter.is_whitespace());
                 rest = strip_ends(rest.strip_prefix(TAG).unwrap_or(rest).trim_start());
             }
             Some(Err(error)) => {
                 if tagged || rest.contains("\"name\"") {
-                    found.push(Err(format!("not JSON: {error}: {}", quoted(rest))));
+                    found.push((whole, Err(format!("not JSON: {error}: {}", quoted(rest)))));
                 }
                 return found;
             }
@@ -113,9 +118,9 @@ pub(super) fn llama3(text: &str) -> Found {
         }
     }
     if found.is_empty() && tagged {
-        found.push(Err(format!("no JSON object after {TAG}: {}", quoted(body))));
+        found.push((whole, Err(format!("no JSON object after {TAG}: {}", quoted(body)))));
     } else if !rest.is_empty() && tagged {
-        found.push(Err(format!("text after the call: {}", quoted(rest))));
+        found.push((whole, Err(format!("text after the call: {}", quoted(rest)))));
     }
     found
 }
@@ -131,14 +136,20 @@ fn strip_ends(text: &str) -> &str {
 
 /// Fenced blocks that hold a call. A `json` block without a name is not a call; a `tool` block without one is malformed.
 pub(super) fn fenced(text: &str) -> Found {
-    let mut found = Vec::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
+    let mut found = Found::new();
+    let mut end = 0;
+    let mut lines = text.split_inclusive('\n').map(|line| {
+        end += line.len();
+        (end - line.len()..end, line.trim_end_matches(['\n', '\r']))
+    });
+    while let Some((place, line)) = lines.next() {
         let Some(word) = line.trim_start().strip_prefix("```") else { continue };
         let word = word.trim();
         let mut body = String::new();
         let mut closed = false;
-        for line in lines.by_ref() {
+        let mut block = place;
+        for (place, line) in lines.by_ref() {
+            block.end = place.end;
             if line.trim() == "```" {
                 closed = true;
                 break;
@@ -154,13 +165,14 @@ pub(super) fn fenced(text: &str) -> Found {
         let unclosed = if closed { "" } else { "; the block is not closed" };
         match serde_json::from_str::<Value>(body) {
             Ok(Value::Array(calls)) if calls.iter().all(|call| call.get("name").is_some()) => {
-                found.extend(calls.into_iter().map(|call| call_of(call, &["arguments", "parameters"])));
+                let calls = calls.into_iter().map(|call| call_of(call, &["arguments", "parameters"]));
+                found.extend(calls.map(|call| (block.clone(), call)));
             }
             Ok(value) if meant || value.get("name").is_some() => {
-                found.push(call_of(value, &["arguments", "parameters"]));
+                found.push((block, call_of(value, &["arguments", "parameters"])));
             }
             Err(error) if meant || body.contains("\"name\"") => {
-                found.push(Err(format!("not JSON: {error}: {}{unclosed}", quoted(body))));
+                found.push((block, Err(format!("not JSON: {error}: {}{unclosed}", quoted(body)))));
             }
             Ok(_) | Err(_) => {}
         }

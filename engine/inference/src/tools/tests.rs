@@ -154,3 +154,40 @@ fn parser_by_template() {
         assert_eq!(ToolParser::for_template(template).name(), expected, "{template}");
     }
 }
+
+/// What is left of a text without its calls, and how many calls there are.
+#[track_caller]
+fn apart(parser: &str, text: &str, left: &str, calls: usize) {
+    let parsed = ToolParser::by_name(parser).expect("a known name").parse(text, 0);
+    let mut rest = String::new();
+    let mut from = 0;
+    for (start, end) in &parsed.calls_at {
+        rest.push_str(&text[from..*start as usize]);
+        from = *end as usize;
+    }
+    rest.push_str(&text[from..]);
+    assert_eq!((rest.as_str(), parsed.calls.len()), (left, calls), "{parser}: {text}");
+}
+
+#[test]
+fn calls_have_their_places_in_the_text() {
+    let call = r#"<tool_call>{"name": "look", "arguments": {}}</tool_call>"#;
+    apart("hermes", &format!("é first\n{call} and {call}\n"), "é first\n and \n", 2);
+    apart(
+        "hermes",
+        &format!("<think>a <tool_call> or so</think>x{call}"),
+        "<think>a <tool_call> or so</think>x",
+        1,
+    );
+    apart("hermes", &call[..call.len() - 12], "", 1);
+    apart("hermes", &format!("<tool_call>oops</tool_call>{call}"), "<tool_call>oops</tool_call>", 1);
+    apart("qwen", "go\n<tool_call>\n<function=look>\n</function>\n</tool_call>", "go\n", 1);
+    let two = r#"{"name": "a", "parameters": {}}; {"name": "b", "parameters": {}}"#;
+    apart("llama3", two, "", 2);
+    apart("llama3", &format!("I go.<|python_tag|>{two}<|eom_id|>"), "I go.", 2);
+    apart("llama3", &format!("<|python_tag|>{two} and more"), &format!("<|python_tag|>{two} and more"), 2);
+    let block = "```json\n[{\"name\": \"a\"}, {\"name\": \"b\"}]\n```\n";
+    apart("fenced", &format!("One:\r\n{block}two.\n```py\nx\n```"), "One:\r\ntwo.\n```py\nx\n```", 2);
+    apart("fenced", "```tool\n{\"name\": \"a\"}", "", 1);
+    apart("none", call, call, 0);
+}

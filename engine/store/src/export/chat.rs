@@ -1,14 +1,19 @@
 //! Conversations as fine-tuning reads them: chat messages, or ShareGPT's turns.
 //!
-//! One row for each conversation with the group's model that was not discarded. An answer is its text as sampled; calls
-//! that the text itself carries are not given a second time. An answer that is only context in its row (the past of a
+//! One row for each conversation with the group's model that was not discarded. An answer is its text as sampled, without the calls
+//! that stand in it, which are written as the form writes calls ([`calls`]). An answer that is only context in its row (the past of a
 //! fork, an example that the harness wrote) has `weight` 0. Images are named by digest, in order, under `images`; those that the model was
 //! not shown any more for the last answer are the text that it was shown.
 
-use espalier_core::chat::{Message, Part, Role, Tool};
+mod calls;
+
+pub(super) use calls::LeftOut;
+
+use super::ToolArguments;
+use espalier_core::chat::{Message, Part, Role, Tool, ToolCall};
 use espalier_core::image::PLACEHOLDER;
 use espalier_core::samples::Group;
-use espalier_core::trajectory::{AttemptRecord, Transcript};
+use espalier_core::trajectory::{AttemptRecord, Transcript, Turn};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -57,51 +62,150 @@ struct About {
     stop_reason: &'static str,
 }
 
-pub(super) fn sft_rows(group: &Group, record: &AttemptRecord) -> Vec<SftRow> {
-    let mut seen = HashSet::new();
-    let mut row = |index| {
-        let lines = shown(&record.transcript, index);
-        let learned = learned(&lines, &mut seen);
-        let images = images(&lines);
+/// What became of the conversations of a rollout.
+pub(super) struct Rows<T> {
+    pub(super) rows: Vec<T>,
+    /// Conversations that the form cannot hold.
+    pub(super) left_out: Vec<LeftOut>,
+    /// Ids of calls that were replaced.
+    pub(super) ids_replaced: u64,
+}
+
+/// `trains`: by turn, whether its answer is learned; `None`: all are.
+pub(super) fn sft_rows(
+    group: &Group,
+    record: &AttemptRecord,
+    trains: Option<&[bool]>,
+    arguments: ToolArguments,
+) -> Rows<SftRow> {
+    rows(group, record, trains, |index, lines, learned| {
+        let messages = lines.iter().zip(learned);
+        let in_parts = lines.iter().any(|line| line.images().next().is_some());
         SftRow {
-            images,
-            messages: lines
-                .iter()
-                .zip(learned)
-                .flat_map(|(line, learned)| chat_messages(line, learned))
+            images: images(lines),
+            messages: messages
+                .flat_map(|(line, learned)| chat_messages(line, *learned, (arguments, in_parts)))
                 .collect(),
             tools: tools(&record.transcript, index).iter().map(tool_json).collect(),
             about: about(group, record),
         }
-    };
-    conversations(group, record).map(&mut row).collect()
+    })
 }
 
-pub(super) fn sharegpt_rows(group: &Group, record: &AttemptRecord) -> Vec<SharegptRow> {
-    let mut seen = HashSet::new();
-    let mut row = |index| {
-        let lines = shown(&record.transcript, index);
-        let learned = learned(&lines, &mut seen);
+/// `trains`: as of [`sft_rows`].
+pub(super) fn sharegpt_rows(
+    group: &Group,
+    record: &AttemptRecord,
+    trains: Option<&[bool]>,
+) -> Rows<SharegptRow> {
+    rows(group, record, trains, |index, lines, learned| {
+        // What follows the last answer is answered by nobody, and readers want an answer at the end.
+        let end =
+            lines.iter().rposition(|line| line.message.role == Role::Assistant).map_or(0, |last| last + 1);
+        let lines = &lines[..end];
         let tools: Vec<Value> = tools(&record.transcript, index).iter().map(tool_json).collect();
         SharegptRow {
-            images: images(&lines),
-            conversations: lines.iter().zip(learned).map(|(line, learned)| said(line, learned)).collect(),
+            images: images(lines),
+            conversations: said(lines, learned),
             tools: (!tools.is_empty()).then(|| Value::Array(tools).to_string()),
             about: about(group, record),
         }
-    };
-    conversations(group, record).map(&mut row).collect()
+    })
 }
 
-fn said(line: &Line<'_>, learned: bool) -> Said {
-    let from = match line.message.role {
-        Role::System => "system",
-        Role::User => "human",
-        Role::Assistant => "gpt",
-        Role::Tool => "tool",
+fn rows<T>(
+    group: &Group,
+    record: &AttemptRecord,
+    trains: Option<&[bool]>,
+    mut row: impl FnMut(u32, &[Line<'_>], &[bool]) -> T,
+) -> Rows<T> {
+    let mut seen = HashSet::new();
+    let mut all = Rows { rows: Vec::new(), left_out: Vec::new(), ids_replaced: 0 };
+    for index in conversations(group, record) {
+        let mut lines = shown(&record.transcript, index);
+        let paired = all_apart(record, &lines).and_then(|()| calls::pair(&mut lines));
+        match paired {
+            Ok(replaced) => {
+                all.ids_replaced += replaced;
+                let mut learned = learned(&lines, &mut seen);
+                if let Some(trains) = trains {
+                    for (line, learned) in lines.iter().zip(&mut learned) {
+                        let turn = line.turn.and_then(|turn| record.transcript.turns.get(turn));
+                        *learned &= turn.is_some_and(|turn| trains.get(turn.index as usize) == Some(&true));
+                    }
+                }
+                all.rows.push(row(index, &lines, &learned));
+            }
+            Err(LeftOut { reason, text }) => {
+                let text = format!("conversation {index} of {}: {text}", record.trajectory.traj_id);
+                all.left_out.push(LeftOut { reason, text });
+            }
+        }
+    }
+    all
+}
+
+/// Whether the calls of all answers can be told from their text: records of engines before say not where they stand in it.
+fn all_apart(record: &AttemptRecord, lines: &[Line<'_>]) -> Result<(), LeftOut> {
+    let has_tokens = |call_id: &str| {
+        let rows = &record.trajectory.segments;
+        rows.iter().flat_map(|segment| &segment.spans).any(|span| span.call_id == call_id)
     };
-    let weight = (line.message.role == Role::Assistant && !learned).then_some(0);
-    Said { from, value: text_with_calls(line), weight }
+    for turn in lines.iter().filter_map(|line| record.transcript.turns.get(line.turn?)) {
+        if !turn.tool_calls.is_empty() && turn.calls_at.is_empty() && has_tokens(&turn.call_id) {
+            let text = format!("turn {} does not say where its calls stand in its text", turn.index);
+            return Err(LeftOut { reason: "calls-in-text", text });
+        }
+    }
+    Ok(())
+}
+
+/// The lines as ShareGPT's readers take them: after the system prompt those of people and tools, and those of the model, by turns.
+fn said(lines: &[Line<'_>], learned: &[bool]) -> Vec<Said> {
+    let mut all: Vec<Said> = Vec::new();
+    for (line, learned) in lines.iter().zip(learned) {
+        let from = match line.message.role {
+            Role::System => "system",
+            Role::User => "human",
+            Role::Assistant if line.calls.is_empty() => "gpt",
+            Role::Assistant => "function_call",
+            Role::Tool => "observation",
+        };
+        let value = if line.calls.is_empty() { line.text("<image>") } else { function_call(line) };
+        let is_asked = |from: &str| matches!(from, "human" | "observation");
+        match all.last_mut() {
+            Some(last) if is_asked(last.from) && is_asked(from) => {
+                last.value.push('\n');
+                last.value.push_str(&value);
+                // What a tool says stays that, whoever speaks beside it.
+                if from == "observation" {
+                    last.from = from;
+                }
+            }
+            _ => {
+                let weight = (line.message.role == Role::Assistant && !learned).then_some(0);
+                all.push(Said { from, value, weight });
+            }
+        }
+    }
+    all
+}
+
+/// The calls as a JSON list; text beside them as a thought in front, the one place that the form has for it.
+fn function_call(line: &Line<'_>) -> String {
+    let call = |call: &ToolCall| json!({"name": call.name, "arguments": arguments(&call.arguments)});
+    let calls = Value::Array(line.calls.iter().map(call).collect());
+    let text = line.text("<image>");
+    let text = text.trim();
+    let is_thought = text.starts_with("<think>") && text.ends_with("</think>");
+    match text {
+        "" => calls.to_string(),
+        text if is_thought && text.matches("</think>").count() == 1 => format!("{text}\n{calls}"),
+        text => {
+            let text = text.replace("<think>", "").replace("</think>", "");
+            format!("<think>\n{}\n</think>\n{calls}", text.trim())
+        }
+    }
 }
 
 fn about(group: &Group, record: &AttemptRecord) -> About {
@@ -131,15 +235,43 @@ struct Line<'a> {
     turn: Option<usize>,
     /// How many of its images, from the first, the model was shown as a placeholder.
     elided: usize,
+    /// Its calls, each under an id of its own once they are paired.
+    calls: Vec<ToolCall>,
+    /// Where its text holds calls.
+    calls_at: &'a [(u32, u32)],
+    /// For each result in it the id of the call, once they are paired.
+    answers: Vec<String>,
 }
 
-impl Line<'_> {
-    fn of(message: &Message, turn: Option<usize>) -> Line<'_> {
-        Line { message, turn, elided: 0 }
+impl<'a> Line<'a> {
+    fn of(message: &'a Message) -> Line<'a> {
+        let line =
+            Line { message, turn: None, elided: 0, calls: Vec::new(), calls_at: &[], answers: Vec::new() };
+        Line { calls: calls::of(&line), ..line }
     }
 
-    /// Its text, and images as `image` writes them.
+    fn answer(turn: &'a Turn, at: usize) -> Line<'a> {
+        let line = Line { turn: Some(at), calls_at: &turn.calls_at, ..Line::of(&turn.message) };
+        Line { calls: turn.tool_calls.clone(), ..line }
+    }
+
+    /// Its text without calls, and images as `image` writes them.
     fn text(&self, image: &str) -> String {
+        let text = self.whole_text(image);
+        if self.calls_at.is_empty() {
+            return text;
+        }
+        let mut apart = String::new();
+        let mut from = 0;
+        for (start, end) in self.calls_at {
+            apart.push_str(text.get(from..*start as usize).unwrap_or_default());
+            from = *end as usize;
+        }
+        apart.push_str(text.get(from..).unwrap_or_default());
+        apart.trim_end().to_owned()
+    }
+
+    fn whole_text(&self, image: &str) -> String {
         let mut text = String::new();
         let mut number = 0;
         for part in &self.message.parts {
@@ -191,11 +323,11 @@ fn history(transcript: &Transcript, index: u32) -> Vec<Line<'_>> {
         None => Vec::new(),
     };
     lines.truncate(log.inherited as usize);
-    lines.extend(log.opening.iter().map(|message| Line::of(message, None)));
+    lines.extend(log.opening.iter().map(Line::of));
     let turns = transcript.turns.iter().enumerate().filter(|(_, turn)| turn.conversation == index);
     for (at, turn) in turns {
-        lines.push(Line::of(&turn.message, Some(at)));
-        lines.extend(turn.results.iter().map(|message| Line::of(message, None)));
+        lines.push(Line::answer(turn, at));
+        lines.extend(turn.results.iter().map(Line::of));
     }
     lines
 }
@@ -217,10 +349,13 @@ pub(super) fn tools(transcript: &Transcript, index: u32) -> &[Tool] {
     }
 }
 
-/// The content of a message: text, or parts where there are images.
-fn content(line: &Line<'_>) -> Value {
-    if line.images().next().is_none() {
+/// The content of a message: text; in a row with images parts, so that a column of contents has one type.
+fn content(line: &Line<'_>, in_parts: bool) -> Value {
+    if !in_parts {
         return line.text("").into();
+    }
+    if !line.message.parts.iter().any(|part| matches!(part, Part::Image(_))) {
+        return text_part(&line.text(""));
     }
     let mut parts: Vec<Value> = Vec::new();
     let mut number = 0;
@@ -238,42 +373,25 @@ fn content(line: &Line<'_>) -> Value {
     Value::Array(parts)
 }
 
+fn text_part(text: &str) -> Value {
+    json!([{"type": "text", "text": text}])
+}
+
 /// A message of tool results becomes one message a result, and one of the user with the images beside them.
-fn chat_messages(line: &Line<'_>, learned: bool) -> Vec<Value> {
+fn chat_messages(line: &Line<'_>, learned: bool, (form, in_parts): (ToolArguments, bool)) -> Vec<Value> {
     let message = line.message;
-    let results: Vec<Value> = message
-        .parts
-        .iter()
-        .filter_map(|part| match part {
-            Part::ToolResult(result) => {
-                Some(json!({"role": "tool", "tool_call_id": result.call_id, "content": result.text}))
-            }
-            _ => None,
-        })
-        .collect();
-    if message.role == Role::Tool && !results.is_empty() {
-        let has_images = message.parts.iter().any(|part| matches!(part, Part::Image(_)));
-        let beside = has_images.then(|| {
-            let images =
-                message.parts.iter().filter(|part| matches!(part, Part::Image(_))).cloned().collect();
-            let of_user = Message { role: Role::User, parts: images, extra: None };
-            json!({"role": "user", "content": content(&Line { message: &of_user, ..*line })})
-        });
-        return results.into_iter().chain(beside).collect();
+    if message.role == Role::Tool {
+        return results(line, in_parts);
     }
-    let mut value = json!({"role": message.role.as_str(), "content": content(line)});
-    let calls: Vec<Value> = message
-        .parts
-        .iter()
-        .filter_map(|part| match part {
-            Part::ToolCall(call) => Some(json!({
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            })),
-            _ => None,
-        })
-        .collect();
+    let mut value = json!({"role": message.role.as_str(), "content": content(line, in_parts)});
+    let calls = line.calls.iter().map(|call| {
+        let arguments = match form {
+            ToolArguments::Text => Value::from(call.arguments.as_str()),
+            ToolArguments::Object => arguments(&call.arguments),
+        };
+        json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}})
+    });
+    let calls: Vec<Value> = calls.collect();
     if !calls.is_empty() {
         value["tool_calls"] = Value::Array(calls);
     }
@@ -283,17 +401,26 @@ fn chat_messages(line: &Line<'_>, learned: bool) -> Vec<Value> {
     vec![value]
 }
 
-/// Calls that stand beside the text are written as the common tag, so that none is lost.
-fn text_with_calls(line: &Line<'_>) -> String {
-    let mut text = line.text("<image>");
-    for part in &line.message.parts {
-        if let Part::ToolCall(call) = part {
-            let arguments = arguments(&call.arguments);
-            let call = json!({"name": call.name, "arguments": arguments});
-            text.push_str(&format!("<tool_call>\n{call}\n</tool_call>"));
-        }
-    }
-    text
+fn results(line: &Line<'_>, in_parts: bool) -> Vec<Value> {
+    let message = line.message;
+    let texts: Vec<String> = (message.parts.iter())
+        .filter_map(|part| match part {
+            Part::ToolResult(result) => Some(result.text.clone()),
+            _ => None,
+        })
+        .collect();
+    let texts = if texts.is_empty() { vec![message.joined_text()] } else { texts };
+    let result = |(text, id): (&String, &String)| {
+        let content = if in_parts { text_part(text) } else { text.as_str().into() };
+        json!({"role": "tool", "tool_call_id": id, "content": content})
+    };
+    let images = message.parts.iter().filter(|part| matches!(part, Part::Image(_))).cloned();
+    let of_user = Message { role: Role::User, parts: images.collect(), extra: None };
+    let beside = (!of_user.parts.is_empty()).then(|| {
+        let line = Line { elided: line.elided, ..Line::of(&of_user) };
+        json!({"role": "user", "content": content(&line, in_parts)})
+    });
+    texts.iter().zip(&line.answers).map(result).chain(beside).collect()
 }
 
 /// The arguments as an object; other text is put under `text`.

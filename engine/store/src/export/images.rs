@@ -78,7 +78,7 @@ impl Store {
         let mut content = self.group_content(&options.run_id, group_index).await?;
         // What judges sampled is in groups of their own.
         content.take_judged();
-        options.prepare(&mut content.group, Whitening::NONE);
+        options.prepare(&mut content.group, Whitening::NONE)?;
         ExportSummary::default().add(&content.group)?;
         let group = &content.group;
         if options.images != Images::Embed || group.images == 0 {

@@ -2,12 +2,12 @@
 
 use crate::on_both;
 use crate::sample::{NOW, closed, ended, opened, play, record, spec, started, stranger};
-use espalier_core::chat::{Message, Part, Role};
+use espalier_core::chat::{Message, Part, Role, ToolCall, ToolResult};
 use espalier_core::samples::advantages::Advantages;
 use espalier_core::samples::{Group, GroupStatus, ImageSpan};
 use espalier_core::trajectory::{ConversationLog, Turn};
-use espalier_store::export::{ExportError, ExportOptions, Format, Images};
-use espalier_store::{Finality, RunWriter, Start, Store};
+use espalier_store::export::{ExportError, ExportOptions, Format, Images, ToolArguments};
+use espalier_store::{Finality, GroupOpened, RunWriter, Start, Store};
 use serde_json::Value;
 use std::path::Path;
 
@@ -131,12 +131,14 @@ on_both! {
         assert_eq!((chat.images, chat.image_files), (2, 1));
         let row = &lines(&out.path().join("chat.jsonl"))[0];
         let content = |at: usize| &row["messages"][at]["content"];
-        assert_eq!((content(1), &row["images"]), (&"craft a stick[an earlier image]".into(), &Value::from([digest.as_str()])));
+        assert_eq!((content(1), &row["images"]), (&serde_json::json!([{"type": "text", "text": "craft a stick"}, {"type": "text", "text": "[an earlier image]"}]), &Value::from([digest.as_str()])));
         assert_eq!(content(3), &serde_json::json!([{"type": "text", "text": "got 1 log"}, {"type": "image"}]));
         assert!(out.path().join("chat.jsonl.images").join(format!("{digest}.png")).is_file());
         export(Images::Omit, Format::Sharegpt, "share.jsonl").await;
         let row = &lines(&out.path().join("share.jsonl"))[0];
-        assert_eq!(row["conversations"][3]["value"], "got 1 log<image>");
+        // What follows the last answer is in no row of this form, so neither is its image; the first was elided.
+        assert_eq!(row["conversations"][1]["value"], "craft a stick[an earlier image]");
+        assert!(row.get("images").is_none());
         assert!(!out.path().join("share.jsonl.images").exists());
     }
 
@@ -258,7 +260,120 @@ on_both! {
         store.export(&ExportOptions::new(run.run_id(), Format::Sharegpt), &path).await.unwrap();
         let said = &lines(&path)[0]["conversations"];
         let from: Vec<&str> = said.as_array().unwrap().iter().map(|one| one["from"].as_str().unwrap()).collect();
-        assert_eq!(from, ["system", "human", "gpt", "human"]);
+        assert_eq!(from, ["system", "human", "gpt"]);
+    }
+
+    async fn calls_and_their_results_are_written_with_ids_that_match(backend: Backend) {
+        let store = backend.open().await;
+        let run = store.claim_run(&spec("a", 1), &stranger(1), Start::Resume, NOW).await.unwrap().run;
+        run.open_group(GroupOpened { n_requested: 4, ..opened(0) }).await.unwrap();
+        run.attempt_started(started(0, 0, 0)).await.unwrap();
+        let mut called = record(run.run_id(), 0, 0, 0, Some(1.0));
+        let turn = called.transcript.turns[0].clone();
+        let call = |id: &str, arguments: &str| ToolCall {
+            id: id.into(), name: "click".into(), arguments: arguments.into(),
+        };
+        let result = |id: &str, text: &str| Message {
+            role: Role::Tool,
+            parts: vec![Part::ToolResult(ToolResult { call_id: id.into(), text: text.into(), is_error: false })],
+            extra: None,
+        };
+        // The calls of the first answer stand beside its text; those of the second in it; their ids repeat, or are empty.
+        let turns = [
+            ("I click.", vec![call("c", r#"{"at":[1,2]}"#), call("d", "{}")], vec![], vec![result("d", "two"), result("c", "one")]),
+            ("<think>so</think><call/>", vec![call("c", r#"{"at":"x"}"#)], vec![(17, 24)], vec![result("c", "three")]),
+            ("", vec![call("", "{}")], vec![], vec![Message::text(Role::Tool, "four"), Message::text(Role::User, "look")]),
+            ("done", vec![], vec![], vec![Message::text(Role::User, "ended")]),
+        ];
+        called.transcript.turns = (0u32..).zip(turns)
+            .map(|(index, (text, tool_calls, calls_at, results))| Turn {
+                index,
+                call_id: format!("text.{index}"),
+                message: Message::text(Role::Assistant, text),
+                tool_calls, calls_at, results,
+                ..turn.clone()
+            })
+            .collect();
+        run.attempt_ended(ended(called.clone(), Finality::Final)).await.unwrap();
+        // Others name ids that nothing has, answer half, or do not say where their calls stand.
+        let mut left_out = Vec::new();
+        for (rollout, fault) in (1..).zip(["result", "call", "text"]) {
+            let mut bad = record(run.run_id(), 0, rollout, 0, Some(1.0));
+            bad.transcript.turns = called.transcript.turns.clone();
+            let turns = &mut bad.transcript.turns;
+            match fault {
+                "result" => turns[1].results[0] = result("e", "three"),
+                "call" => { turns[0].results.remove(0); }
+                _ => turns[0].call_id.clone_from(&turn.call_id.replace("g0.r0", &format!("g0.r{rollout}"))),
+            }
+            left_out.push(bad.trajectory.traj_id.clone());
+            run.attempt_started(started(0, rollout, 0)).await.unwrap();
+            run.attempt_ended(ended(bad, Finality::Final)).await.unwrap();
+        }
+        run.close_group(closed(0, GroupStatus::Ready, 4, &[])).await.unwrap();
+        let out = tempfile::tempdir().unwrap();
+        let path = out.path().join("chat.jsonl");
+        let mut options = ExportOptions::new(run.run_id(), Format::SftChat);
+        let summary = store.export(&options, &path).await.unwrap();
+        assert_eq!((summary.records, summary.ids_replaced), (1, 3));
+        let counts = [("call-without-answer", 1), ("calls-in-text", 1), ("result-without-call", 1)];
+        assert_eq!(summary.left_out, counts.into());
+        let first = format!(
+            "conversation 0 of {}: message 6 is the result of the call \"e\", which no answer before it made",
+            left_out[0],
+        );
+        assert_eq!(summary.left_out_first, Some(first));
+        let text_call = |id: &str, arguments: &str| serde_json::json!({
+            "id": id, "type": "function", "function": {"name": "click", "arguments": arguments},
+        });
+        let row = lines(&path).remove(0);
+        assert_eq!(
+            row["messages"].as_array().unwrap()[2..],
+            [
+                serde_json::json!({"role": "assistant", "content": "I click.", "tool_calls": [
+                    text_call("c", r#"{"at":[1,2]}"#), text_call("d", "{}"),
+                ]}),
+                serde_json::json!({"role": "tool", "tool_call_id": "d", "content": "two"}),
+                serde_json::json!({"role": "tool", "tool_call_id": "c", "content": "one"}),
+                serde_json::json!({"role": "assistant", "content": "<think>so</think>", "tool_calls": [
+                    text_call("c-2", r#"{"at":"x"}"#),
+                ]}),
+                serde_json::json!({"role": "tool", "tool_call_id": "c-2", "content": "three"}),
+                serde_json::json!({"role": "assistant", "content": "", "tool_calls": [text_call("call-2", "{}")]}),
+                serde_json::json!({"role": "tool", "tool_call_id": "call-2", "content": "four"}),
+                serde_json::json!({"role": "user", "content": "look"}),
+                serde_json::json!({"role": "assistant", "content": "done"}),
+                serde_json::json!({"role": "user", "content": "ended"}),
+            ]
+        );
+        options.tool_arguments = ToolArguments::Object;
+        store.export(&options, &path).await.unwrap();
+        let arguments = &lines(&path)[0]["messages"][2]["tool_calls"][0]["function"]["arguments"];
+        assert_eq!(*arguments, serde_json::json!({"at": [1, 2]}));
+
+        options.format = Format::Sharegpt;
+        let summary = store.export(&options, &path).await.unwrap();
+        assert_eq!((summary.records, summary.left_out), (1, counts.into()));
+        let said: Vec<(String, String)> = lines(&path)[0]["conversations"].as_array().unwrap()[1..].iter()
+            .map(|one| (one["from"].as_str().unwrap().to_owned(), one["value"].as_str().unwrap().to_owned()))
+            .collect();
+        let said: Vec<(&str, &str)> = said.iter().map(|(from, value)| (from.as_str(), value.as_str())).collect();
+        assert_eq!(
+            said,
+            [
+                ("human", "craft a stick"),
+                (
+                    "function_call",
+                    "<think>\nI click.\n</think>\n[{\"name\":\"click\",\"arguments\":{\"at\":[1,2]}},{\"name\":\"click\",\"arguments\":{}}]",
+                ),
+                ("observation", "two\none"),
+                ("function_call", "<think>so</think>\n[{\"name\":\"click\",\"arguments\":{\"at\":\"x\"}}]"),
+                ("observation", "three"),
+                ("function_call", "[{\"name\":\"click\",\"arguments\":{}}]"),
+                ("observation", "four\nlook"),
+                ("gpt", "done"),
+            ]
+        );
     }
 
     async fn a_fork_carries_its_parents_past_as_context(backend: Backend) {

@@ -159,6 +159,7 @@ pub(crate) fn record_of(
             usage: Usage::default(),
             results: vec![text(Role::User, "got 1 log")],
             images_elided: 0,
+            calls_at: Vec::new(),
         }],
     };
     let step = Step {

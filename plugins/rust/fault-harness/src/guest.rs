@@ -7,8 +7,8 @@ use bindings::espalier::base::log::{Level, write};
 use bindings::espalier::base::types::TaskView;
 use bindings::espalier::base::{clock, random};
 use bindings::espalier::environment::environments;
-use bindings::espalier::model::conversations::{self, Conversation, Options};
-use bindings::espalier::model::messages::{Message, Part, Role, ToolResult};
+use bindings::espalier::model::conversations::{self, Conversation, Options, Tool};
+use bindings::espalier::model::messages::{Message, Part, Role, ToolCall, ToolResult};
 use bindings::espalier::plugin::reports::{Outcome, Report};
 use bindings::exports::espalier::base::configurable;
 use bindings::exports::espalier::plugin::harness::Guest;
@@ -149,6 +149,22 @@ impl Guest for Plugin {
                 }
                 report(Outcome::Submitted, "null")
             }
+            "tools" => {
+                let conversation = conversations::open("policy", &[say("go")], &[click()])?;
+                for turn in 0..times {
+                    let answer = conversation.complete(&options())?;
+                    if answer.tool_calls.is_empty() {
+                        break;
+                    }
+                    let mut results: Vec<Message> = answer.tool_calls.iter().map(clicked).collect();
+                    if keep > 0 {
+                        results.push(picture(turn)?);
+                    }
+                    conversation.append(&results)?;
+                    conversation.elide_images(keep)?;
+                }
+                report(Outcome::Submitted, "null")
+            }
             "handles" => {
                 let conversation = open_conversation()?;
                 let mut forks: Vec<Conversation> = Vec::new();
@@ -165,6 +181,25 @@ impl Guest for Plugin {
 
 /// The beginning of a PNG, which nobody here decodes.
 const PIXEL: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+fn click() -> Tool {
+    let parameters =
+        r#"{"type": "object", "properties": {"at": {"type": "array", "items": {"type": "integer"}}}}"#;
+    Tool { name: "click".to_owned(), description: "Clicks.".to_owned(), parameters: parameters.to_owned() }
+}
+
+fn clicked(call: &ToolCall) -> Message {
+    let text = format!("{} {}: done", call.name, call.arguments);
+    let result = ToolResult { call_id: call.id.clone(), text, is_error: false };
+    Message { role: Role::Tool, parts: vec![Part::ToolResult(result)], extra: None }
+}
+
+/// A screen by itself, as `gui-agent` shows it.
+fn picture(turn: u64) -> Result<Message, Failure> {
+    let pixels = [PIXEL, format!("screen {turn}").as_bytes()].concat();
+    let image = bindings::espalier::base::blobs::put(&pixels, "image/png")?;
+    Ok(Message { role: Role::User, parts: vec![Part::Image(image)], extra: None })
+}
 
 /// What a tool answers, with a screen beside it. No two screens are the same.
 fn screen(turn: u64) -> Result<Message, Failure> {

@@ -92,6 +92,7 @@ fn turn(index: u32, text: &str, tool_calls: &[(&str, &str)]) -> Turn {
         usage: Usage::default(),
         results: Vec::new(),
         images_elided: 0,
+        calls_at: Vec::new(),
     }
 }
 
