@@ -14,7 +14,7 @@ from typing import Dict, Iterator, List
 import both
 import pytest
 import runs
-from daemon import PATIENCE, Daemon
+from daemon import PATIENCE, PROGRAM, Daemon
 from espalier import GroupReader
 from espalier.delivery import LeaseLost
 from espalier.sandbox import Forbidden, Invalid, NotFound
@@ -128,3 +128,36 @@ def test_rows_errors_and_ends_of_the_real_service(kind: str, own: Daemon) -> Non
         assert both.until(lambda: reading.counts().leased == 0), "a trainer that hangs loses its groups"
         with pytest.raises(LeaseLost):
             reading.ack(1)
+
+
+def test_a_run_delivers_over_its_socket_and_makes_no_more_than_it_may(tmp_path: Path) -> None:
+    """With nobody to take its groups it stops at the bound; a trainer that comes gets all of them, and the run ends with the last."""
+    store = tmp_path / "s"
+    more = "[delivery]\nundelivered_max = 6\nsocket = true\n"
+    file = runs.experiment(tmp_path, GROUPS, more)
+    with subprocess.Popen(runs.command(file, store), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        try:
+            assert both.until(lambda: len(list(store.glob("delivery/*.sock"))) == 1), "no socket"
+            (socket,) = store.glob("delivery/*.sock")
+            assert socket.parent.stat().st_mode & 0o077 == 0
+            with GroupReader("words", base_url=f"unix:{socket}", groups=4, connect_within=30) as reader:
+                assert both.until(lambda: reader.counts().available == 6)
+                seen: List[str] = []
+                for step, batch in enumerate(reader, start=1):
+                    counts = reader.counts()
+                    assert counts.available + counts.leased <= 6
+                    reader.trained(batch, step)
+                    seen += reader.ack(step)
+            assert len(set(seen)) == len(seen) == GROUPS
+            said, _ = run.communicate(timeout=PATIENCE)
+        finally:
+            run.kill()
+    assert run.returncode == 0 and f"{GROUPS} ready" in said, said
+    assert not list(store.glob("delivery/*.sock"))
+    watched = subprocess.run(
+        [str(PROGRAM), "groups", "words", "--watch", "--json", "--store", str(store)],
+        capture_output=True, text=True, timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    told = json.loads(watched.stdout)
+    assert (told["state"], told["acknowledged"], told["finished"]) == ("finished", GROUPS, True)
+    assert told["holders"][0]["train_step"] == step

@@ -4,6 +4,10 @@
 //!
 //! Delivered are groups that closed as ready or short. Groups of trained judges leave by [`crate::export`] alone.
 
+mod holders;
+
+pub use holders::DeliveryHolder;
+
 use crate::error::StoreError;
 use crate::ids;
 use crate::run::RunState;

@@ -4,8 +4,10 @@
 //! nothing of: every key with the scope sees all runs of the store.
 
 use crate::http::{Api, Json, Query, RunReader, RunWriter, Segments};
+use crate::listen::local::AllClosed;
 use crate::problem::{Code, Problem};
 use crate::registry::now_ms;
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use espalier_core::cause::with_causes;
@@ -359,14 +361,17 @@ pub(crate) struct DeliveryView {
 pub(crate) async fn delivery(
     RunReader(_key): RunReader,
     State(api): State<Api>,
+    all_closed: Option<Extension<AllClosed>>,
     Segments(run): Segments<String>,
     Query(query): Query<DeliveryQuery>,
 ) -> Result<axum::Json<DeliveryView>, Problem> {
     let store = api.keys.store();
     let run_id = run_of(store, &run).await?;
+    let closed = all_closed.is_some_and(|Extension(all)| all.0());
     let counts = store.delivery_counts(&run_id, query.model.as_deref(), now_ms()).await;
     let DeliveryCounts { available, leased, acknowledged, dropped, redraws, finished } =
         counts.map_err(of_store)?;
+    let finished = finished || closed;
     Ok(axum::Json(DeliveryView { run_id, available, leased, acknowledged, dropped, redraws, finished }))
 }
 

@@ -157,6 +157,9 @@ on_both! {
             let leased = store.lease_groups(run_id, &LeaseRequest { holder: holder.into(), ..request(2) }, NOW).await.unwrap();
             store.ack_groups(run_id, &ids(&leased), 5, NOW).await.unwrap();
         }
+        let holders = store.delivery_holders(run_id, Some("policy"), NOW).await.unwrap();
+        let told: Vec<_> = holders.iter().map(|one| (&*one.holder, one.acknowledged, one.train_step, one.leased)).collect();
+        assert_eq!(told, [("a", 2, Some(5), 0), ("b", 2, Some(5), 0)]);
         assert_eq!(store.rewind_groups(run_id, "policy", 4, (Some("b"), true), NOW).await.unwrap(), 2);
         assert_eq!(places(&store.lease_groups(run_id, &request(9), NOW).await.unwrap()), [2, 3]);
         assert_eq!(store.rewind_groups(run_id, "policy", 4, (Some("b"), false), NOW).await.unwrap(), 2);
