@@ -1,4 +1,4 @@
-"""Makes what is made: `sandbox/sync` of `sandbox/aio`, and `docs/python.md` from the package's docstrings.
+"""Makes what is made: `sync` of `aio` in `sandbox` and `delivery`, and `docs/python.md` from the package's docstrings.
 
 `python generate.py` writes them; `python generate.py --check` says which are not current (a test does that).
 """
@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Dict
 
 HERE = Path(__file__).resolve().parent
-AIO = HERE / "src/espalier/sandbox/aio"
-SYNC = HERE / "src/espalier/sandbox/sync"
+PACKAGES = [HERE / "src/espalier/sandbox", HERE / "src/espalier/delivery"]
 REFERENCE = HERE.parent.parent / "docs/python.md"
 
 #: Written by hand on both sides: what asyncio and threads do not have in common.
@@ -28,6 +27,7 @@ REPLACED = [
     (r"\bAsync([A-Z]\w*)", r"\1"),
     (r"\b__a(iter|next|enter|exit)__", r"__\1__"),
     (r"\baclose\b", "close"),
+    (r"\bsandbox\.aio\b", "sandbox.sync"),
 ]
 
 
@@ -40,8 +40,11 @@ def sync(name: str, text: str) -> str:
 
 def synchronous() -> Dict[Path, str]:
     """The modules for threads, with their text."""
-    names = sorted(path.name for path in AIO.glob("*.py") if path.name not in BY_HAND)
-    return {SYNC / name: sync(name, (AIO / name).read_text()) for name in names}
+    made = {}
+    for package in PACKAGES:
+        names = sorted(path.name for path in (package / "aio").glob("*.py") if path.name not in BY_HAND)
+        made.update({package / "sync" / name: sync(name, (package / "aio" / name).read_text()) for name in names})
+    return made
 
 
 def documented() -> Dict[Path, str]:

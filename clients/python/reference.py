@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import Iterator, List, Optional, Union
 
-SANDBOX = Path(__file__).resolve().parent / "src/espalier/sandbox"
+PACKAGE = Path(__file__).resolve().parent / "src/espalier"
 
 BEGIN = """# Python
 
@@ -97,6 +97,28 @@ for group in samples.read("samples.msgpack"):
 
 More programs that run: `clients/python/examples`. How calls are repeated, bounded and typed: clients/python/README.md.
 
+Groups of a run as they come, over `espalier serve` ([delivery.md](delivery.md)): each trains once, also when the trainer is killed and goes on
+from a checkpoint, be it the one before the last:
+
+```python
+from espalier import GroupReader
+
+def train(run, checkpoint, save, step_on):                   # what was saved last, or None; and what saves and trains
+    with GroupReader(run, groups=64, exact=True) as reader:  # ESPALIER_URL, ESPALIER_API_KEY
+        step = 0
+        if checkpoint is not None:
+            reader.load_state_dict(checkpoint["reader"])
+            step = checkpoint["step"]
+        for batch in reader:
+            loss = step_on(batch.groups)                     # up to the gradient
+            reader.check(batch)                              # LeaseLost: do not step
+            step += 1
+            reader.trained(batch, step)
+            if step % 10 == 0:
+                save({"step": step, "reader": reader.state_dict()})
+                reader.ack(step)
+```
+
 # Reference: sandboxes
 
 This page is made by `clients/python/generate.py` from the package's docstrings.
@@ -107,8 +129,15 @@ and terminals is `aclose` there. They are not listed again.
 
 """
 
-#: Module, and what of it is shown, in the order of reading.
-PAGES = [
+DELIVERY = """# Reference: groups for trainers
+
+`from espalier import GroupReader`, or for asyncio `AsyncGroupReader`, whose methods are to be awaited but for `check` and `trained`, and
+which is closed by `aclose`; all other names are in `espalier.delivery`. Errors of calls are those above.
+
+"""
+
+#: Package; in the order of reading modules, and what of them is shown.
+SANDBOX_PAGES = [
     ("Client", "sync/client.py", ["SandboxClient"]),
     ("Sandbox", "sync/sandbox.py", ["Sandbox"]),
     ("Files", "sync/files.py", ["Files"]),
@@ -119,6 +148,11 @@ PAGES = [
     ("Values", "model.py", []),
     ("Errors", "errors.py", []),
 ]
+DELIVERY_PAGES = [
+    ("Reader", "sync/reader.py", ["GroupReader"]),
+    ("Batches", "model.py", ["Batch", "Lease", "Counts"]),
+    ("Errors of readers", "errors.py", []),
+]
 
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 
@@ -126,14 +160,16 @@ Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 def text() -> str:
     """The whole page."""
     parts: List[str] = [BEGIN]
-    for title, module, names in PAGES:
-        tree = ast.parse((SANDBOX / module).read_text())
-        if title:
-            parts.append(f"## {title}\n\n")
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and (not names or node.name in names):
-                if node.name != "Record":
-                    parts.extend(of_class(node, (SANDBOX / module).read_text().splitlines()))
+    for begin, package, pages in (("", "sandbox", SANDBOX_PAGES), (DELIVERY, "delivery", DELIVERY_PAGES)):
+        parts.append(begin)
+        for title, module, names in pages:
+            source = (PACKAGE / package / module).read_text()
+            if title:
+                parts.append(f"## {title}\n\n")
+            for node in ast.parse(source).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and (not names or node.name in names):
+                    if node.name != "Record":
+                        parts.extend(of_class(node, source.splitlines()))
     return "".join(parts).rstrip() + "\n"
 
 
@@ -151,7 +187,7 @@ def of_member(owner: ast.ClassDef, node: ast.stmt, source: List[str]) -> Iterato
         yield f"- `{node.target.id}: {ast.unparse(node.annotation)}`{said(comment(source, node.lineno))}"
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return
-    if node.name == "__init__" and owner.name in ("SandboxClient",):
+    if node.name == "__init__" and owner.name in ("SandboxClient", "GroupReader"):
         yield f"- `{owner.name}({arguments(node)})`"
     elif node.name == "__init__":
         yield from attributes(node, source)

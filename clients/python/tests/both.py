@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from typing import Any
+import time
+from typing import Any, Callable
 
+from espalier.delivery import AsyncGroupReader, GroupReader
 from espalier.sandbox import AsyncSandboxClient, SandboxClient
 
 KINDS = ["sync", "async"]
@@ -82,3 +84,24 @@ def client(kind: str, url: str, key: str, **more: Any) -> Any:
         return AsyncSandboxClient(url, key, **more)
 
     return Blocking(_LOOP, _LOOP.run(make()))
+
+
+def reader(kind: str, run: str, **more: Any) -> Any:
+    """A reader of groups of either kind."""
+    if kind == "sync":
+        return GroupReader(run, **more)
+
+    async def make() -> Any:
+        return AsyncGroupReader(run, **more)
+
+    return Blocking(_LOOP, _LOOP.run(make()))
+
+
+def until(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
+    """Whether it holds before so many seconds are over."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True

@@ -3,6 +3,7 @@
 use crate::Settings;
 use crate::keys::{Key, Keys, Scope};
 use crate::listen::Answer;
+use crate::listen::local::LocalUser;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
 use crate::registry::Registry;
@@ -94,6 +95,9 @@ pub(crate) struct RunWriter(pub(crate) Arc<Key>);
 pub(crate) struct Observer;
 
 async fn caller(parts: &Parts, api: &Api, scope: Scope) -> Result<Arc<Key>, Problem> {
+    if let Some(local) = parts.extensions.get::<LocalUser>() {
+        return Ok(Arc::clone(&local.0));
+    }
     let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let bearer = text(header::AUTHORIZATION).and_then(|value| {
         let (scheme, key) = value.split_once(' ')?;

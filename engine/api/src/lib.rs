@@ -18,6 +18,7 @@ pub mod registry;
 mod routes;
 mod shares;
 
+pub use listen::local::GroupsSocket;
 pub use listen::{ListenError, Server, Tls};
 
 use std::path::PathBuf;

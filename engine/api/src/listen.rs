@@ -1,5 +1,7 @@
 //! [`Server`]: takes connections within its bounds, and ends in order.
 
+pub(crate) mod local;
+
 use crate::Settings;
 use crate::http::{Api, Peer, Shared, around};
 use crate::keys::Keys;
@@ -150,19 +152,7 @@ impl Server {
         let settings = &self.api.settings;
         let places = Arc::new(Semaphore::new(settings.connections_max));
         let graceful = GracefulShutdown::new();
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(settings.head_max)
-            .max_buf_size(64 << 10);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS_MAX)
-            .max_header_list_size(64 << 10)
-            .keep_alive_interval(Duration::from_secs(30))
-            .keep_alive_timeout(Duration::from_secs(20));
+        let builder = connections(settings);
         // Ends with this.
         let sweeper = tokio_util::task::AbortOnDropHandle::new(tokio::spawn({
             let registry = self.registry.clone();
@@ -220,6 +210,20 @@ impl Server {
         self.registry.close(left.max(Duration::from_secs(1))).await;
         drop(sweeper);
     }
+}
+
+/// How connections are spoken on.
+fn connections(settings: &Settings) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(settings.head_max).max_buf_size(64 << 10);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(64 << 10)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20));
+    builder
 }
 
 /// The routes, for one connection: each request says where it came from, and is counted until its answer is sent.

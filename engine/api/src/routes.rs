@@ -63,17 +63,18 @@ pub(crate) fn all() -> (axum::Router<Api>, Described) {
     let base = OpenApiRouter::with_openapi(Base::openapi());
     let router = features.into_iter().fold(base, OpenApiRouter::merge);
     let (router, mut described) = router.split_for_parts();
-    let router = router
-        .fallback(|uri: http::Uri| async move {
-            Problem::new(Code::NotFound, format!("there is no route {}", crate::http::shown(uri.path())))
-                .hint("`GET /openapi.json` lists all routes")
-        })
-        .method_not_allowed_fallback(|method: http::Method| async move {
-            Problem::new(Code::MethodNotAllowed, format!("{method} is not allowed on this path"))
-                .hint("the header `Allow` lists the allowed methods")
-        });
+    let router = router.fallback(no_route).method_not_allowed_fallback(|method: http::Method| async move {
+        Problem::new(Code::MethodNotAllowed, format!("{method} is not allowed on this path"))
+            .hint("the header `Allow` lists the allowed methods")
+    });
     finish(&mut described);
     (router, described)
+}
+
+/// What a path is answered that no route has.
+pub(crate) async fn no_route(uri: http::Uri) -> Problem {
+    Problem::new(Code::NotFound, format!("there is no route {}", crate::http::shown(uri.path())))
+        .hint("`GET /openapi.json` lists all routes")
 }
 
 /// What all operations have in common.

@@ -8,7 +8,9 @@
 //! | dropped | refused | refused | | |
 //!
 //! Leases of a group are numbered from 1. Only the last number counts, so whoever held an earlier one changes nothing. A lease that has expired
-//! is refused even if nobody has drawn the group since: its holder knows from the refusal that the group will come again.
+//! is refused even if nobody has drawn the group since: its holder knows from the refusal that the group will come again. Extensions never
+//! reach beyond the longest hold that the lease was taken with: a trainer that hangs, and whose leases something in the background extends,
+//! loses them then.
 //! Times are ms since 1970, and enter by parameter.
 
 use std::fmt;
@@ -19,6 +21,8 @@ pub const LEASE_MS_MIN: u64 = 1_000;
 pub const LEASE_MS_MAX: u64 = 86_400_000;
 /// Length of a lease that says nothing, ms.
 pub const LEASE_MS: u64 = 300_000;
+/// Longest that a group is held by one lease, extensions included, where the lease says nothing, ms.
+pub const HOLD_MS_MAX: u64 = 21_600_000;
 /// Leases of one group that may expire; the last of them drops it.
 pub const EXPIRIES_MAX: u32 = 5;
 /// Reason of a group that was dropped because its leases expired [`EXPIRIES_MAX`] times.
@@ -38,9 +42,13 @@ pub enum DeliveryState {
         holder: String,
         /// From this time on the lease counts no more.
         expires_ms: u64,
+        /// No extension reaches beyond this.
+        hold_until_ms: u64,
     },
     /// It is in the trainer's weights.
     Acknowledged {
+        /// Name of the holder that acknowledged it.
+        holder: String,
         /// Step of the trainer that contains it.
         train_step: u64,
     },
@@ -74,10 +82,10 @@ pub enum LeaseRefused {
         /// When, ms since 1970.
         expired_ms: u64,
     },
-    /// A later lease was given out.
+    /// It ended, and a later lease was given out.
     DrawnAgain,
-    /// The group was given back and is available.
-    GivenBack,
+    /// It ended, and the group is available: it expired, was given back, or a trainer went back to an earlier step.
+    Ended,
     /// The group is acknowledged already, at another step or by a call of another kind.
     Acknowledged {
         /// At which.
@@ -97,8 +105,8 @@ impl fmt::Display for LeaseRefused {
             LeaseRefused::Expired { expired_ms } => {
                 write!(f, "it expired at {expired_ms} ms since 1970")
             }
-            LeaseRefused::DrawnAgain => write!(f, "it expired, and the group was leased again"),
-            LeaseRefused::GivenBack => write!(f, "the group was given back"),
+            LeaseRefused::DrawnAgain => write!(f, "it has ended, and the group was leased again"),
+            LeaseRefused::Ended => write!(f, "it has ended, and the group can be leased again"),
             LeaseRefused::Acknowledged { train_step } => {
                 write!(f, "the group is acknowledged at train step {train_step}")
             }
@@ -124,21 +132,29 @@ impl Delivery {
         }
     }
 
-    /// Leases an available group; its number, or `None` where it is not available.
-    pub fn lease(&mut self, holder: &str, now_ms: u64, lease_ms: u64) -> Option<u64> {
+    /// Leases an available group, for `hold_ms_max` at most; its number and when it ends, or `None` where it is not available.
+    pub fn lease(
+        &mut self,
+        holder: &str,
+        now_ms: u64,
+        lease_ms: u64,
+        hold_ms_max: u64,
+    ) -> Option<(u64, u64)> {
         if self.state != DeliveryState::Available {
             return None;
         }
-        let expires_ms = now_ms.saturating_add(lease_ms);
-        self.state = DeliveryState::Leased { holder: holder.to_owned(), expires_ms };
+        let hold_until_ms = now_ms.saturating_add(hold_ms_max);
+        let expires_ms = now_ms.saturating_add(lease_ms).min(hold_until_ms);
+        self.state = DeliveryState::Leased { holder: holder.to_owned(), expires_ms, hold_until_ms };
         self.lease += 1;
-        Some(self.lease)
+        Some((self.lease, expires_ms))
     }
 
-    /// Lets a lease end `lease_ms` from now; never earlier than it would. When it ends.
+    /// Lets a lease end `lease_ms` from now; never earlier than it would, never after its longest hold. When it ends.
     pub fn extend(&mut self, lease: u64, now_ms: u64, lease_ms: u64) -> Result<u64, LeaseRefused> {
-        let until = self.held(lease, now_ms)?.max(now_ms.saturating_add(lease_ms));
-        if let DeliveryState::Leased { expires_ms, .. } = &mut self.state {
+        let mut until = self.held(lease, now_ms)?.max(now_ms.saturating_add(lease_ms));
+        if let DeliveryState::Leased { expires_ms, hold_until_ms, .. } = &mut self.state {
+            until = until.min(*hold_until_ms);
             *expires_ms = until;
         }
         Ok(until)
@@ -146,11 +162,15 @@ impl Delivery {
 
     /// Notes that the trainer's step contains the group. The same again changes nothing.
     pub fn ack(&mut self, lease: u64, train_step: u64, now_ms: u64) -> Result<(), LeaseRefused> {
-        if lease == self.lease && self.state == (DeliveryState::Acknowledged { train_step }) {
+        if let DeliveryState::Acknowledged { train_step: step, .. } = self.state
+            && (lease, train_step) == (self.lease, step)
+        {
             return Ok(());
         }
         self.held(lease, now_ms)?;
-        self.state = DeliveryState::Acknowledged { train_step };
+        if let DeliveryState::Leased { holder, .. } = std::mem::take(&mut self.state) {
+            self.state = DeliveryState::Acknowledged { holder, train_step };
+        }
         Ok(())
     }
 
@@ -164,10 +184,12 @@ impl Delivery {
         Ok(())
     }
 
-    /// Makes a group available again that a later step than this contains; whether one did.
-    pub fn rewind(&mut self, train_step: u64) -> bool {
-        match self.state {
-            DeliveryState::Acknowledged { train_step: later } if later > train_step => {
+    /// Makes a group available again that a later step than this contains, with `of` where that holder acknowledged it; whether it did.
+    pub fn rewind(&mut self, train_step: u64, of: Option<&str>) -> bool {
+        match &self.state {
+            DeliveryState::Acknowledged { train_step: later, holder }
+                if *later > train_step && of.is_none_or(|of| of == holder) =>
+            {
                 self.give_back();
                 true
             }
@@ -213,8 +235,8 @@ impl Delivery {
             DeliveryState::Leased { expires_ms, .. } => {
                 Err(LeaseRefused::Expired { expired_ms: *expires_ms })
             }
-            DeliveryState::Available => Err(LeaseRefused::GivenBack),
-            DeliveryState::Acknowledged { train_step } => {
+            DeliveryState::Available => Err(LeaseRefused::Ended),
+            DeliveryState::Acknowledged { train_step, .. } => {
                 Err(LeaseRefused::Acknowledged { train_step: *train_step })
             }
             DeliveryState::Dropped { reason } => Err(LeaseRefused::Dropped { reason: reason.clone() }),
@@ -240,7 +262,11 @@ mod tests {
     use DeliveryState::{Acknowledged, Available, Dropped, Leased};
 
     fn leased(expires_ms: u64) -> DeliveryState {
-        Leased { holder: "t".into(), expires_ms }
+        Leased { holder: "t".into(), expires_ms, hold_until_ms: 1_000 }
+    }
+
+    fn acknowledged(train_step: u64) -> DeliveryState {
+        Acknowledged { holder: "t".into(), train_step }
     }
 
     fn dropped(reason: &str) -> DeliveryState {
@@ -254,10 +280,10 @@ mod tests {
 
     #[test]
     fn what_a_lease_may_do_at_100_ms() {
-        let acked = Acknowledged { train_step: 7 };
+        let acked = acknowledged(7);
         let unknown = || LeaseRefused::Unknown;
         let again = || LeaseRefused::DrawnAgain;
-        let given_back = || LeaseRefused::GivenBack;
+        let ended = || LeaseRefused::Ended;
         let expired = || LeaseRefused::Expired { expired_ms: 100 };
         let at_7 = || LeaseRefused::Acknowledged { train_step: 7 };
         let too_long = || LeaseRefused::Dropped { reason: "too-long".into() };
@@ -268,7 +294,7 @@ mod tests {
             (leased(101), 1, [Some(again()), Some(again()), Some(again()), Some(again())]),
             (leased(101), 3, [Some(unknown()), Some(unknown()), Some(unknown()), Some(unknown())]),
             (leased(101), 0, [Some(unknown()), Some(unknown()), Some(unknown()), Some(unknown())]),
-            (Available, 2, [Some(given_back()), Some(given_back()), Some(given_back()), Some(given_back())]),
+            (Available, 2, [Some(ended()), Some(ended()), Some(ended()), Some(ended())]),
             (acked.clone(), 2, [Some(at_7()), None, Some(at_7()), Some(at_7())]),
             (acked, 1, [Some(again()), Some(again()), Some(again()), Some(again())]),
             (
@@ -297,28 +323,41 @@ mod tests {
     #[test]
     fn a_lease_is_extended_acknowledged_and_given_back() {
         let mut group = Delivery::default();
-        assert_eq!(group.lease("t", 0, 100), Some(1));
-        assert_eq!(group.lease("u", 0, 100), None, "one holder at a time");
+        assert_eq!(group.lease("t", 0, 100, 1_000), Some((1, 100)));
+        assert_eq!(group.lease("u", 0, 100, 1_000), None, "one holder at a time");
         assert_eq!(group.extend(1, 50, 100), Ok(150));
         assert_eq!(group.extend(1, 60, 10), Ok(150), "an extension never shortens");
         assert_eq!(group.nack(1, None, 60), Ok(()));
         assert_eq!((&group.state, group.redraws, group.expiries), (&Available, 1, 0));
-        assert_eq!(group.lease("u", 60, 100), Some(2));
+        assert_eq!(group.lease("u", 60, 100, 1_000), Some((2, 160)));
         assert_eq!((group.ack(2, 3, 70), group.ack(2, 3, 9_999)), (Ok(()), Ok(())));
-        assert!(!group.rewind(3), "the step itself contains it");
-        assert!(group.rewind(2));
-        assert_eq!(group.lease("t", 80, 100), Some(3));
+        assert!(!group.rewind(3, None), "the step itself contains it");
+        assert!(!group.rewind(2, Some("t")), "another holder acknowledged it");
+        assert!(group.rewind(2, Some("u")));
+        assert_eq!(group.lease("t", 80, 100, 1_000), Some((3, 180)));
         assert_eq!(group.nack(3, Some("too-long"), 80), Ok(()));
         assert_eq!((&group.state, group.redraws), (&dropped("too-long"), 2));
-        assert_eq!(group.lease("t", 80, 100), None);
-        assert!(!group.rewind(0));
+        assert_eq!(group.lease("t", 80, 100, 1_000), None);
+        assert!(!group.rewind(0, None));
+    }
+
+    #[test]
+    fn a_trainer_that_hangs_loses_its_group_however_often_the_lease_is_extended() {
+        let mut group = Delivery::default();
+        assert_eq!(group.lease("t", 0, 100, 250), Some((1, 100)));
+        assert_eq!((group.extend(1, 90, 100), group.extend(1, 180, 100)), (Ok(190), Ok(250)));
+        assert_eq!(group.extend(1, 249, 100), Ok(250), "the longest hold is over");
+        assert_eq!(group.extend(1, 250, 100), Err(LeaseRefused::Expired { expired_ms: 250 }));
+        assert!(group.expire(250, 5));
+        assert_eq!((&group.state, group.redraws, group.expiries), (&Available, 1, 1));
+        assert_eq!(group.lease("t", 300, 100, 50), Some((2, 350)), "no lease is longer than its hold");
     }
 
     #[test]
     fn the_last_expiry_drops_a_group() {
         let mut group = Delivery::default();
         for number in 1..=3 {
-            assert_eq!(group.lease("t", 0, 10), Some(number));
+            assert_eq!(group.lease("t", 0, 10, 10), Some((number, 10)));
             assert!(!group.expire(9, 3), "it holds until its time");
             assert!(group.expire(10, 3) && !group.expire(10, 3));
         }
@@ -328,7 +367,7 @@ mod tests {
     #[test]
     fn a_holder_gives_back_its_own_and_only_available_groups_are_dropped() {
         let mut group = Delivery::default();
-        group.lease("t", 0, 10);
+        group.lease("t", 0, 10, 10);
         assert!(!group.release("u") && !group.drop_available(DROPPED_STALE));
         assert!(group.release("t") && !group.release("t"));
         assert!(group.drop_available(DROPPED_STALE));

@@ -7,6 +7,7 @@ mod control;
 pub mod exit;
 mod export;
 mod export_curation;
+mod groups;
 mod image;
 pub mod init;
 mod key;
@@ -155,6 +156,11 @@ Exit code 1: a server does not have them. `espalier show RUN` lists the updates.
   espalier export textcraft --format sft-chat --out - | head -1
   python -m espalier.samples check groups.jsonl")]
     Export(export::ExportArgs),
+    /// Show how far trainers are with the groups of a run.
+    #[command(after_help = "Examples:
+  espalier groups textcraft --watch
+  espalier groups textcraft --json")]
+    Groups(groups::GroupsArgs),
     /// Check, import and create tasks.
     #[command(subcommand)]
     Task(task::TaskCommand),
@@ -383,6 +389,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Probl
         Command::Weights(args) => weights::weights(context, args).await,
         Command::List => list::list(context).await,
         Command::Show(args) => show::show(context, args).await,
+        Command::Groups(args) => groups::groups(context, args).await,
         Command::Export(args) => export::export(context, args).await,
         Command::Task(command) => task::task(context, command).await,
         Command::Plugin(command) => plugin::plugin(context, command).await,

@@ -10,6 +10,7 @@
 mod backend;
 pub(crate) mod components;
 mod curriculum;
+mod delivery;
 mod error;
 mod generator;
 pub(crate) mod inbox;
@@ -36,6 +37,7 @@ use crate::runner::now_ms;
 use crate::scheduler::{self, Fatal, MissingPart, Resume, RolloutKey, RunBlocker, Schedule};
 use backend::{Budget, EngineBackend};
 use components::Finder;
+use delivery::Delivery;
 use espalier_core::breaker::TASKS_MIN;
 use espalier_core::control::{Command, ControlEvent};
 use espalier_core::ending::StopReason;
@@ -368,6 +370,8 @@ impl Session {
             open_tasks.map(|index| self.tasks.known(index).map(|task| task.id.clone())).collect();
         // A task that nobody knows yet is another one.
         let tasks = if tasks.contains(&None) { TASKS_MIN } else { tasks.len() as u64 };
+        let (config, url) = (&self.experiment.file.delivery, self.options.store.parse::<StoreUrl>()?);
+        let delivery = Delivery::open(config, &self.run, &url, &self.progress).await?;
         let schedule = Schedule {
             groups,
             wanted,
@@ -375,11 +379,13 @@ impl Session {
             seed: self.experiment.file.seed ^ now_ms(),
             drain: self.options.drain,
             tasks,
+            undelivered: delivery.bound(),
         };
         let (sandboxes, browsers) = (backend.sandboxes(), backend.browsers());
         let progress = self.progress.clone();
         let run = Box::pin(scheduler::run(backend, schedule, source, commands, lease.lost(), progress));
         let outcome = run.await;
+        delivery.close().await;
         if let Some(browsers) = browsers {
             browsers.close().await;
         }

@@ -6,9 +6,11 @@
 
 mod asked;
 mod browser;
+mod delivery;
 pub mod meaning;
 pub mod source;
 
+pub use delivery::DeliveryConfig;
 pub use source::{ExperimentError, Place};
 
 use crate::regular;
@@ -104,6 +106,9 @@ pub struct ExperimentFile {
     /// Turns of a rollout in stages, in the place of `limits.turns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_budget: Option<StepBudgetConfig>,
+    /// How groups are delivered to trainers.
+    #[serde(default)]
+    pub delivery: DeliveryConfig,
     /// Whether to keep arguments and results of each host call of the harness, up to 64 KiB each and 16 MiB per rollout. Default
     /// false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -497,6 +502,7 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
     range("seed", file.seed, 0, (1 << 53) - 1)?;
     range("tasks.repeat", file.tasks.repeat.into(), 1, 10_000)?;
     range("tasks.limit", file.tasks.limit.unwrap_or(1), 1, u64::MAX)?;
+    range("delivery.undelivered_max", file.delivery.undelivered_max.unwrap_or(1), 1, u64::MAX)?;
     check_tasks(&file.tasks, source)?;
     file.groups.check().map_err(|error| {
         let key = format!("groups.{}", error.key);

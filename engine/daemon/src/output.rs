@@ -6,6 +6,7 @@
 pub(crate) mod calls_view;
 pub mod causes_view;
 pub mod compare_view;
+pub mod delivery_view;
 pub mod pace;
 pub mod problem;
 pub mod progress_line;

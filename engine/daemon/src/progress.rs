@@ -42,6 +42,12 @@ pub struct Progress {
     pub groups_wanted: Option<u64>,
     /// Rollouts could begin, and the task of the next group is not there yet.
     pub waits_for_task: bool,
+    /// No further group opens before trainers are done with one (`delivery.undelivered_max`).
+    pub waits_for_trainer: bool,
+    /// All groups of this session are closed; it may still wait until trainers are done with them (`delivery.socket`).
+    pub all_closed: bool,
+    /// Groups that trainers are not done with; 0 where nothing bounds them.
+    pub undelivered: u64,
     /// The counters.
     pub counts: Counts,
     /// Plugins that groups of this session opened with another component than the group before, in order.

@@ -19,10 +19,12 @@ mod admission;
 mod backend;
 mod groups;
 mod lag;
+mod publish;
 #[cfg(test)]
 mod simulation;
 mod source;
 mod timers;
+mod undelivered;
 mod waits;
 
 pub use backend::{
@@ -31,9 +33,10 @@ pub use backend::{
 };
 pub use lag::LagMeter;
 pub use source::{SourceFailed, TaskSource};
+pub use undelivered::UndeliveredBound;
 
 use crate::control::{CANCEL_GRACE, Commands};
-use crate::progress::{Counts, Progress, ProgressSender, Stage};
+use crate::progress::{Counts, ProgressSender};
 use espalier_core::breaker::{Breaker, PluginReport, Tripped};
 use espalier_core::control::{ControlEvent, RunPhase, StopMode};
 use espalier_core::ending::StopReason;
@@ -74,6 +77,8 @@ pub struct Schedule {
     pub drain: Duration,
     /// Tasks of the groups that are not closed, counted up to [`espalier_core::breaker::TASKS_MIN`].
     pub tasks: u64,
+    /// What bounds groups that trainers are not done with; `None`: nothing.
+    pub undelivered: Option<UndeliveredBound>,
 }
 
 /// What earlier sessions left in the store.
@@ -144,6 +149,7 @@ pub async fn run<W: SchedulerBackend>(
             biased;
             reason = waits::fenced(&mut fenced) => return Err(Fatal::Fenced(reason)),
             request = commands.next() => commands.answer(request, scheduler.permits_used),
+            () = undelivered::changed(scheduler.undelivered.as_mut()) => {}
             () = waits::until(deadline) => drop(commands.on(ControlEvent::GraceOver)),
             task = source::next(&mut *source, wanted) => scheduler.pulled(task),
             Some(ended) = scheduler.inbox.recv() => scheduler.attempt_ended(ended),
@@ -171,6 +177,7 @@ struct Scheduler<W: SchedulerBackend> {
     /// Why, where that is a failure.
     source_failed: Option<SourceFailed>,
     drain: Duration,
+    undelivered: Option<UndeliveredBound>,
     rng: SmallRng,
     last_token: u64,
     /// Groups to open again, before any new one.
@@ -237,6 +244,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
             source_ended: false,
             source_failed: None,
             drain: schedule.drain,
+            undelivered: schedule.undelivered,
             rng: SmallRng::seed_from_u64(schedule.seed),
             last_token: 0,
             reopen,
@@ -269,7 +277,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
     /// Whether nothing is under way, and nothing is left to do or the run stops.
     fn is_over(&self) -> bool {
         let quiet = self.permits_used == 0 && self.operations.is_empty();
-        quiet && (self.phase.stops() || self.nothing_left())
+        quiet && (self.phase.stops() || (self.nothing_left() && !self.waits_at_end()))
     }
 
     /// Whether all requested groups are closed.
@@ -569,26 +577,6 @@ impl<W: SchedulerBackend> Scheduler<W> {
             (_, Some(failed)) => Err(Fatal::Tasks(failed)),
             _ => Ok(Outcome { finished, counts: self.counts.clone(), lag: std::mem::take(&mut self.lag) }),
         }
-    }
-
-    fn publish(&mut self) {
-        self.counts.groups_open = self.groups.len() as u64;
-        self.counts.queued = self.queue.len() as u64;
-        self.counts.running = u64::from(self.permits_used);
-        self.counts.backing_off = self.backing_off;
-        let stage = match self.phase {
-            RunPhase::Admitting => Stage::Rollouts,
-            RunPhase::Paused => Stage::Paused,
-            RunPhase::Draining | RunPhase::Cancelling | RunPhase::Aborted => Stage::Draining,
-        };
-        let (groups_wanted, counts) = (self.known_target(), &self.counts);
-        let waits_for_task = self.pulling.is_some();
-        self.progress.send_modify(|progress: &mut Progress| {
-            progress.stage = stage;
-            progress.groups_wanted = groups_wanted;
-            progress.waits_for_task = waits_for_task;
-            progress.counts.clone_from(counts);
-        });
     }
 }
 

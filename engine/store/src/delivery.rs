@@ -4,11 +4,16 @@
 //!
 //! Delivered are groups that closed as ready or short. Groups of trained judges leave by [`crate::export`] alone.
 
+mod holders;
+
+pub use holders::DeliveryHolder;
+
 use crate::error::StoreError;
 use crate::ids;
+use crate::run::RunState;
 use crate::store::Store;
 use espalier_core::delivery::{
-    self, DROPPED_STALE, Delivery, DeliveryState, EXPIRIES_MAX, LeaseRefused, versions_behind,
+    self, DROPPED_STALE, Delivery, DeliveryState, EXPIRIES_MAX, HOLD_MS_MAX, LeaseRefused, versions_behind,
 };
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
@@ -29,8 +34,12 @@ pub struct LeaseRequest {
     pub exact: bool,
     /// Length of the leases, ms.
     pub lease_ms: u64,
+    /// Longest that the groups are held, extensions included, ms.
+    pub hold_ms_max: u64,
     /// Who asks, for people and for [`Store::rewind_groups`].
     pub holder: String,
+    /// Names the request: where it is made again, it is given the leases that it was given before, as far as they count still.
+    pub key: Option<String>,
     /// Groups further behind than so many versions are dropped; `None`: none is.
     pub versions_behind_max: Option<u64>,
 }
@@ -65,6 +74,8 @@ pub struct DeliveryCounts {
     pub dropped: BTreeMap<String, u64>,
     /// How often groups became available again.
     pub redraws: u64,
+    /// The run is finished: no further group closes.
+    pub finished: bool,
 }
 
 impl DeliveryCounts {
@@ -125,10 +136,15 @@ impl Store {
             .fetch_one(self.database().readers())
             .await?;
         if delivery::take(seen as usize, most, exact) == 0 {
-            return Ok(Vec::new());
+            let mut reader = self.database().readers().acquire().await?;
+            return Ok(given_before(&mut reader, run_id, request, now_ms).await?);
         }
         let mut transaction = self.database().begin().await?;
         self.lock_run(&mut transaction, run_id).await?;
+        let given = given_before(&mut transaction, run_id, request, now_ms).await?;
+        if !given.is_empty() {
+            return Ok(given);
+        }
         let versions = versions(&mut transaction, run_id, &request.model).await?;
         let candidates = sqlx::query(AssertSqlSafe(format!(
             "SELECT g.group_index, g.dispatch_version, {COLUMNS} {LEASABLE} ORDER BY g.group_index"
@@ -150,7 +166,7 @@ impl Store {
             let stale = request.versions_behind_max.is_some_and(|most| behind > most)
                 && group.drop_available(DROPPED_STALE);
             if expired || stale {
-                write(&mut transaction, run_id, group_index, &request.model, &group, now_ms).await?;
+                write(&mut transaction, run_id, (group_index, &request.model), &group, None, now_ms).await?;
             }
             if group.state == DeliveryState::Available {
                 available.push((group_index, behind, group));
@@ -159,15 +175,19 @@ impl Store {
         available.truncate(delivery::take(available.len(), most, exact));
         let mut leased = Vec::with_capacity(available.len());
         for (group_index, versions_behind, mut group) in available {
-            let Some(number) = group.lease(&request.holder, now_ms, request.lease_ms) else { continue };
-            write(&mut transaction, run_id, group_index, &request.model, &group, now_ms).await?;
+            let taken = group.lease(&request.holder, now_ms, request.lease_ms, request.hold_ms_max);
+            let Some((number, expires_ms)) = taken else { continue };
+            let (place, key) = ((group_index, &*request.model), request.key.as_deref());
+            write(&mut transaction, run_id, place, &group, key, now_ms).await?;
             let group_id = ids::group_id(run_id, group_index);
+            let lease_id = ids::lease_id(&group_id, number);
+            let redraws = group.redraws;
             leased.push(LeasedGroup {
-                lease_id: ids::lease_id(&group_id, number),
-                expires_ms: now_ms.saturating_add(request.lease_ms),
+                lease_id,
+                expires_ms,
                 group_id,
                 group_index,
-                redraws: group.redraws,
+                redraws,
                 versions_behind,
             });
         }
@@ -217,14 +237,14 @@ impl Store {
         Ok(())
     }
 
-    /// Makes groups of a model available again: those that a later step than `train_step` contains, and those that `holder` has leased. How
-    /// many there were.
+    /// Makes groups of a model available again: those that a later step than `train_step` contains, and those that `holder` has leased; with
+    /// `holder_only` of the former, too, only those that `holder` acknowledged. How many there were.
     pub async fn rewind_groups(
         &self,
         run_id: &str,
         model: &str,
         train_step: u64,
-        holder: Option<&str>,
+        (holder, holder_only): (Option<&str>, bool),
         now_ms: u64,
     ) -> Result<u64, StoreError> {
         let mut transaction = self.database().begin().await?;
@@ -243,8 +263,9 @@ impl Store {
         for row in &rows {
             let group_index = row.try_get::<i64, _>("group_index")? as u64;
             let mut group = read(row)?;
-            if group.rewind(train_step) || holder.is_some_and(|holder| group.release(holder)) {
-                write(&mut transaction, run_id, group_index, model, &group, now_ms).await?;
+            let of = holder.filter(|_| holder_only);
+            if group.rewind(train_step, of) || holder.is_some_and(|holder| group.release(holder)) {
+                write(&mut transaction, run_id, (group_index, model), &group, None, now_ms).await?;
                 again += 1;
             }
         }
@@ -260,7 +281,7 @@ impl Store {
         model: Option<&str>,
         now_ms: u64,
     ) -> Result<DeliveryCounts, StoreError> {
-        self.run_is_there(run_id).await?;
+        let finished = self.run_is_there(run_id).await? == RunState::Finished.as_str();
         let rows = sqlx::query(
             "SELECT CASE WHEN d.state IS NULL OR (d.state = 'leased' AND d.expires_ms <= $3) THEN 'available' \
              ELSE d.state END AS standing, d.reason, COUNT(*) AS n, CAST(COALESCE(SUM(d.redraws), 0) AS BIGINT) AS redraws \
@@ -274,7 +295,7 @@ impl Store {
         .bind(now_ms as i64)
         .fetch_all(self.database().readers())
         .await?;
-        let mut counts = DeliveryCounts::default();
+        let mut counts = DeliveryCounts { finished, ..DeliveryCounts::default() };
         for row in &rows {
             let n = row.try_get::<i64, _>("n")? as u64;
             counts.redraws += row.try_get::<i64, _>("redraws")? as u64;
@@ -317,7 +338,7 @@ impl Store {
             let (group_index, number) =
                 ids::lease_of(run_id, lease_id).ok_or_else(|| refused(LeaseRefused::Unknown))?;
             let row = sqlx::query(AssertSqlSafe(format!(
-                "SELECT g.model AS group_model, {COLUMNS} FROM deliveries d JOIN groups g \
+                "SELECT g.model AS group_model, d.request, {COLUMNS} FROM deliveries d JOIN groups g \
                  ON g.run_id = d.run_id AND g.group_index = d.group_index AND g.model = d.model \
                  WHERE d.run_id = $1 AND d.group_index = $2"
             )))
@@ -331,7 +352,9 @@ impl Store {
             change(&mut after, number).map_err(refused)?;
             if after != before {
                 let model: String = row.try_get("group_model")?;
-                write(&mut transaction, run_id, group_index, &model, &after, now_ms).await?;
+                let key: Option<String> = row.try_get("request")?;
+                let key = key.as_deref().filter(|_| matches!(after.state, DeliveryState::Leased { .. }));
+                write(&mut transaction, run_id, (group_index, &model), &after, key, now_ms).await?;
             }
         }
         transaction.commit().await?;
@@ -345,12 +368,13 @@ impl Store {
         lock.map(drop).ok_or_else(|| self.not_found("run", run_id))
     }
 
-    async fn run_is_there(&self, run_id: &str) -> Result<(), StoreError> {
-        let found: Option<i64> = sqlx::query_scalar("SELECT serial FROM runs WHERE run_id = $1")
+    /// The word of its state.
+    async fn run_is_there(&self, run_id: &str) -> Result<String, StoreError> {
+        let found: Option<String> = sqlx::query_scalar("SELECT state FROM runs WHERE run_id = $1")
             .bind(run_id)
             .fetch_optional(self.database().readers())
             .await?;
-        found.map(drop).ok_or_else(|| self.not_found("run", run_id))
+        found.ok_or_else(|| self.not_found("run", run_id))
     }
 }
 
@@ -367,9 +391,49 @@ async fn versions(
     Ok(versions.bind(run_id).bind(model).fetch_all(connection).await?)
 }
 
+/// The leases that a request of this key was given, as far as they count still.
+async fn given_before(
+    connection: &mut AnyConnection,
+    run_id: &str,
+    request: &LeaseRequest,
+    now_ms: u64,
+) -> Result<Vec<LeasedGroup>, StoreError> {
+    let Some(key) = &request.key else { return Ok(Vec::new()) };
+    let rows = sqlx::query(AssertSqlSafe(format!(
+        "SELECT d.group_index, g.dispatch_version, {COLUMNS} FROM deliveries d JOIN groups g \
+         ON g.run_id = d.run_id AND g.group_index = d.group_index AND g.model = d.model \
+         WHERE d.run_id = $1 AND d.model = $2 AND d.state = 'leased' AND d.request = $3 AND d.holder = $4 \
+         AND d.expires_ms > $5 ORDER BY d.group_index"
+    )))
+    .bind(run_id)
+    .bind(request.model.as_str())
+    .bind(key.as_str())
+    .bind(request.holder.as_str())
+    .bind(signed(now_ms))
+    .fetch_all(&mut *connection)
+    .await?;
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let versions = versions(connection, run_id, &request.model).await?;
+    let leased = rows.iter().map(|row| {
+        let group_index = row.try_get::<i64, _>("group_index")? as u64;
+        let group = read(row)?;
+        let group_id = ids::group_id(run_id, group_index);
+        Ok(LeasedGroup {
+            lease_id: ids::lease_id(&group_id, group.lease),
+            expires_ms: row.try_get::<i64, _>("expires_ms")? as u64,
+            group_id,
+            group_index,
+            redraws: group.redraws,
+            versions_behind: versions_behind(&versions, row.try_get("dispatch_version")?),
+        })
+    });
+    leased.collect()
+}
+
 /// What a group's row of `deliveries` says, where there is one.
-const COLUMNS: &str =
-    "d.state, d.lease, d.holder, d.expires_ms, d.train_step, d.reason, d.expiries, d.redraws";
+const COLUMNS: &str = "d.state, d.lease, d.holder, d.expires_ms, d.hold_until_ms, d.train_step, d.reason, d.expiries, d.redraws";
 
 fn read(row: &AnyRow) -> Result<Delivery, StoreError> {
     let Some(word) = row.try_get::<Option<String>, _>("state")? else { return Ok(Delivery::default()) };
@@ -379,8 +443,15 @@ fn read(row: &AnyRow) -> Result<Delivery, StoreError> {
         |column: &str| Ok::<_, sqlx::Error>(row.try_get::<Option<String>, _>(column)?.unwrap_or_default());
     let state = match &*word {
         "available" => DeliveryState::Available,
-        "leased" => DeliveryState::Leased { holder: text("holder")?, expires_ms: number("expires_ms")? },
-        "acknowledged" => DeliveryState::Acknowledged { train_step: number("train_step")? },
+        "leased" => {
+            let (expires_ms, hold) = (number("expires_ms")?, row.try_get::<Option<i64>, _>("hold_until_ms")?);
+            // A lease of an older version says nothing of a hold.
+            let hold_until_ms = hold.map_or(expires_ms.saturating_add(HOLD_MS_MAX), |until| until as u64);
+            DeliveryState::Leased { holder: text("holder")?, expires_ms, hold_until_ms }
+        }
+        "acknowledged" => {
+            DeliveryState::Acknowledged { holder: text("holder")?, train_step: number("train_step")? }
+        }
         "dropped" => DeliveryState::Dropped { reason: text("reason")? },
         other => {
             return Err(StoreError::Damaged {
@@ -396,20 +467,21 @@ fn read(row: &AnyRow) -> Result<Delivery, StoreError> {
 async fn write(
     connection: &mut AnyConnection,
     run_id: &str,
-    group_index: u64,
-    model: &str,
+    (group_index, model): (u64, &str),
     group: &Delivery,
+    key: Option<&str>,
     now_ms: u64,
 ) -> Result<(), sqlx::Error> {
-    let (mut holder, mut expires, mut step, mut why) = (None, None, None, None);
+    let (mut holder, mut expires, mut hold, mut step, mut why) = (None, None, None, None, None);
     let word = match &group.state {
         DeliveryState::Available => "available",
-        DeliveryState::Leased { holder: name, expires_ms } => {
+        DeliveryState::Leased { holder: name, expires_ms, hold_until_ms } => {
             (holder, expires) = (Some(name.as_str()), Some(signed(*expires_ms)));
+            hold = Some(signed(*hold_until_ms));
             "leased"
         }
-        DeliveryState::Acknowledged { train_step } => {
-            step = Some(signed(*train_step));
+        DeliveryState::Acknowledged { holder: name, train_step } => {
+            (holder, step) = (Some(name.as_str()), Some(signed(*train_step)));
             "acknowledged"
         }
         DeliveryState::Dropped { reason } => {
@@ -419,11 +491,12 @@ async fn write(
     };
     sqlx::query(
         "INSERT INTO deliveries (run_id, group_index, model, state, lease, holder, expires_ms, train_step, reason, \
-         expiries, redraws, changed_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
+         expiries, redraws, changed_ms, hold_until_ms, request) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) \
          ON CONFLICT (run_id, group_index, model) DO UPDATE SET state = excluded.state, lease = excluded.lease, \
          holder = excluded.holder, expires_ms = excluded.expires_ms, train_step = excluded.train_step, \
          reason = excluded.reason, expiries = excluded.expiries, redraws = excluded.redraws, \
-         changed_ms = excluded.changed_ms",
+         changed_ms = excluded.changed_ms, hold_until_ms = excluded.hold_until_ms, request = excluded.request",
     )
     .bind(run_id)
     .bind(signed(group_index))
@@ -437,6 +510,8 @@ async fn write(
     .bind(i64::from(group.expiries))
     .bind(signed(group.redraws))
     .bind(signed(now_ms))
+    .bind(hold)
+    .bind(key)
     .execute(connection)
     .await?;
     Ok(())

@@ -42,7 +42,9 @@ pub use blobs::{BlobFolder, IssuedBlob, READ_BYTES_MAX, RolloutBlobs};
 pub use check::{Check, Damage};
 pub use claim::{Claim, RunSpec, Start};
 pub use commands::{COMMANDS_EVERY_MS, CommandId, CommandRow, CommandState};
-pub use delivery::{DeliveryCounts, DeliveryError, LEASED_AT_ONCE_MAX, LeaseRequest, LeasedGroup};
+pub use delivery::{
+    DeliveryCounts, DeliveryError, DeliveryHolder, LEASED_AT_ONCE_MAX, LeaseRequest, LeasedGroup,
+};
 pub use error::StoreError;
 pub use generated::{GeneratedTask, GeneratorCall};
 pub use keys::{ApiKey, Quotas};

@@ -1,7 +1,8 @@
 """Client library of the Espalier rollout engine.
 
 `espalier.samples` reads and checks exported groups; `espalier.trainers` maps them onto the forms of trainers;
-`espalier.sandbox` runs sandboxes of a service (`SandboxClient` and `AsyncSandboxClient` are here, too).
+`espalier.delivery` reads the groups of a run as they come, each for one trainer; `espalier.sandbox` runs sandboxes of a service. Their
+clients (`GroupReader`, `SandboxClient`, and the same with `Async` in front) are here, too.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .delivery import AsyncGroupReader as AsyncGroupReader
+    from .delivery import GroupReader as GroupReader
     from .sandbox import AsyncSandboxClient as AsyncSandboxClient
     from .sandbox import SandboxClient as SandboxClient
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncSandboxClient", "SandboxClient", "__version__"]
+__all__ = ["AsyncGroupReader", "AsyncSandboxClient", "GroupReader", "SandboxClient", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +26,8 @@ def __getattr__(name: str) -> Any:
         from . import sandbox
 
         return getattr(sandbox, name)
+    if name in ("AsyncGroupReader", "GroupReader"):
+        from . import delivery
+
+        return getattr(delivery, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,12 +4,15 @@
 //! nothing of: every key with the scope sees all runs of the store.
 
 use crate::http::{Api, Json, Query, RunReader, RunWriter, Segments};
+use crate::listen::local::AllClosed;
 use crate::problem::{Code, Problem};
 use crate::registry::now_ms;
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use espalier_core::cause::with_causes;
-use espalier_core::delivery::{LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN, LeaseRefused};
+use espalier_core::delivery::{HOLD_MS_MAX, LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN, LeaseRefused};
+use espalier_core::samples::advantages::Advantages;
 use espalier_store::export::{ExportError, ExportOptions, Format, Images, Rows};
 use espalier_store::{
     DeliveryCounts, DeliveryError, LEASED_AT_ONCE_MAX, LeaseRequest, LeasedGroup, Store, StoreError,
@@ -37,6 +40,8 @@ pub(crate) fn router() -> OpenApiRouter<Api> {
 
 /// Longest wait of one request, ms.
 const WAIT_MS_MAX: u64 = 60_000;
+/// Longest that can be asked for as the longest time that a group is held, ms.
+const HOLD_MS_MOST: u64 = 604_800_000;
 /// How often a request that waits looks for what other processes have changed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Longest name of a holder, and longest reason, bytes.
@@ -62,8 +67,13 @@ pub(crate) struct LeaseGroups {
     /// The length of the leases in milliseconds; 1000 to 86400000. Default: 300000.
     #[schema(minimum = 1000, maximum = 86400000)]
     lease_ms: Option<u64>,
+    /// The longest time that the groups are held, extensions of the leases included, in milliseconds; 1000 to 604800000. Default: 21600000.
+    #[schema(minimum = 1000, maximum = 604800000)]
+    hold_ms_max: Option<u64>,
     /// A name of the trainer that holds the leases, by which `:rewind` gives them back. Default: the id of the key.
     holder: Option<String>,
+    /// A name of the request, as 1 to 200 bytes of text. A request that is repeated with its name is given the same leases.
+    request: Option<String>,
     /// Drops groups that are more versions of the model behind the newest than this. Default: none is dropped.
     staleness_max: Option<u64>,
 }
@@ -152,7 +162,14 @@ impl LeaseGroups {
             groups_max,
             exact,
             lease_ms: lease_ms(self.lease_ms)?,
+            hold_ms_max: between(
+                "hold_ms_max",
+                self.hold_ms_max.unwrap_or(HOLD_MS_MAX),
+                LEASE_MS_MIN,
+                HOLD_MS_MOST,
+            )?,
             holder: text("holder", holder)?,
+            key: self.request.clone().map(|request| text("request", request)).transpose()?,
             versions_behind_max: self.staleness_max,
         })
     }
@@ -283,6 +300,9 @@ pub(crate) struct RewindGroups {
     train_step: u64,
     /// The trainer that has begun anew: groups that it holds become available, too.
     holder: Option<String>,
+    /// Whether only groups that the holder acknowledged become available: for trainers with weights and steps of their own. Default: false.
+    #[serde(default)]
+    holder_only: bool,
 }
 
 /// Makes groups available again that a restored checkpoint does not contain.
@@ -298,8 +318,12 @@ pub(crate) async fn rewind(
     let store = api.keys.store();
     let run_id = run_of(store, &run).await?;
     let holder = body.holder.map(|holder| text("holder", holder)).transpose()?;
-    let step = body.train_step;
-    let rewound = store.rewind_groups(&run_id, &body.model, step, holder.as_deref(), now_ms()).await;
+    if body.holder_only && holder.is_none() {
+        return Err(Problem::new(Code::Invalid, "`holder_only` needs `holder`")
+            .hint("name the trainer that acknowledged the groups"));
+    }
+    let (step, of) = (body.train_step, (holder.as_deref(), body.holder_only));
+    let rewound = store.rewind_groups(&run_id, &body.model, step, of, now_ms()).await;
     Ok(axum::Json(Changed { groups: rewound.map_err(of_store)? }))
 }
 
@@ -327,6 +351,8 @@ pub(crate) struct DeliveryView {
     dropped: BTreeMap<String, u64>,
     /// How often groups became available again.
     redraws: u64,
+    /// Whether the run is finished, so that no further groups come.
+    finished: bool,
 }
 
 /// Returns how many groups of a run are available, leased, acknowledged and dropped.
@@ -335,14 +361,18 @@ pub(crate) struct DeliveryView {
 pub(crate) async fn delivery(
     RunReader(_key): RunReader,
     State(api): State<Api>,
+    all_closed: Option<Extension<AllClosed>>,
     Segments(run): Segments<String>,
     Query(query): Query<DeliveryQuery>,
 ) -> Result<axum::Json<DeliveryView>, Problem> {
     let store = api.keys.store();
     let run_id = run_of(store, &run).await?;
+    let closed = all_closed.is_some_and(|Extension(all)| all.0());
     let counts = store.delivery_counts(&run_id, query.model.as_deref(), now_ms()).await;
-    let DeliveryCounts { available, leased, acknowledged, dropped, redraws } = counts.map_err(of_store)?;
-    Ok(axum::Json(DeliveryView { run_id, available, leased, acknowledged, dropped, redraws }))
+    let DeliveryCounts { available, leased, acknowledged, dropped, redraws, finished } =
+        counts.map_err(of_store)?;
+    let finished = finished || closed;
+    Ok(axum::Json(DeliveryView { run_id, available, leased, acknowledged, dropped, redraws, finished }))
 }
 
 /// The form of a group.
@@ -378,7 +408,35 @@ pub(crate) enum GroupRows {
     PerCall,
 }
 
-/// The form of a group, its images and its rows.
+/// The advantages in the rows of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum GroupAdvantages {
+    /// `(R - mean) / (s + 1e-6)`, `s` the sample deviation.
+    GrpoDdof1,
+    /// `(R - mean) / s`, `s` the population deviation.
+    Grpo,
+    /// `R - mean`.
+    DrGrpo,
+    /// `R` less the mean of the other rewards.
+    Rloo,
+    /// Of each turn on its own, as z-score.
+    StepZScore,
+}
+
+impl From<GroupAdvantages> for Advantages {
+    fn from(advantages: GroupAdvantages) -> Advantages {
+        match advantages {
+            GroupAdvantages::GrpoDdof1 => Advantages::GrpoDdof1,
+            GroupAdvantages::Grpo => Advantages::Grpo,
+            GroupAdvantages::DrGrpo => Advantages::DrGrpo,
+            GroupAdvantages::Rloo => Advantages::Rloo,
+            GroupAdvantages::StepZScore => Advantages::StepZScore,
+        }
+    }
+}
+
+/// The form of a group, its images, its rows and their advantages.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -392,6 +450,9 @@ pub(crate) struct GroupQuery {
     /// How rows are cut. Default: `history`.
     #[param(inline)]
     rows: Option<GroupRows>,
+    /// The advantages that rows carry, from the rewards of the group. Default: none.
+    #[param(inline)]
+    advantages: Option<GroupAdvantages>,
 }
 
 /// Returns one closed group, as an export of the run has it, without the length in front.
@@ -420,6 +481,7 @@ pub(crate) async fn group(
         GroupRows::History => Rows::History,
         GroupRows::PerCall => Rows::PerCall,
     };
+    options.advantages = query.advantages.map(Advantages::from);
     let bytes = store.group_bytes(&options, group_index).await.map_err(|error| match error {
         ExportError::Store(error) => of_store(error),
         error @ ExportError::NoTokens { .. } => Problem::new(Code::Invalid, error.to_string()),

@@ -114,7 +114,7 @@ async fn a_group_is_leased_read_extended_and_acknowledged_once() {
     let run_id = run.run_id();
     assert_eq!(
         trainer.counts().await,
-        json!({"run_id": run_id, "available": 2, "leased": 0, "acknowledged": 1, "dropped": {}, "redraws": 1})
+        json!({"run_id": run_id, "available": 2, "leased": 0, "acknowledged": 1, "dropped": {}, "redraws": 1, "finished": false})
     );
     let rewound = trainer.post("rewind", json!({"model": "policy", "train_step": 3})).await;
     assert_eq!(rewound, (200, json!({"groups": 1})));

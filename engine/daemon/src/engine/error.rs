@@ -72,6 +72,15 @@ pub enum EngineError {
     /// The source of tasks failed in the middle of the run. What had begun has ended, and further tasks are open.
     #[error("{0}")]
     TasksFailed(SourceFailed),
+    /// The socket that delivers groups cannot be bound.
+    #[error("cannot listen on unix:{}", path.display())]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
     /// It was told to stop before there was a run.
     #[error("stopped before the run began")]
     StoppedEarly,
@@ -112,6 +121,7 @@ impl EngineError {
             | EngineError::Model { .. }
             | EngineError::Gone { .. }
             | EngineError::PluginFails(_)
+            | EngineError::Socket { .. }
             | EngineError::TasksFailed(_) => Some(RunState::Blocked),
         }
     }
@@ -142,6 +152,11 @@ impl EngineError {
             ),
             EngineError::TasksFailed(_) => Some(
                 "finished rollouts are kept; run the same command again to continue with further tasks"
+                    .to_owned(),
+            ),
+            EngineError::Socket { .. } => Some(
+                "the path of a socket has at most 107 bytes: use a store with a shorter path, or leave out `delivery.socket` and use \
+                 `espalier serve`"
                     .to_owned(),
             ),
             EngineError::Engine(_) => Some("the same command resumes the run".to_owned()),

@@ -29,7 +29,7 @@ impl Experiment {
     pub fn meaning(&self, task_file_hash: Option<&str>, services: &BTreeMap<String, String>) -> Value {
         let mut value = serde_json::to_value(&self.file).expect("a file that was read can be written");
         let file = value.as_object_mut().expect("an experiment is an object");
-        for key in ["check", "record_calls"] {
+        for key in ["check", "delivery", "record_calls"] {
             file.remove(key);
         }
         if let Some(tasks) = file.get_mut("tasks").and_then(Value::as_object_mut) {

@@ -83,6 +83,9 @@ impl ProgressLine {
             if progress.waits_for_task && progress.groups_wanted.is_none() {
                 parts.push("waiting for tasks".to_owned());
             }
+            if progress.waits_for_trainer {
+                parts.push(format!("waiting for trainers ({} groups)", count(progress.undelivered)));
+            }
         }
         for part in &parts {
             line.push_str("  ");
@@ -158,6 +161,12 @@ mod tests {
         assert_eq!(line(&endless), "rollouts  50  reward 0.2  12 running");
         let late = |progress: &mut Progress| (progress.groups_wanted, progress.waits_for_task) = (None, true);
         assert_eq!(line(&late), "rollouts  50  reward 0.2  12 running  waiting for tasks");
+        let full = |progress: &mut Progress| {
+            (progress.waits_for_trainer, progress.undelivered, progress.counts.running) = (true, 64, 0);
+            progress.groups_wanted = None;
+        };
+        let told = "rollouts  50  reward 0.2  0 running  waiting for trainers (64 groups)";
+        assert_eq!(line(&full), told);
         let paused = |progress: &mut Progress| progress.stage = Stage::Paused;
         assert_eq!(line(&paused), "paused    12 still running, 50 ended  reward 0.2");
         let draining = |progress: &mut Progress| progress.stage = Stage::Draining;

@@ -42,6 +42,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
                 (Some(group_index), gap) if gap.is_none_or(|gap| group_index < gap) => {
                     self.open_group(group_index, None);
                 }
+                (_, _) if self.is_held_up() => return,
                 (_, gap) => {
                     self.pulling =
                         gap.or_else(|| (self.next_group < self.target()).then_some(self.next_group));

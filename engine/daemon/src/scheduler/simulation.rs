@@ -6,6 +6,7 @@
 mod balanced;
 mod overdue;
 mod told;
+mod trainers;
 
 use super::*;
 use crate::control::{self, DRAIN};
@@ -356,7 +357,7 @@ fn schedule(config: &GroupsConfig, wanted: u64, disk: &Mutex<Disk>) -> Schedule 
         }
     }
     let drain = DRAIN;
-    Schedule { groups: config.clone(), wanted, resume, seed: 1, drain, tasks: wanted }
+    Schedule { groups: config.clone(), wanted, resume, seed: 1, drain, tasks: wanted, undelivered: None }
 }
 
 /// Runs to the end or to the kill.

@@ -19,7 +19,9 @@ fn request(groups_max: u32) -> LeaseRequest {
         groups_max,
         exact: false,
         lease_ms: 1_000,
+        hold_ms_max: 60_000,
         holder: "trainer".into(),
+        key: None,
         versions_behind_max: None,
     }
 }
@@ -68,7 +70,7 @@ on_both! {
         assert_eq!((places(&again), again[0].redraws), (vec![2], 1));
         // All or none: the first of these leases counts, the second was drawn again.
         let late = refusal(store.ack_groups(run_id, &ids(&leased), 1, NOW + 1_001).await);
-        assert_eq!(late, format!("lease {run_id}.g2.l1: it expired, and the group was leased again"));
+        assert_eq!(late, format!("lease {run_id}.g2.l1: it has ended, and the group was leased again"));
         assert_eq!(store.delivery_counts(run_id, None, NOW + 1_001).await.unwrap().acknowledged, 0);
         store.ack_groups(run_id, &[first.lease_id.clone(), again[0].lease_id.clone()], 1, NOW + 1_001).await.unwrap();
         store.ack_groups(run_id, &ids(&again), 1, NOW + 99_999).await.unwrap();
@@ -91,7 +93,7 @@ on_both! {
         }
         let nobody = refusal(store.lease_groups("nobody", &request(1), NOW).await);
         assert!(nobody.starts_with("no run `nobody`"), "{nobody}");
-        assert!(store.rewind_groups("nobody", "policy", 0, None, NOW).await.is_err());
+        assert!(store.rewind_groups("nobody", "policy", 0, (None, false), NOW).await.is_err());
         assert!(store.delivery_counts("nobody", None, NOW).await.is_err());
         assert!(store.group_index(run_id, "nobody").await.is_err());
     }
@@ -140,11 +142,62 @@ on_both! {
         }
         let other = LeaseRequest { holder: "other".into(), ..request(1) };
         assert_eq!(places(&store.lease_groups(run_id, &other, NOW).await.unwrap()), [4]);
-        assert_eq!(store.rewind_groups(run_id, "judge", 0, None, NOW).await.unwrap(), 0);
-        assert_eq!(store.rewind_groups(run_id, "policy", 0, Some("trainer"), NOW).await.unwrap(), 3);
+        assert_eq!(store.rewind_groups(run_id, "judge", 0, (None, false), NOW).await.unwrap(), 0);
+        assert_eq!(store.rewind_groups(run_id, "policy", 0, (Some("trainer"), false), NOW).await.unwrap(), 3);
         assert_eq!(places(&store.lease_groups(run_id, &request(9), NOW).await.unwrap()), [1, 2, 3]);
         let counts = store.delivery_counts(run_id, None, NOW).await.unwrap();
         assert_eq!((counts.acknowledged, counts.leased, counts.redraws), (1, 4, 3));
+    }
+
+    async fn trainers_with_weights_of_their_own_go_back_alone(backend: Backend) {
+        let store = backend.open().await;
+        let run = run_of(&store, 4, |_| "base").await;
+        let run_id = run.run_id();
+        for holder in ["a", "b"] {
+            let leased = store.lease_groups(run_id, &LeaseRequest { holder: holder.into(), ..request(2) }, NOW).await.unwrap();
+            store.ack_groups(run_id, &ids(&leased), 5, NOW).await.unwrap();
+        }
+        let holders = store.delivery_holders(run_id, Some("policy"), NOW).await.unwrap();
+        let told: Vec<_> = holders.iter().map(|one| (&*one.holder, one.acknowledged, one.train_step, one.leased)).collect();
+        assert_eq!(told, [("a", 2, Some(5), 0), ("b", 2, Some(5), 0)]);
+        assert_eq!(store.rewind_groups(run_id, "policy", 4, (Some("b"), true), NOW).await.unwrap(), 2);
+        assert_eq!(places(&store.lease_groups(run_id, &request(9), NOW).await.unwrap()), [2, 3]);
+        assert_eq!(store.rewind_groups(run_id, "policy", 4, (Some("b"), false), NOW).await.unwrap(), 2);
+    }
+
+    async fn a_request_that_is_repeated_is_given_the_same_leases(backend: Backend) {
+        let store = backend.open().await;
+        let run = run_of(&store, 3, |_| "base").await;
+        let run_id = run.run_id();
+        let named = |key: &str| LeaseRequest { key: Some(key.into()), ..request(2) };
+        let leased = store.lease_groups(run_id, &named("one"), NOW).await.unwrap();
+        assert_eq!(places(&leased), [0, 1]);
+        assert_eq!(store.lease_groups(run_id, &named("one"), NOW + 1).await.unwrap(), leased);
+        assert_eq!(places(&store.lease_groups(run_id, &named("two"), NOW + 1).await.unwrap()), [2]);
+        store.ack_groups(run_id, &ids(&leased[..1]), 1, NOW + 2).await.unwrap();
+        store.extend_leases(run_id, &ids(&leased[1..]), 5_000, NOW + 2).await.unwrap();
+        // With nothing else to be had, too; what is acknowledged is no lease any more.
+        let again = backend.open().await.lease_groups(run_id, &named("one"), NOW + 3).await.unwrap();
+        assert_eq!(again, [LeasedGroup { expires_ms: NOW + 5_002, ..leased[1].clone() }]);
+        let other = LeaseRequest { holder: "other".into(), ..named("one") };
+        assert_eq!(store.lease_groups(run_id, &other, NOW + 3).await.unwrap(), []);
+        assert_eq!(places(&store.lease_groups(run_id, &named("one"), NOW + 6_000).await.unwrap()), [1, 2]);
+    }
+
+    async fn a_lease_that_is_always_extended_ends_with_its_longest_hold(backend: Backend) {
+        let store = backend.open().await;
+        let run = run_of(&store, 1, |_| "base").await;
+        let run_id = run.run_id();
+        let ask = LeaseRequest { hold_ms_max: 2_500, ..request(1) };
+        let leased = store.lease_groups(run_id, &ask, NOW).await.unwrap();
+        let mut ends = Vec::new();
+        for after in [900, 1_800, 2_400] {
+            ends.push(store.extend_leases(run_id, &ids(&leased), 1_000, NOW + after).await.unwrap() - NOW);
+        }
+        assert_eq!(ends, [1_900, 2_500, 2_500]);
+        let late = refusal(store.extend_leases(run_id, &ids(&leased), 1_000, NOW + 2_500).await);
+        assert_eq!(late, format!("lease {run_id}.g0.l1: it expired at {} ms since 1970", NOW + 2_500));
+        assert_eq!(store.lease_groups(run_id, &ask, NOW + 2_500).await.unwrap()[0].redraws, 1);
     }
 
     async fn stale_groups_are_dropped_or_delivered_with_their_distance(backend: Backend) {

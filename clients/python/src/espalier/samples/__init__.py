@@ -33,6 +33,7 @@ from .records import (
     Trajectory,
     VersionRun,
     VersionSpan,
+    loads,
     read,
 )
 from .rows import per_call
@@ -60,6 +61,7 @@ __all__ = [
     "batch_advantages",
     "check_file",
     "check_group",
+    "loads",
     "per_call",
     "read",
     "read_raw",

@@ -64,12 +64,17 @@ def _read_msgpack(file: BinaryIO) -> Iterator[Tuple[str, Raw]]:
         body = file.read(length)
         if len(body) < length:
             raise FormatError(place, f"the file ends within a group, after {len(body)} bytes of {length}")
-        try:
-            group = msgpack.unpackb(body, strict_map_key=False)
-        except Exception as error:  # the library raises a dozen unrelated types
-            raise FormatError(place, f"is not msgpack: {error}") from error
-        yield place, _with_arrays(place, group)
+        yield place, unpacked(place, body)
         at += 4 + length
+
+
+def unpacked(place: str, body: bytes) -> Raw:
+    """One group of the msgpack form, without the length in front."""
+    try:
+        group = msgpack.unpackb(body, strict_map_key=False)
+    except Exception as error:  # the library raises a dozen unrelated types
+        raise FormatError(place, f"is not msgpack: {error}") from error
+    return _with_arrays(place, group)
 
 
 def _read_lines(file: BinaryIO) -> Iterator[Tuple[str, Raw]]:

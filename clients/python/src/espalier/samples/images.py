@@ -29,8 +29,7 @@ class Images:
 
     def add(self, group: Group) -> None:
         """Takes the images that a group carries, in the place of those of the group before."""
-        data = group.raw.get("image_data", {})
-        self.embedded = {digest: _bytes(one["data"]) for digest, one in data.items()}
+        self.embedded = embedded(group)
 
     def __call__(self, digest: str) -> bytes:
         """The bytes of an image. Raises `ImageMissing`."""
@@ -41,6 +40,11 @@ class Images:
             if path.is_file():
                 return path.read_bytes()
         raise ImageMissing(f"image {digest} is neither in the group nor in {self.folder}")
+
+
+def embedded(group: Group) -> Dict[str, bytes]:
+    """The images that a group carries, by digest."""
+    return {digest: _bytes(one["data"]) for digest, one in group.raw.get("image_data", {}).items()}
 
 
 def _bytes(data: Union[str, bytes]) -> bytes:

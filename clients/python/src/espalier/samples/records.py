@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 import numpy as np
 import numpy.typing as npt
 
-from .decode import FormatError, Raw, read_raw
+from .decode import FormatError, Raw, read_raw, unpacked
 
 
 class VersionSpan(NamedTuple):
@@ -197,14 +197,22 @@ def read(path: Union[str, "os.PathLike[str]"]) -> Iterator[Group]:
     Raises `FormatError` at a group that cannot be read; it does not look for broken invariants (see `check_file`).
     """
     for place, raw in read_raw(path):
-        try:
-            group = _group(raw)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, FormatError):
-                raise
-            text = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
-            raise FormatError(place, text) from error
-        yield group
+        yield _read(place, raw)
+
+
+def loads(data: bytes, place: str = "group") -> Group:
+    """One group of the msgpack form without the length in front, as the service delivers it. `place` is named in `FormatError`."""
+    return _read(place, unpacked(place, data))
+
+
+def _read(place: str, raw: Raw) -> Group:
+    try:
+        return _group(raw)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, FormatError):
+            raise
+        text = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise FormatError(place, text) from error
 
 
 def _group(raw: Raw) -> Group:

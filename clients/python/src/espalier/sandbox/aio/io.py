@@ -103,6 +103,8 @@ class AsyncHttp:
     """Connections to one service."""
 
     def __init__(self, settings: Settings, verify: Union[bool, ssl.SSLContext], transport: Optional[Transport]) -> None:
+        if settings.socket is not None and transport is None:
+            transport = httpx.AsyncHTTPTransport(uds=settings.socket)
         limits = httpx.Limits(max_connections=settings.connections, max_keepalive_connections=100)
         self._client = httpx.AsyncClient(
             base_url=settings.base_url, headers=settings.headers(), verify=verify, limits=limits, transport=transport

@@ -31,6 +31,8 @@ class Settings:
     api_key: Optional[str]
     #: Connections at once.
     connections: int = 1000
+    #: A Unix socket to connect to, whatever host the URL names.
+    socket: Optional[str] = None
 
     @staticmethod
     def of(base_url: Optional[str], api_key: Optional[str], connections: int) -> "Settings":
@@ -38,9 +40,11 @@ class Settings:
         url = (base_url or os.environ.get("ESPALIER_URL") or "").rstrip("/")
         if not url:
             raise ValueError("no service: give base_url, or set ESPALIER_URL (such as http://127.0.0.1:8700)")
+        if url.startswith("unix:"):
+            return Settings("http://localhost", api_key or os.environ.get("ESPALIER_API_KEY"), connections, url[len("unix:") :])
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"base_url {url!r}: one is http://HOST:PORT or https://HOST")
+            raise ValueError(f"base_url {url!r}: one is http://HOST:PORT, https://HOST or unix:PATH")
         return Settings(url, api_key or os.environ.get("ESPALIER_API_KEY"), connections)
 
     def headers(self) -> Dict[str, str]:
@@ -54,4 +58,6 @@ class Settings:
 
     def socket_url(self, path: str) -> str:
         """The same service, for a WebSocket."""
+        if self.socket is not None:
+            raise ValueError(f"unix:{self.socket}: WebSockets need a service at http://HOST:PORT or https://HOST")
         return "ws" + self.base_url[len("http") :] + path

@@ -77,6 +77,8 @@ class Http:
     """Connections to one service."""
 
     def __init__(self, settings: Settings, verify: Union[bool, ssl.SSLContext], transport: Optional[Transport]) -> None:
+        if settings.socket is not None and transport is None:
+            transport = httpx.HTTPTransport(uds=settings.socket)
         limits = httpx.Limits(max_connections=settings.connections, max_keepalive_connections=100)
         self._client = httpx.Client(
             base_url=settings.base_url, headers=settings.headers(), verify=verify, limits=limits, transport=transport

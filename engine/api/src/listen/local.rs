@@ -1,0 +1,145 @@
+//! [`GroupsSocket`]: the groups of a run over a Unix socket, by the routes of the service. Whoever may open the socket needs no key: it lies in a
+//! folder of its user alone.
+
+use super::{Connection, connections};
+use crate::Settings;
+use crate::http::{Api, Shared, around};
+use crate::keys::{Key, Keys, Scope};
+use crate::metrics::Metrics;
+use crate::registry::{Bounds, Registry};
+use crate::shares::Shares;
+use axum::{Extension, Router};
+use bytes::Bytes;
+use espalier_sandbox::service::Sandboxes;
+use espalier_store::{Quotas, Store};
+use hyper_util::server::graceful::GracefulShutdown;
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::task::TaskTracker;
+
+mod absent;
+
+/// Connections at once; more wait to be taken.
+const CONNECTIONS_MAX: usize = 1_000;
+/// How long clients that are connected at the end may take until they have gone.
+const LEAVE_MAX: Duration = Duration::from_secs(10);
+
+/// The caller behind a Unix socket.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalUser(pub(crate) Arc<Key>);
+
+/// Says whether the run will close no further group, though it is not over.
+#[derive(Clone)]
+pub(crate) struct AllClosed(pub(crate) Arc<dyn Fn() -> bool + Send + Sync>);
+
+/// A socket that is bound, and removed when this is dropped.
+pub struct GroupsSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    api: Api,
+    all_closed: AllClosed,
+}
+
+impl Drop for GroupsSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl GroupsSocket {
+    /// Binds `path`, in the place of what a process that was killed has left there. Its folder is made for this user alone.
+    pub fn bind(
+        path: &Path,
+        store: Arc<Store>,
+        all_closed: Arc<dyn Fn() -> bool + Send + Sync>,
+    ) -> io::Result<GroupsSocket> {
+        if let Some(folder) = path.parent() {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        let settings = Settings { connections_max: CONNECTIONS_MAX, ..Settings::default() };
+        let sandboxes = Sandboxes::new(Arc::new(absent::NoSandboxes::new()));
+        let api = Api::new(Shared {
+            registry: Registry::new(sandboxes, Arc::clone(&store), Bounds::default()),
+            keys: Keys::new(store),
+            metrics: Metrics::new(),
+            bodies: Shares::new(settings.bodies_bytes_max),
+            open: Shares::new(settings.connections_max as u64),
+            settings,
+            draining: watch::Sender::new(false),
+            openapi: Bytes::new(),
+            sockets: TaskTracker::new(),
+        });
+        Ok(GroupsSocket { listener, path: path.to_owned(), api, all_closed: AllClosed(all_closed) })
+    }
+
+    /// Takes connections until `stop` comes, and then until nobody is connected any more, for [`LEAVE_MAX`] at most: a client that has just
+    /// acknowledged the last group still hears that there are no more.
+    pub async fn serve(self, stop: impl Future<Output = ()>) {
+        let key = Key {
+            id: "local".into(),
+            name: "local".into(),
+            scopes: vec![Scope::RunsWrite],
+            quotas: Quotas::default(),
+        };
+        let (router, _) = crate::routes::delivery::router().split_for_parts();
+        let router: Router = router
+            .fallback(crate::routes::no_route)
+            .layer(axum::middleware::from_fn_with_state(self.api.clone(), around))
+            .layer(Extension(LocalUser(Arc::new(key))))
+            .layer(Extension(self.all_closed.clone()))
+            .with_state(self.api.clone());
+        let builder = connections(&self.api.settings);
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        // What is shut down by it: nothing; connections end with their clients, or are cut.
+        let graceful = GracefulShutdown::new();
+        let (cut, tasks) = (watch::Sender::new(false), TaskTracker::new());
+        let ended = async {
+            stop.await;
+            tasks.close();
+            // In time or not: what is left is cut.
+            let _ = tokio::time::timeout(LEAVE_MAX, tasks.wait()).await;
+        };
+        tokio::pin!(ended);
+        loop {
+            let taken = tokio::select! {
+                () = &mut ended => break,
+                taken = async {
+                    let place = Arc::clone(&places).acquire_owned().await.ok()?;
+                    Some((place, self.listener.accept().await.ok()?.0))
+                } => taken,
+            };
+            let Some((place, stream)) = taken else {
+                tokio::time::sleep(super::ACCEPT_AGAIN).await;
+                continue;
+            };
+            let connection = Connection {
+                router: router.clone(),
+                builder: builder.clone(),
+                watcher: graceful.watcher(),
+                from: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+                cut: cut.subscribe(),
+                silent_max: self.api.settings.head_max,
+            };
+            // Ends with the connection, or when it is cut at the end.
+            tasks.spawn(async move {
+                connection.speak(stream).await;
+                drop(place);
+            });
+        }
+        self.api.draining.send_replace(true);
+        cut.send_replace(true);
+        tasks.wait().await;
+    }
+}

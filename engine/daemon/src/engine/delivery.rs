@@ -1,0 +1,120 @@
+//! Groups on their way to trainers while the run goes on: what trainers are done with, for the scheduler, and the socket of `[delivery]`.
+//!
+//! What trainers are done with is read from the store, where every process that delivers groups writes it.
+
+use super::EngineError;
+use crate::experiment::DeliveryConfig;
+use crate::progress::ProgressSender;
+use crate::runner::now_ms;
+use crate::scheduler::UndeliveredBound;
+use espalier_api::GroupsSocket;
+use espalier_store::{RunWriter, StoreError, StoreUrl};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// How often the store is asked.
+const EVERY: Duration = Duration::from_millis(250);
+/// How long the socket may take to close, once the run is over.
+const CLOSE_MAX: Duration = Duration::from_secs(15);
+
+/// Delivery beside a session. Dropping it ends its tasks: the scheduler hears nothing more, connections are cut.
+#[derive(Default)]
+pub(super) struct Delivery {
+    bound: Option<UndeliveredBound>,
+    watch: Option<JoinHandle<()>>,
+    socket: Option<(JoinHandle<()>, oneshot::Sender<()>)>,
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let socket = self.socket.take().map(|(task, _)| task);
+        for task in self.watch.take().into_iter().chain(socket) {
+            task.abort();
+        }
+    }
+}
+
+impl Delivery {
+    /// As an experiment asks for it.
+    pub(super) async fn open(
+        config: &DeliveryConfig,
+        run: &RunWriter,
+        store: &StoreUrl,
+        progress: &ProgressSender,
+    ) -> Result<Delivery, EngineError> {
+        if *config == DeliveryConfig::default() {
+            return Ok(Delivery::default());
+        }
+        let (done, task) = watched(run.clone()).await?;
+        let groups_max = config.undelivered_max.unwrap_or(u64::MAX);
+        let bound = UndeliveredBound { groups_max, done, waits_at_end: config.socket };
+        let mut delivery = Delivery { bound: Some(bound), watch: Some(task), socket: None };
+        if config.socket {
+            let path = socket_path(store, run.run_id());
+            let seen = progress.subscribe();
+            let all_closed = Arc::new(move || seen.borrow().all_closed);
+            let bound = GroupsSocket::bind(&path, Arc::new(run.store().clone()), all_closed);
+            let socket = bound.map_err(|source| EngineError::Socket { path: path.clone(), source })?;
+            tracing::info!("groups are delivered at unix:{}", path.display());
+            let (stop, stopped) = oneshot::channel();
+            let served = async move {
+                let stop = async { drop(stopped.await) };
+                socket.serve(stop).await;
+            };
+            delivery.socket = Some((tokio::spawn(served), stop));
+        }
+        Ok(delivery)
+    }
+
+    /// For the scheduler.
+    pub(super) fn bound(&self) -> Option<UndeliveredBound> {
+        self.bound.clone()
+    }
+
+    /// Lets clients that are connected hear that it is over, within a bound.
+    pub(super) async fn close(mut self) {
+        if let Some((task, stop)) = self.socket.take() {
+            let _ = stop.send(());
+            let abort = task.abort_handle();
+            if tokio::time::timeout(CLOSE_MAX, task).await.is_err() {
+                abort.abort();
+            }
+        }
+    }
+}
+
+/// Where the socket of a run is: beside the store's files.
+pub(crate) fn socket_path(store: &StoreUrl, run_id: &str) -> PathBuf {
+    let folder = match store {
+        StoreUrl::Folder(folder) => folder.clone(),
+        StoreUrl::Postgres { blobs, .. } => {
+            blobs.parent().map(std::path::Path::to_path_buf).unwrap_or_default()
+        }
+    };
+    let path = folder.join("delivery").join(format!("{run_id}.sock"));
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// Begins to watch a run. A store that fails is asked again at the next turn: until then the last answer holds.
+async fn watched(run: RunWriter) -> Result<(watch::Receiver<u64>, JoinHandle<()>), StoreError> {
+    let (sender, done) = watch::channel(done_with(&run).await?);
+    let task = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(EVERY).await;
+            match done_with(&run).await {
+                Ok(now) => drop(sender.send_if_modified(|done| std::mem::replace(done, now) != now)),
+                Err(error) => tracing::warn!(%error, "cannot tell what trainers are done with"),
+            }
+        }
+    });
+    Ok((done, task))
+}
+
+/// Groups that were acknowledged or dropped.
+async fn done_with(run: &RunWriter) -> Result<u64, StoreError> {
+    let counts = run.store().delivery_counts(run.run_id(), None, now_ms()).await?;
+    Ok(counts.acknowledged + counts.dropped.values().sum::<u64>())
+}
