@@ -28,6 +28,7 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
         step(9, "training", include_str!("../migrations/0009_training.sql")),
         step(10, "deliveries", include_str!("../migrations/0010_deliveries.sql")),
         step(11, "model versions", include_str!("../migrations/0011_model_versions.sql")),
+        step(12, "hosted runs", include_str!("../migrations/0012_hosted_runs.sql")),
     ])
 });
 

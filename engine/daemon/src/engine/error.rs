@@ -72,6 +72,17 @@ pub enum EngineError {
     /// The source of tasks failed in the middle of the run. What had begun has ended, and further tasks are open.
     #[error("{0}")]
     TasksFailed(SourceFailed),
+    /// A plugin cannot take the place of another. Nothing was changed.
+    #[error("{0}")]
+    Swap(String),
+    /// The service allows the run's key no such thing. What was finished is kept.
+    #[error("{problem}")]
+    NotAllowed {
+        /// What, with its place.
+        problem: String,
+        /// Who allows it, and how.
+        hint: String,
+    },
     /// It was told to stop before there was a run.
     #[error("stopped before the run began")]
     StoppedEarly,
@@ -111,6 +122,8 @@ impl EngineError {
             | EngineError::Plugin(_)
             | EngineError::Model { .. }
             | EngineError::Gone { .. }
+            | EngineError::Swap(_)
+            | EngineError::NotAllowed { .. }
             | EngineError::PluginFails(_)
             | EngineError::TasksFailed(_) => Some(RunState::Blocked),
         }
@@ -123,7 +136,7 @@ impl EngineError {
                 Some("fix the lines, or run without them: `espalier run --skip-bad-tasks`".to_owned())
             }
             EngineError::Store(error) => error.hint(),
-            EngineError::Model { hint, .. } => Some(hint.clone()),
+            EngineError::Model { hint, .. } | EngineError::NotAllowed { hint, .. } => Some(hint.clone()),
             EngineError::Gone { for_good: false, .. } => Some(
                 "finished rollouts are kept; run the same command again when the server is back".to_owned(),
             ),
@@ -149,6 +162,7 @@ impl EngineError {
             | EngineError::Tasks { .. }
             | EngineError::Plugin(_)
             | EngineError::StoppedEarly
+            | EngineError::Swap(_)
             | EngineError::Sandbox(_)
             | EngineError::Fenced(_) => None,
         }
