@@ -243,7 +243,7 @@ class Hunt:
             answer = client.request(method, at, params=query, json=body)
             self.statuses[answer.status_code] += 1
             if answer.status_code >= 500 and answer.status_code not in (501, 503, 507):
-                self.found.setdefault(f"{label}: status {answer.status_code}", []).append(f"{said}\n{answer.text[:500]}")
+                self.found.setdefault(f"{label}: status {answer.status_code}", []).append(f"{said}\n{answer.content[:500].decode('utf-8', 'replace')}")
             metrics = client.get("/metrics")
             if metrics.status_code != 200:
                 self.found.setdefault(f"/metrics after {label}: {metrics.status_code}", []).append(said)
@@ -284,7 +284,7 @@ def tried(case: Any, key: str, statuses: "Counter[int]") -> List[str]:
     except Exception as error:
         return [f"no answer: {type(error).__name__}\n{error}"]
     statuses[answer.status_code] += 1
-    said = f"{case.method} {answer.request.url}\nbody {case.body!r}\nanswer {answer.status_code} {answer.text[:500]}"
+    said = f"{case.method} {answer.request.url}\nbody {case.body!r}\nanswer {answer.status_code} {answer.content[:500].decode('utf-8', 'replace')}"
     if answer.status_code >= 500 and answer.status_code not in (501, 503, 507):
         return [f"status {answer.status_code}\n{said}"]
     try:
