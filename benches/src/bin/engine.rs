@@ -287,6 +287,7 @@ impl Bench {
     fn options(&self) -> RunOptions {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         RunOptions {
+            hosted: None,
             store: self.folder.path().join("store").display().to_string(),
             sandboxes: self.folder.path().join("store").display().to_string(),
             plugin_folders: vec![repository.join("plugins/dist")],

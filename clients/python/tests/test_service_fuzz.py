@@ -16,7 +16,8 @@ pytestmark = daemon.needed
 
 @pytest.mark.skipif(find_spec("schemathesis") is None, reason="no schemathesis here")
 def test_two_thousand_cases(served: Any) -> None:
-    key = served.another_key("fuzz", "--sandboxes", "100")
+    scopes = "sandboxes:write,runs:write,plugins:write"
+    key = served.another_key("fuzz", "--sandboxes", "100", "--runs", "20", scopes=scopes)
     program = Path(__file__).parent / "fuzz.py"
     run = subprocess.run(
         [sys.executable, str(program), served.url, key, "2000"], capture_output=True, text=True, timeout=900, check=False

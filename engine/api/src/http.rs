@@ -7,6 +7,8 @@ use crate::listen::local::LocalUser;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
 use crate::registry::Registry;
+use crate::runs::Runs;
+use crate::runs::feed::Feeds;
 use crate::shares::{Share, Shares};
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Request, State};
@@ -40,6 +42,10 @@ pub(crate) struct Api(Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) keys: Keys,
+    /// `None`: this service carries no runs.
+    pub(crate) runs: Option<Runs>,
+    /// Events that are being read.
+    pub(crate) feeds: Feeds,
     pub(crate) metrics: Metrics,
     pub(crate) settings: Settings,
     /// Bodies in memory, of requests that are under way.
@@ -91,6 +97,8 @@ pub(crate) struct Writer(pub(crate) Arc<Key>);
 pub(crate) struct RunReader(pub(crate) Arc<Key>);
 /// A caller that may take the groups of runs.
 pub(crate) struct RunWriter(pub(crate) Arc<Key>);
+/// A caller that may send plugins, and swap those of its runs.
+pub(crate) struct PluginWriter(pub(crate) Arc<Key>);
 /// A caller that may read the metrics.
 pub(crate) struct Observer;
 
@@ -197,6 +205,14 @@ impl FromRequestParts<Api> for RunWriter {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<RunWriter, Problem> {
         caller(parts, api, Scope::RunsWrite).await.map(RunWriter)
+    }
+}
+
+impl FromRequestParts<Api> for PluginWriter {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<PluginWriter, Problem> {
+        caller(parts, api, Scope::PluginsWrite).await.map(PluginWriter)
     }
 }
 

@@ -37,10 +37,12 @@ pub enum Scope {
     Read,
     /// Make them, work in them, end them.
     Write,
-    /// See runs, and the groups that they deliver.
+    /// See its runs and those that belong to no key, and the groups that they deliver.
     RunsRead,
-    /// Take groups of runs, acknowledge them.
+    /// Begin runs and tell them something; take groups of runs, acknowledge them.
     RunsWrite,
+    /// Send plugins and name them; let an alias of a run mean another plugin.
+    PluginsWrite,
     /// Read `/metrics`.
     Metrics,
     /// Start from images that registries give to the service's own user alone.
@@ -49,11 +51,12 @@ pub enum Scope {
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Scope; 6] = [
+    pub const ALL: [Scope; 7] = [
         Scope::Read,
         Scope::Write,
         Scope::RunsRead,
         Scope::RunsWrite,
+        Scope::PluginsWrite,
         Scope::Metrics,
         Scope::RegistryCredentials,
     ];
@@ -65,6 +68,7 @@ impl Scope {
             Scope::Write => "sandboxes:write",
             Scope::RunsRead => "runs:read",
             Scope::RunsWrite => "runs:write",
+            Scope::PluginsWrite => "plugins:write",
             Scope::Metrics => "metrics",
             Scope::RegistryCredentials => "registry:credentials",
         }

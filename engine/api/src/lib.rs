@@ -1,4 +1,4 @@
-//! `espalier serve`: sandboxes for programs, over HTTP.
+//! `espalier serve`: sandboxes and runs for programs, over HTTP.
 //!
 //! A caller shows a key; a sandbox belongs to the key that made it, and is not there for any other. The service holds no truth
 //! that a sandbox does not hold itself, but for the names of requests, which the store has: killed and started again, it finds
@@ -6,9 +6,10 @@
 //! and nothing runs twice.
 //!
 //! Reading order: [`Server`] -> `listen` (connections) -> `http` (what routes share) -> [`keys`] -> [`registry`] -> `calls` ->
-//! `routes`. Only this crate names axum.
+//! [`runs`] -> `routes`. Only this crate names axum.
 
 mod calls;
+pub mod client;
 mod http;
 pub mod keys;
 mod listen;
@@ -16,6 +17,7 @@ mod metrics;
 pub mod problem;
 pub mod registry;
 mod routes;
+pub mod runs;
 mod shares;
 
 pub use listen::local::GroupsSocket;

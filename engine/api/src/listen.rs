@@ -7,6 +7,8 @@ use crate::http::{Api, Peer, Shared, around};
 use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::registry::{Bounds, Registry};
+use crate::runs::Runs;
+use crate::runs::feed::Feeds;
 use crate::shares::Shares;
 use axum::Router;
 use axum::body::{Body, HttpBody};
@@ -104,12 +106,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the address, before anything else is done.
+    /// Binds the address, before anything else is done. Without `runs` it carries none.
     pub async fn bind(
         address: SocketAddr,
         tls: Option<Tls>,
         sandboxes: Sandboxes,
         store: Arc<Store>,
+        runs: Option<Runs>,
         bounds: Bounds,
         settings: Settings,
     ) -> Result<Server, ListenError> {
@@ -120,6 +123,8 @@ impl Server {
         let api = Api::new(Shared {
             registry: registry.clone(),
             keys: Keys::new(store),
+            runs,
+            feeds: Feeds::default(),
             metrics: Metrics::new(),
             bodies: Shares::new(settings.bodies_bytes_max),
             // One key alone may have half of them, which has to be one at least.

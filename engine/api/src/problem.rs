@@ -118,6 +118,35 @@ pub struct Problem {
     pub hint: Option<String>,
     /// When to try again, in seconds.
     pub retry_after_s: Option<u64>,
+    /// Where it was written.
+    #[serde(default)]
+    pub place: Option<Box<ProblemPlace>>,
+    /// Further lines: differences, lists.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// Where in an experiment something is wrong: a place of its text, or an argument of `set`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProblemPlace {
+    /// The line, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub line: Option<usize>,
+    /// The column, from 1, in characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub column: Option<usize>,
+    /// The number of characters that are meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub width: Option<usize>,
+    /// The whole line, or the argument of `set`.
+    pub text: String,
+    /// The file, where it is not the experiment itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub file: Option<String>,
 }
 
 /// An error response, sent as `application/problem+json` (RFC 9457).
@@ -139,6 +168,13 @@ pub struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     hint: Option<&'a str>,
+    /// Where in an experiment it was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    place: Option<&'a ProblemPlace>,
+    /// Further lines: differences, lists.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    notes: &'a [String],
     /// Whether the same request may succeed later.
     retryable: bool,
     /// The id of the request, as in the header `X-Request-Id` and in the log of the service.
@@ -154,7 +190,7 @@ impl Problem {
             detail.push_str("...");
             detail.shrink_to_fit();
         }
-        Problem { code, detail, hint: None, retry_after_s: None }
+        Problem { code, detail, hint: None, retry_after_s: None, place: None, notes: Vec::new() }
     }
 
     /// With what to do about it.
@@ -207,6 +243,8 @@ impl Problem {
             code: self.code,
             detail: &self.detail,
             hint: self.hint.as_deref(),
+            place: self.place.as_deref(),
+            notes: &self.notes,
             retryable: self.code.retryable(),
             request_id,
         }

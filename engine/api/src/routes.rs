@@ -7,6 +7,7 @@ pub(crate) mod delivery;
 pub(crate) mod files;
 pub(crate) mod orchard;
 pub(crate) mod ports;
+pub(crate) mod runs;
 pub(crate) mod sandboxes;
 pub(crate) mod service;
 pub(crate) mod shells;
@@ -26,7 +27,7 @@ use utoipa_axum::router::OpenApiRouter;
 #[openapi(
     info(
         title = "Espalier",
-        description = "Sandboxes and scored groups over HTTP. Every error is a problem document (RFC 9457) with a hint.",
+        description = "Sandboxes, runs of experiments and their scored groups over HTTP. Every error is a problem document (RFC 9457) with a hint.",
         license(name = "Apache-2.0")
     ),
     components(schemas(Document<'_>, commands::OutputStream, sandboxes::Awaited)),
@@ -38,6 +39,7 @@ use utoipa_axum::router::OpenApiRouter;
         (name = "files", description = "Read and write files"),
         (name = "ports", description = "Connect to ports inside a sandbox"),
         (name = "checkpoints", description = "Checkpoints of file systems, and forks"),
+        (name = "runs", description = "Carry runs of experiments"),
         (name = "delivery", description = "Deliver the scored groups of runs to trainers"),
         (name = "orchard", description = "The routes of Orchard's environment service")
     )
@@ -57,6 +59,10 @@ pub(crate) fn all() -> (axum::Router<Api>, Described) {
         shells::router(),
         files::router(),
         ports::router(),
+        runs::router(),
+        runs::control::router(),
+        runs::events::router(),
+        runs::uploads::router(),
         delivery::router(),
         orchard::router(),
     ];

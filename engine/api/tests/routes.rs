@@ -91,9 +91,10 @@ impl Service {
         let store = Arc::new(Store::open(&folder.path().to_str().unwrap().parse().unwrap()).await.unwrap());
         let sandboxes = Sandboxes::new(backend);
         let here = "127.0.0.1:0".parse().unwrap();
-        let server = Server::bind(here, None, sandboxes, Arc::clone(&store), Bounds::default(), settings)
-            .await
-            .unwrap();
+        let server =
+            Server::bind(here, None, sandboxes, Arc::clone(&store), None, Bounds::default(), settings)
+                .await
+                .unwrap();
         let address = server.address().unwrap();
         // Without a backend there is nothing to be found.
         let _ = server.registry().adopt().await;
@@ -153,6 +154,7 @@ async fn every_route_wants_a_key_but_those_that_say_so() {
             .replace("{id}", "a")
             .replace("{run}", "a")
             .replace("{group}", "a.g0")
+            .replace("{model}", "policy")
             .replace("{command}", "a.1.1")
             .replace("{shell}", "a.1.1")
             .replace("{port}", "80");

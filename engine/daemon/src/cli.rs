@@ -3,7 +3,7 @@
 mod authoring;
 mod browser;
 mod compare;
-mod control;
+pub(crate) mod control;
 pub mod exit;
 mod export;
 mod export_curation;
@@ -20,6 +20,7 @@ mod plugin_dev;
 mod plugin_run;
 mod plugin_test;
 mod plugins;
+mod remote;
 mod run;
 mod sandbox;
 mod schema;
@@ -105,11 +106,19 @@ If one of the files already exists, nothing is written and the exit code is 2.")
   espalier run experiments/textcraft.toml --limit 8 --set groups.size=8
   espalier run experiments/textcraft.toml --new
   make-tasks | espalier run experiments/textcraft.toml --tasks -
+  espalier run experiments/textcraft.toml --remote http://127.0.0.1:8700
 
 The same command resumes a run that was stopped; for a finished run it prints
 the results again. The first ctrl-c lets running rollouts finish and keeps
 them; the second stops at once.")]
     Run(RunArgs),
+    /// Show a run that `espalier serve` carries, until it is over; ctrl-c leaves it as it is.
+    #[command(after_help = "Example:
+  export ESPALIER_API_KEY=...
+  espalier attach textcraft --remote http://127.0.0.1:8700
+
+The exit code is that of `espalier run`; 0 if ctrl-c ended it.")]
+    Attach(remote::AttachArgs),
     /// Pause a run: running rollouts finish, no new ones start until it is resumed.
     #[command(after_help = "Example:
   espalier pause textcraft
@@ -179,7 +188,7 @@ A project of `espalier plugin new` has them in sdk/wit.")]
     /// Browsers for agents outside of experiments.
     #[command(subcommand)]
     Browser(browser::BrowserCommand),
-    /// Serve sandboxes over HTTP.
+    /// Serve sandboxes over HTTP, and carry runs of experiments.
     #[command(after_help = "Examples:
   espalier key create ci    prints a key, only once
   espalier serve            on 127.0.0.1:8700
@@ -231,6 +240,9 @@ pub struct RunArgs {
     /// Skip lines of the task file that are not valid tasks.
     #[arg(long)]
     pub skip_bad_tasks: bool,
+    /// Where it runs.
+    #[command(flatten)]
+    pub at: remote::RemoteArgs,
 }
 
 /// `espalier pause` and `espalier resume`
@@ -319,7 +331,7 @@ pub fn main() -> ExitCode {
     // Who serves wants to see who comes.
     let (level, style) = match cli.command {
         Command::Serve(_) => ("info,espalier_api::spans=off", LogStyle::Service),
-        Command::Run(_) => ("warn", LogStyle::Run),
+        Command::Run(_) | Command::Attach(_) => ("warn", LogStyle::Run),
         _ => ("warn", LogStyle::Command),
     };
     // The last spans are sent when all else has ended.
@@ -382,7 +394,11 @@ fn usage(error: &clap::Error) -> ExitCode {
 async fn dispatch(context: &mut Context, command: Command) -> Result<Exit, Problem> {
     match command {
         Command::Init(args) => init::init(context, &args),
-        Command::Run(args) => run::run(context, args).await,
+        Command::Run(args) => match args.at.remote.clone() {
+            Some(url) => remote::run(context, args, &url).await,
+            None => run::run(context, args).await,
+        },
+        Command::Attach(args) => remote::attach(context, args).await,
         Command::Pause(args) => control::tell(context, &args.run, control::PAUSE).await,
         Command::Resume(args) => control::tell(context, &args.run, control::RESUME).await,
         Command::Stop(args) => control::tell(context, &args.run, control::stop(args.now)).await,

@@ -34,10 +34,18 @@ pub struct Answer {
 #[error("the run is over")]
 pub struct RunOver;
 
+/// What was asked.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Command(Command),
+    /// So many rollouts at a time from now on.
+    Permits(u32),
+}
+
 /// A command under way. Dropping it unanswered tells its sender that the run is over.
 #[derive(Debug)]
 pub struct Request {
-    command: Command,
+    asked: Asked,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -51,6 +59,8 @@ pub struct Commands {
     receiver: mpsc::Receiver<Request>,
     sender: mpsc::Sender<Request>,
     phase: RunPhase,
+    /// Asked, and not taken yet.
+    permits: Option<u32>,
 }
 
 /// Both sides.
@@ -62,14 +72,23 @@ pub fn channel() -> (Commander, Commands) {
 impl Commander {
     /// Asks, and waits for the answer: for as long as the run takes to look, so the caller bounds it.
     pub async fn ask(&self, command: Command) -> Result<Answer, RunOver> {
+        self.send(Asked::Command(command)).await
+    }
+
+    /// Lets so many rollouts run at a time; as [`Commander::ask`].
+    pub async fn permit(&self, permits: u32) -> Result<Answer, RunOver> {
+        self.send(Asked::Permits(permits)).await
+    }
+
+    async fn send(&self, asked: Asked) -> Result<Answer, RunOver> {
         let (answer, answered) = oneshot::channel();
-        self.0.send(Request { command, answer }).await.map_err(|_| RunOver)?;
+        self.0.send(Request { asked, answer }).await.map_err(|_| RunOver)?;
         answered.await.map_err(|_| RunOver)
     }
 
     /// Asks without waiting. `false`: the run is over, or has more to answer than it can take.
     pub fn tell(&self, command: Command) -> bool {
-        self.0.try_send(Request { command, answer: oneshot::channel().0 }).is_ok()
+        self.0.try_send(Request { asked: Asked::Command(command), answer: oneshot::channel().0 }).is_ok()
     }
 }
 
@@ -77,7 +96,7 @@ impl Commands {
     /// Commands of a run that nobody can command.
     pub fn unasked() -> Commands {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        Commands { receiver, sender, phase: RunPhase::default() }
+        Commands { receiver, sender, phase: RunPhase::default(), permits: None }
     }
 
     /// Somebody who may ask.
@@ -101,9 +120,20 @@ impl Commands {
 
     /// Carries out a command: the phase changes, and its sender hears of it.
     pub fn answer(&mut self, request: Request, running: u32) {
-        let changed = self.on(ControlEvent::Command(request.command));
+        let changed = match request.asked {
+            Asked::Command(command) => self.on(ControlEvent::Command(command)),
+            Asked::Permits(permits) => {
+                self.permits = Some(permits);
+                true
+            }
+        };
         // Who asked may be gone; the command stands.
         let _ = request.answer.send(Answer { phase: self.phase, changed, running });
+    }
+
+    /// How many rollouts may run at a time, where that was changed since this was asked last.
+    pub fn take_permits(&mut self) -> Option<u32> {
+        self.permits.take()
     }
 
     /// Takes any event; whether the phase changed.

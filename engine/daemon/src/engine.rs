@@ -15,6 +15,7 @@ mod error;
 mod generator;
 pub(crate) mod inbox;
 mod lease;
+mod options;
 mod parts;
 mod plan;
 pub(crate) mod plugins;
@@ -25,6 +26,7 @@ mod tasks;
 pub(crate) use components::short;
 pub use error::EngineError;
 pub(crate) use generator::CallRecord;
+pub use options::{Hosted, RunOptions};
 pub(crate) use parts::off_runtime;
 pub(crate) use plan::task_lines;
 pub use tasks::RejectedTask;
@@ -44,44 +46,21 @@ use espalier_core::ending::StopReason;
 use espalier_core::rollout::AttemptOutcome;
 use espalier_core::samples::GroupStatus;
 use espalier_core::step_budget::{BudgetedGroup, StepBudget};
-use espalier_plugin::Compiler;
 use espalier_services::RunServices;
 use espalier_store::{
     AttemptState, Causes, Claim, GroupOpened, GroupReopened, Holder, RunSpec, RunState, RunWriter, Start,
     Store, StoreError, StoreUrl,
 };
 use redo::{EarlierGroup, EarlierResult};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tasks::Tasks;
 
-/// What the command line adds to an experiment file. None of it is part of what the run is.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// Folder or URL of the store.
-    pub store: String,
-    /// Store whose sandboxes are used; usually the same.
-    pub sandboxes: String,
-    /// Folders of built plugins, searched in this order.
-    pub plugin_folders: Vec<PathBuf>,
-    /// Folder of compiled plugin code; safe to delete. `None`: it is compiled each time.
-    pub plugin_cache: Option<PathBuf>,
-    /// Who compiles plugins.
-    pub plugin_compiler: Compiler,
-    /// Works only on the first so many groups of the run; a later command without it goes on.
-    pub limit: Option<u64>,
-    /// Starts a fresh run where one of this name exists.
-    pub new: bool,
-    /// Goes on without the task lines that are rejected.
-    pub skip_bad_tasks: bool,
-    /// How long attempts may go on when the run stops; [`crate::control::DRAIN`].
-    pub drain: Duration,
-}
-
 /// What a run came to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSummary {
     /// In the store.
     pub run_id: String,
@@ -110,7 +89,8 @@ pub struct RunSummary {
 }
 
 /// How a session of a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RunEnd {
     /// Nothing is left to do.
     Finished,
@@ -163,10 +143,15 @@ pub async fn run(
     })
     .await??;
     stage(Stage::Store);
-    let url: StoreUrl = options.store.parse()?;
-    let store = tokio::select! {
-        store = Store::open(&url) => store?,
-        () = commands.stopped() => return Err(EngineError::StoppedEarly),
+    let store = match &options.hosted {
+        Some(hosted) => hosted.store.clone(),
+        None => {
+            let url: StoreUrl = options.store.parse()?;
+            tokio::select! {
+                store = Store::open(&url) => store?,
+                () = commands.stopped() => return Err(EngineError::StoppedEarly),
+            }
+        }
     };
     let spec = RunSpec {
         name: experiment.file.name.clone(),
@@ -174,15 +159,26 @@ pub async fn run(
         experiment: record,
         engine: env!("CARGO_PKG_VERSION").to_owned(),
         groups_planned: tasks.planned(),
+        owner: options.hosted.as_ref().map(|hosted| hosted.owner.clone()),
     };
     let start = if options.new { Start::New } else { Start::Resume };
     let claim = claim(&store, &spec, start).await?;
+    let begun = (claim.run.run_id().to_owned(), claim.resumed.is_some());
+    progress.send_modify(|progress| progress.run = Some(begun));
     let lease = lease::hold(claim.run.clone());
     if claim.paused {
         commands.on(ControlEvent::Command(Command::Pause));
     }
     let models = inbox::OpenModels::default();
-    let inbox = inbox::open(claim.run.clone(), commands.commander(), Arc::clone(&models));
+    let open_plugins = inbox::OpenPlugins::default();
+    let rollouts_max = options.rollouts_max(experiment.file.groups.concurrent_rollouts);
+    let inbox = inbox::open(
+        claim.run.clone(),
+        commands.commander(),
+        Arc::clone(&models),
+        Arc::clone(&open_plugins),
+        rollouts_max,
+    );
     let session = Session {
         experiment: Arc::new(experiment),
         options,
@@ -190,6 +186,7 @@ pub async fn run(
         tasks,
         run: claim.run,
         models,
+        open_plugins,
         progress,
         began,
     };
@@ -203,7 +200,7 @@ pub async fn run(
     drop(lease);
     // A run that was made just now and came to no group would only stand before the one that people mean by its name.
     let discarded = match (&result, claim.resumed) {
-        (Err(_), None) if state.is_some() => {
+        (Err(_), None) if state.is_some() && !session.is_known() => {
             let discarded = tokio::time::timeout(RELEASE_DEADLINE, session.run.discard()).await;
             matches!(discarded, Ok(Ok(true)))
         }
@@ -265,11 +262,25 @@ struct Session {
     run: RunWriter,
     /// Filled when they are open.
     models: inbox::OpenModels,
+    /// Filled when they are loaded.
+    open_plugins: inbox::OpenPlugins,
     progress: ProgressSender,
     began: Instant,
 }
 
 impl Session {
+    /// Whether somebody outside of this process was told of the run.
+    fn is_known(&self) -> bool {
+        self.options.hosted.as_ref().is_some_and(|hosted| hosted.known.load(Ordering::SeqCst))
+    }
+
+    /// What finds its plugins.
+    fn finder(&self) -> Finder {
+        let key_id = self.options.hosted.as_ref().map(|hosted| hosted.owner.key_id.as_str());
+        let store = Some(self.run.store().clone());
+        Finder::new(self.options.plugin_folders.clone(), store).for_run(self.run.run_id(), key_id)
+    }
+
     async fn play(&self, lease: &lease::Lease, mut commands: Commands) -> Result<RunSummary, EngineError> {
         let Earlier { mut resume, mut opened, groups: earlier, mut versions, taken } = self.resume().await?;
         self.tasks.count_earlier(&self.run, taken.len() as u64).await?;
@@ -291,7 +302,7 @@ impl Session {
         let failing = earlier.iter().any(EarlierGroup::may_be_redone);
         let all_done = async |resume: Resume| {
             self.progress.send_modify(|progress| progress.counts.clone_from(&resume.counts));
-            let finder = Finder::new(self.options.plugin_folders.clone(), Some(self.run.store().clone()));
+            let finder = self.finder();
             let now = plugins::digests_now(&finder, &self.experiment).await;
             let changed = PluginChange::between(&versions, &now, None);
             self.progress.send_modify(|progress| progress.plugins_changed = changed);
@@ -355,6 +366,9 @@ impl Session {
             resume.score_again =
                 to_score.map(|redo| (redo.group_index, redo.again.score.into_iter().collect())).collect();
         }
+        let plugins = Arc::new(plugins);
+        // Once in a session.
+        let _ = self.open_plugins.set((Arc::clone(&plugins), Arc::clone(&self.experiment)));
         let source = self.source(taken, &plugins, &runner, &resume.closed).await?;
         let backend = Arc::new(EngineBackend::new(
             Arc::clone(&self.experiment),
@@ -408,6 +422,7 @@ impl Session {
         scheduler_lag_p99: Duration,
     ) -> Result<RunSummary, EngineError> {
         let ((tasks, tasks_read), (tasks_rejected, rejected)) = (self.tasks.counts(), self.tasks.rejected());
+        let plugins_changed = self.progress.borrow().plugins_changed.clone();
         Ok(RunSummary {
             run_id: self.run.run_id().to_owned(),
             name: self.experiment.file.name.clone(),
@@ -417,7 +432,7 @@ impl Session {
             tasks_rejected,
             rejected,
             counts,
-            plugins_changed: self.progress.borrow().plugins_changed.clone(),
+            plugins_changed,
             elapsed: self.began.elapsed(),
             causes: self.run.store().causes(self.run.run_id(), CAUSES_MAX).await?,
             scheduler_lag_p99,

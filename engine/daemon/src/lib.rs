@@ -4,13 +4,15 @@
 //! Everything that has a second implementation lives below, in `espalier-core` and the capability crates; this crate
 //! wires them and owns every task that is spawned.
 //!
-//! Reading order: [`experiment`] -> [`engine`] -> [`scheduler`] -> [`progress`], [`control`] -> [`cli`] -> [`output`].
+//! Reading order: [`experiment`] -> [`engine`] -> [`scheduler`] -> [`progress`], [`control`] -> [`cli`] -> [`output`]; runs of
+//! the service: [`hosted`].
 
 pub mod cli;
 pub mod control;
 pub mod doctor;
 pub mod engine;
 pub mod experiment;
+pub mod hosted;
 mod installed;
 pub mod output;
 pub mod progress;

@@ -4,6 +4,7 @@
 
 use espalier_core::ending::StopReason;
 use espalier_core::samples::{GroupStatus, TokenSums};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 
@@ -34,6 +35,8 @@ pub enum Stage {
 pub struct Progress {
     /// What it is doing.
     pub stage: Stage,
+    /// The run, once its lock was taken, and whether it was there before.
+    pub run: Option<(String, bool)>,
     /// Tasks that were read, and lines that were rejected.
     pub tasks: u64,
     /// Lines of the task file that were rejected.
@@ -55,7 +58,7 @@ pub struct Progress {
 }
 
 /// A plugin whose component is another than before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginChange {
     /// Its alias in the run.
     pub plugin: String,
@@ -120,7 +123,7 @@ impl VersionLog {
 }
 
 /// Counters of groups, rollouts and attempts.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
     /// Groups that are open.
     pub groups_open: u64,
@@ -164,6 +167,34 @@ pub struct Counts {
     pub dropped: u64,
     /// Events of this session that came late, twice or from nowhere, and were dropped.
     pub stale_events: u64,
+}
+
+impl Stage {
+    /// All of them, in order.
+    pub const ALL: [Stage; 8] = [
+        Stage::Tasks,
+        Stage::Store,
+        Stage::Plugins,
+        Stage::Models,
+        Stage::Rollouts,
+        Stage::Paused,
+        Stage::Draining,
+        Stage::Done,
+    ];
+
+    /// As services say it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Stage::Tasks => "tasks",
+            Stage::Store => "store",
+            Stage::Plugins => "plugins",
+            Stage::Models => "models",
+            Stage::Rollouts => "rollouts",
+            Stage::Paused => "paused",
+            Stage::Draining => "draining",
+            Stage::Done => "done",
+        }
+    }
 }
 
 impl Counts {

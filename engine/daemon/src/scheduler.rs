@@ -13,7 +13,7 @@
 //! ([`crate::control`]) is answered by the loop itself.
 //!
 //! Bounds: permits bound running attempts; groups open only while rollouts that wait, run or back off are fewer than the
-//! permits; the inbox holds as many events as there are permits, and a runner waits when it is full.
+//! permits; the inbox holds as many events as there are permits at first, and a runner waits when it is full.
 
 mod admission;
 mod backend;
@@ -139,6 +139,9 @@ pub async fn run<W: SchedulerBackend>(
                 RunPhase::Cancelling => Some(Instant::now() + CANCEL_GRACE),
                 RunPhase::Admitting | RunPhase::Paused | RunPhase::Aborted => None,
             };
+        }
+        if let Some(permits) = commands.take_permits() {
+            scheduler.config.concurrent_rollouts = permits;
         }
         scheduler.advance(&mut *source);
         if phase == RunPhase::Aborted || scheduler.is_over() {

@@ -56,6 +56,49 @@ impl BlobFolder {
         blocking(move || folder.put_blocking(&bytes)).await
     }
 
+    /// Keeps the bytes of a file; returns their hash and their number. Only one part of it is in memory at a time.
+    pub async fn put_file(&self, path: PathBuf) -> Result<(String, u64), StoreError> {
+        let folder = self.clone();
+        blocking(move || {
+            let kept = || {
+                let mut source = File::open(&path)?;
+                let (temporary, mut file) = folder.temporary()?;
+                let copied = io::copy(&mut source, &mut file).and_then(|bytes| {
+                    file.sync_data()?;
+                    let mut hasher = blake3::Hasher::new();
+                    hasher.update_reader(File::open(&temporary)?)?;
+                    let hash = hasher.finalize().to_hex().to_string();
+                    let place = folder.root.join(&hash[..2]);
+                    fs::create_dir_all(&place)?;
+                    fs::rename(&temporary, place.join(&hash))?;
+                    File::open(&*folder.root)?.sync_all()?;
+                    File::open(&place)?.sync_all()?;
+                    Ok((hash, bytes))
+                });
+                if copied.is_err() {
+                    let _ = fs::remove_file(&temporary);
+                }
+                copied
+            };
+            kept().map_err(|source| StoreError::of_io(&path, source))
+        })
+        .await
+    }
+
+    /// Lets a blob be read as a file of this path, too: by a link where that can be, else as a copy. The folder must be there.
+    pub async fn link(&self, hash: &str, to: PathBuf) -> Result<(), StoreError> {
+        let (path, id, place) = (self.path(hash)?, hash.to_owned(), self.place());
+        blocking(move || {
+            let linked = match fs::hard_link(&path, &to) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => fs::copy(&path, &to).map(drop),
+                linked => linked,
+            };
+            linked.map_err(|error| missing_or_failed(error, &path, id, place))
+        })
+        .await
+    }
+
     /// Length in bytes.
     pub async fn length(&self, hash: &str) -> Result<u64, StoreError> {
         let path = self.path(hash)?;

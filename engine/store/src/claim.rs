@@ -2,12 +2,14 @@
 
 use crate::database::is_unique_violation;
 use crate::error::StoreError;
+use crate::events::{self, EventKind};
+use crate::hosted::{self, Owner};
 use crate::lock::{Holder, LEASE_MS};
 use crate::run::{RunState, RunWriter};
 use crate::store::Store;
-use crate::words::json;
+use crate::words;
 use crate::{ids, meaning};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
@@ -24,6 +26,9 @@ pub struct RunSpec {
     pub engine: String,
     /// Groups the run will have, where that is known.
     pub groups_planned: Option<u64>,
+    /// The key that it belongs to, where the service carries it. Runs of one name and meaning that belong to different keys, or to none,
+    /// are different runs.
+    pub owner: Option<Owner>,
 }
 
 /// Whether a run of the same name and meaning goes on.
@@ -91,21 +96,21 @@ impl Store {
         let canonical = meaning::canonical(&spec.meaning);
         let hash = meaning::hash(&canonical);
         let mut transaction = self.database().begin().await?;
-        let latest = latest_runs(&mut transaction, &spec.name, &hash).await?;
+        let latest = latest_runs(&mut transaction, spec, &hash).await?;
         let claim = match (start, latest.same, latest.any) {
             (Start::Resume, Some(row), _) => {
                 self.resume(&mut transaction, &row, spec, holder, now_ms).await?
             }
             (Start::Resume, None, Some(row)) => {
-                let was = json(row.try_get("meaning")?)?;
+                let was = words::json(row.try_get("meaning")?)?;
                 return Err(StoreError::ChangedMeaning {
                     name: spec.name.clone(),
                     run_id: row.try_get("run_id")?,
                     differences: meaning::differences(&was, &spec.meaning),
                 });
             }
-            (_, _, any) => {
-                let serial = any.map_or(Ok(0), |row| row.try_get::<i64, _>("serial"))? + 1;
+            (_, _, _) => {
+                let serial = latest.serial + 1;
                 let run_id = ids::run_id(&spec.name, serial, &hash, now_ms, &self.database().place);
                 create(&mut transaction, spec, &run_id, serial, (&canonical, &hash), now_ms).await?;
                 sqlx::query(
@@ -119,6 +124,12 @@ impl Store {
                 self.claimed(&run_id, fence, None)
             }
         };
+        if let Some(owner) = &spec.owner {
+            hosted::keep(&mut transaction, claim.run.run_id(), owner).await?;
+        }
+        let body = json!({ "resumed": claim.resumed.is_some(), "groups_planned": spec.groups_planned });
+        events::append(&mut transaction, claim.run.run_id(), EventKind::RunStarted, &body, Some(now_ms))
+            .await?;
         transaction.commit().await?;
         Ok(claim)
     }
@@ -178,22 +189,36 @@ struct Latest {
     same: Option<AnyRow>,
     /// The latest run of this name.
     any: Option<AnyRow>,
+    /// The highest number of a run of this name, whoever it belongs to.
+    serial: i64,
 }
 
-async fn latest_runs(connection: &mut AnyConnection, name: &str, hash: &str) -> Result<Latest, StoreError> {
-    let columns = "SELECT run_id, serial, state, paused, meaning FROM runs WHERE name = $1";
+async fn latest_runs(
+    connection: &mut AnyConnection,
+    spec: &RunSpec,
+    hash: &str,
+) -> Result<Latest, StoreError> {
+    let name = spec.name.as_str();
+    let owner = spec.owner.as_ref().map_or("", |owner| owner.key_id.as_str());
+    let columns = "SELECT run_id, serial, state, paused, meaning FROM runs WHERE name = $1 AND COALESCE(owner, '') = $2";
     let any = sqlx::query(sqlx::AssertSqlSafe(format!("{columns} ORDER BY serial DESC LIMIT 1")))
         .bind(name)
+        .bind(owner)
         .fetch_optional(&mut *connection)
         .await?;
     let same = sqlx::query(sqlx::AssertSqlSafe(format!(
-        "{columns} AND meaning_hash = $2 ORDER BY serial DESC LIMIT 1"
+        "{columns} AND meaning_hash = $3 ORDER BY serial DESC LIMIT 1"
     )))
     .bind(name)
+    .bind(owner)
     .bind(hash)
-    .fetch_optional(connection)
+    .fetch_optional(&mut *connection)
     .await?;
-    Ok(Latest { same, any })
+    let serial: Option<i64> = sqlx::query_scalar("SELECT MAX(serial) FROM runs WHERE name = $1")
+        .bind(name)
+        .fetch_one(connection)
+        .await?;
+    Ok(Latest { same, any, serial: serial.unwrap_or(0) })
 }
 
 async fn create(
@@ -206,7 +231,7 @@ async fn create(
 ) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO runs (run_id, name, serial, meaning_hash, meaning, experiment, engine, state, groups_planned, \
-         created_ms, changed_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, 'running', $8, $9, $9)",
+         created_ms, changed_ms, owner) VALUES ($1, $2, $3, $4, $5, $6, $7, 'running', $8, $9, $9, $10)",
     )
     .bind(run_id)
     .bind(spec.name.as_str())
@@ -217,6 +242,7 @@ async fn create(
     .bind(spec.engine.as_str())
     .bind(spec.groups_planned.map(|n| n as i64))
     .bind(now_ms as i64)
+    .bind(spec.owner.as_ref().map(|owner| owner.key_id.as_str()))
     .execute(connection)
     .await?;
     Ok(())

@@ -9,6 +9,7 @@ use crate::run::RunWriter;
 use crate::store::Store;
 use crate::write::Write;
 use sqlx::Row;
+use tokio::sync::watch;
 
 /// How often an engine looks for commands, ms.
 pub const COMMANDS_EVERY_MS: u64 = 500;
@@ -86,6 +87,7 @@ impl Store {
         .execute(&mut *transaction)
         .await?;
         transaction.commit().await?;
+        self.nudges().of_commands.nudge(run_id);
         Ok(CommandId { run_id: run_id.to_owned(), command_id, fence: fence as u64 })
     }
 
@@ -152,6 +154,11 @@ impl Store {
 }
 
 impl RunWriter {
+    /// Changes when this handle of the store was asked something for the run. What other processes ask is seen only in the store.
+    pub fn asked(&self) -> watch::Receiver<u64> {
+        self.store().nudges().of_commands.watch(self.run_id())
+    }
+
     /// The next command to this session that nobody has taken. What it gives has to be taken ([`RunWriter::take_command`]).
     pub async fn next_command(&self) -> Result<Option<CommandRow>, StoreError> {
         let row = sqlx::query(

@@ -29,6 +29,7 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
         step(10, "deliveries", include_str!("../migrations/0010_deliveries.sql")),
         step(11, "model versions", include_str!("../migrations/0011_model_versions.sql")),
         step(12, "delivery holds", include_str!("../migrations/0012_delivery_holds.sql")),
+        step(13, "hosted runs", include_str!("../migrations/0013_hosted_runs.sql")),
     ])
 });
 

@@ -16,6 +16,8 @@ pub struct Quotas {
     pub memory: Option<u64>,
     /// Bytes of disk of its sandboxes together, and those that its checkpoints have.
     pub disk: Option<u64>,
+    /// Runs that the service carries for it.
+    pub runs: Option<u64>,
     /// Requests a second, over ten seconds.
     pub requests_per_s: Option<f64>,
 }
@@ -44,8 +46,8 @@ impl Store {
     pub async fn add_key(&self, key: &ApiKey) -> Result<(), StoreError> {
         let mut transaction = self.database().begin().await?;
         sqlx::query(
-            "INSERT INTO api_keys (key_id, name, hash, scopes, sandboxes_max, cpu_max, memory_max, disk_max, requests_per_s, created_ms) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            "INSERT INTO api_keys (key_id, name, hash, scopes, sandboxes_max, cpu_max, memory_max, disk_max, requests_per_s, created_ms, runs_max) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
         )
         .bind(&key.key_id)
         .bind(&key.name)
@@ -57,6 +59,7 @@ impl Store {
         .bind(key.quotas.disk.map(|most| most as i64))
         .bind(key.quotas.requests_per_s)
         .bind(key.created_ms as i64)
+        .bind(key.quotas.runs.map(|most| most as i64))
         .execute(&mut *transaction)
         .await?;
         Ok(transaction.commit().await?)
@@ -100,6 +103,7 @@ fn read(row: &AnyRow) -> Result<ApiKey, StoreError> {
             cpu: row.try_get("cpu_max")?,
             memory: count("memory_max")?,
             disk: count("disk_max")?,
+            runs: count("runs_max")?,
             requests_per_s: row.try_get("requests_per_s")?,
         },
         created_ms: row.try_get::<i64, _>("created_ms")? as u64,

@@ -9,7 +9,7 @@
 //! transaction. This crate never decides what happens to a rollout or a group: it keeps what the scheduler says, and
 //! refuses what contradicts itself. Only this crate names sqlx.
 //!
-//! Reading order: [`StoreUrl`] -> [`Store`] (what it says of itself: `marker`) -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume`, `commands`, `generated` -> `delivery` -> `query` ->
+//! Reading order: [`StoreUrl`] -> [`Store`] (what it says of itself: `marker`) -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume`, `commands`, `generated` -> `events`, `hosted`, `delivery` -> `query` ->
 //! [`export`].
 
 mod alias;
@@ -20,8 +20,10 @@ mod commands;
 mod database;
 mod delivery;
 mod error;
+mod events;
 pub mod export;
 mod generated;
+mod hosted;
 pub mod ids;
 mod keys;
 mod lock;
@@ -46,7 +48,9 @@ pub use delivery::{
     DeliveryCounts, DeliveryError, DeliveryHolder, LEASED_AT_ONCE_MAX, LeaseRequest, LeasedGroup,
 };
 pub use error::StoreError;
+pub use events::{EVENTS_AT_ONCE_MAX, EventKind, RunEvent};
 pub use generated::{GeneratedTask, GeneratorCall};
+pub use hosted::{HostedRun, Owner, Upload};
 pub use keys::{ApiKey, Quotas};
 pub use lock::{Holder, LEASE_MS, RENEW_EVERY_MS};
 pub use marker::MARKER_FILE;

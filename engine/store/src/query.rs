@@ -401,7 +401,12 @@ impl Store {
         })
     }
 
-    fn only(&self, what: &'static str, prefix: &str, mut found: Vec<String>) -> Result<String, StoreError> {
+    pub(crate) fn only(
+        &self,
+        what: &'static str,
+        prefix: &str,
+        mut found: Vec<String>,
+    ) -> Result<String, StoreError> {
         match found.len() {
             0 => Err(self.not_found(what, prefix)),
             1 => Ok(found.remove(0)),

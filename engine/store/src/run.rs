@@ -286,7 +286,15 @@ impl RunWriter {
         if groups > 0 {
             return Ok(false);
         }
-        for table in ["generated_tasks", "generator_calls", "run_commands", "locks", "runs"] {
+        for table in [
+            "generated_tasks",
+            "generator_calls",
+            "run_commands",
+            "run_events",
+            "hosted_runs",
+            "locks",
+            "runs",
+        ] {
             sqlx::query(sqlx::AssertSqlSafe(format!("DELETE FROM {table} WHERE run_id = $1")))
                 .bind(self.run_id())
                 .execute(&mut *transaction)

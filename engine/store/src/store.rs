@@ -3,6 +3,7 @@
 use crate::blobs::{BlobFolder, blocking};
 use crate::database::Database;
 use crate::error::StoreError;
+use crate::events::Nudges;
 use crate::marker::{self, SQLITE_FILE};
 use crate::url::StoreUrl;
 use crate::write::{self, Job, Write};
@@ -28,6 +29,8 @@ struct Inner {
     writer: mpsc::Sender<Job>,
     /// Counts what may have made a group available to trainers. Written by this handle, read by requests that wait.
     deliverable: watch::Sender<u64>,
+    /// Wakes who waits for a run in this process.
+    nudges: Nudges,
 }
 
 impl Store {
@@ -61,6 +64,7 @@ impl Store {
                 blobs,
                 writer,
                 deliverable: watch::Sender::new(0),
+                nudges: Nudges::default(),
             }),
         })
     }
@@ -98,7 +102,14 @@ impl Store {
         let blobs = BlobFolder::to_read(&folder.join("blobs"));
         let writer = write::spawn(Arc::clone(&database));
         Ok(Store {
-            inner: Arc::new(Inner { url, database, blobs, writer, deliverable: watch::Sender::new(0) }),
+            inner: Arc::new(Inner {
+                url,
+                database,
+                blobs,
+                writer,
+                deliverable: watch::Sender::new(0),
+                nudges: Nudges::default(),
+            }),
         })
     }
 
@@ -125,6 +136,10 @@ impl Store {
         &self.inner.deliverable
     }
 
+    pub(crate) fn nudges(&self) -> &Nudges {
+        &self.inner.nudges
+    }
+
     /// Waits for a place in the queue, then for the commit.
     pub(crate) async fn write(&self, run_id: Arc<str>, fence: u64, write: Write) -> Result<(), StoreError> {
         let gone = || StoreError::Failed {
@@ -132,9 +147,10 @@ impl Store {
             source: "its writer is gone".into(),
         };
         let (reply, answer) = oneshot::channel();
-        let closes = matches!(write, Write::CloseGroup { .. });
+        let (closes, of) = (matches!(write, Write::CloseGroup { .. }), Arc::clone(&run_id));
         self.inner.writer.send(Job { run_id, fence, write, reply }).await.map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))?;
+        self.nudges().of_writes.nudge(&of);
         if closes {
             self.deliverable_sender().send_modify(|count| *count += 1);
         }

@@ -9,6 +9,7 @@ mod apply;
 use crate::blobs::IssuedBlob;
 use crate::database::{Database, is_transient};
 use crate::error::StoreError;
+use crate::events::EventKind;
 use crate::generated::{GeneratedTask, GeneratorCall};
 use crate::run::{AttemptEnd, AttemptStarted, Finality, GroupClosed, GroupOpened, GroupReopened, RunState};
 use crate::versions::ModelVersion;
@@ -41,6 +42,7 @@ pub(crate) enum Write {
     AbandonResult { group_index: u64, rollout_index: u32 },
     Generated { call: Box<GeneratorCall>, tasks: Vec<GeneratedTask> },
     ModelVersion(Box<ModelVersion>),
+    Note { kind: EventKind, body: serde_json::Value, at_ms: u64 },
     AnswerCommand { command_id: i64, answer: String, paused: Option<bool> },
 }
 

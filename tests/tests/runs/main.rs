@@ -11,6 +11,7 @@ mod endings;
 mod faults;
 mod generators;
 mod group_reward;
+mod hosted;
 mod images;
 mod judges;
 mod kills;

@@ -93,6 +93,7 @@ impl Setting {
             new: false,
             skip_bad_tasks: false,
             drain: DRAIN,
+            hosted: None,
         }
     }
 

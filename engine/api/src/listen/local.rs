@@ -7,6 +7,7 @@ use crate::http::{Api, Shared, around};
 use crate::keys::{Key, Keys, Scope};
 use crate::metrics::Metrics;
 use crate::registry::{Bounds, Registry};
+use crate::runs::feed::Feeds;
 use crate::shares::Shares;
 use axum::{Extension, Router};
 use bytes::Bytes;
@@ -73,6 +74,8 @@ impl GroupsSocket {
         let api = Api::new(Shared {
             registry: Registry::new(sandboxes, Arc::clone(&store), Bounds::default()),
             keys: Keys::new(store),
+            runs: None,
+            feeds: Feeds::default(),
             metrics: Metrics::new(),
             bodies: Shares::new(settings.bodies_bytes_max),
             open: Shares::new(settings.connections_max as u64),

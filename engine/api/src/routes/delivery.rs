@@ -1,12 +1,13 @@
 //! `/v1/runs/{run}/groups`: scored groups for trainers, by lease.
 //!
-//! The truth is the store's: any service over the same store answers alike, and a lease outlives the service that gave it. What keys own
-//! nothing of: every key with the scope sees all runs of the store.
+//! The truth is the store's: any service over the same store answers alike, and a lease outlives the service that gave it. A run of
+//! another key is not there; those that belong to no key are there for all.
 
 use crate::http::{Api, Json, Query, RunReader, RunWriter, Segments};
 use crate::listen::local::AllClosed;
 use crate::problem::{Code, Problem};
 use crate::registry::now_ms;
+use crate::routes::runs::{of_store, visible_run};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -14,9 +15,7 @@ use espalier_core::cause::with_causes;
 use espalier_core::delivery::{HOLD_MS_MAX, LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN, LeaseRefused};
 use espalier_core::samples::advantages::Advantages;
 use espalier_store::export::{ExportError, ExportOptions, Format, Images, Rows};
-use espalier_store::{
-    DeliveryCounts, DeliveryError, LEASED_AT_ONCE_MAX, LeaseRequest, LeasedGroup, Store, StoreError,
-};
+use espalier_store::{DeliveryCounts, DeliveryError, LEASED_AT_ONCE_MAX, LeaseRequest, LeasedGroup};
 use http::header;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -118,7 +117,7 @@ pub(crate) async fn lease(
     Json(body): Json<LeaseGroups>,
 ) -> Result<axum::Json<LeasedList>, Problem> {
     let store = api.keys.store();
-    let run_id = run_of(store, &run).await?;
+    let run_id = visible_run(store, &key, &run).await?;
     let request = body.request(&key.id)?;
     let wait_ms = between("wait_ms", body.wait_ms.unwrap_or(0), 0, WAIT_MS_MAX)?;
     let until = Instant::now() + Duration::from_millis(wait_ms);
@@ -201,13 +200,13 @@ pub(crate) struct Extended {
     params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id")), request_body = ExtendLeases,
     responses((status = 200, body = Extended)))]
 pub(crate) async fn extend(
-    RunWriter(_key): RunWriter,
+    RunWriter(key): RunWriter,
     State(api): State<Api>,
     Segments(run): Segments<String>,
     Json(body): Json<ExtendLeases>,
 ) -> Result<axum::Json<Extended>, Problem> {
     let store = api.keys.store();
-    let run_id = run_of(store, &run).await?;
+    let run_id = visible_run(store, &key, &run).await?;
     let leases = leases(body.lease_id, body.lease_ids)?;
     let length_ms = lease_ms(body.lease_ms)?;
     let expires_ms = store.extend_leases(&run_id, &leases, length_ms, now_ms()).await.map_err(problem)?;
@@ -242,13 +241,13 @@ pub(crate) struct Changed {
     params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id")), request_body = AckGroups,
     responses((status = 200, body = Changed)))]
 pub(crate) async fn ack(
-    RunWriter(_key): RunWriter,
+    RunWriter(key): RunWriter,
     State(api): State<Api>,
     Segments(run): Segments<String>,
     Json(body): Json<AckGroups>,
 ) -> Result<axum::Json<Changed>, Problem> {
     let store = api.keys.store();
-    let run_id = run_of(store, &run).await?;
+    let run_id = visible_run(store, &key, &run).await?;
     let leases = leases(body.lease_id, body.lease_ids)?;
     store.ack_groups(&run_id, &leases, body.train_step, now_ms()).await.map_err(problem)?;
     Ok(axum::Json(Changed { groups: leases.len() as u64 }))
@@ -281,7 +280,7 @@ pub(crate) async fn nack(
     Json(body): Json<NackGroups>,
 ) -> Result<axum::Json<Changed>, Problem> {
     let store = api.keys.store();
-    let run_id = run_of(store, &run).await?;
+    let run_id = visible_run(store, &key, &run).await?;
     let leases = leases(body.lease_id, body.lease_ids)?;
     let reason = text("reason", body.reason)?;
     let drop_reason = body.drop.then_some(reason.as_str());
@@ -310,13 +309,13 @@ pub(crate) struct RewindGroups {
     params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id")), request_body = RewindGroups,
     responses((status = 200, body = Changed)))]
 pub(crate) async fn rewind(
-    RunWriter(_key): RunWriter,
+    RunWriter(key): RunWriter,
     State(api): State<Api>,
     Segments(run): Segments<String>,
     Json(body): Json<RewindGroups>,
 ) -> Result<axum::Json<Changed>, Problem> {
     let store = api.keys.store();
-    let run_id = run_of(store, &run).await?;
+    let run_id = visible_run(store, &key, &run).await?;
     let holder = body.holder.map(|holder| text("holder", holder)).transpose()?;
     if body.holder_only && holder.is_none() {
         return Err(Problem::new(Code::Invalid, "`holder_only` needs `holder`")
@@ -359,14 +358,14 @@ pub(crate) struct DeliveryView {
 #[utoipa::path(get, path = "/v1/runs/{run}/delivery", tag = "delivery", operation_id = "delivery",
     params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id"), DeliveryQuery), responses((status = 200, body = DeliveryView)))]
 pub(crate) async fn delivery(
-    RunReader(_key): RunReader,
+    RunReader(key): RunReader,
     State(api): State<Api>,
     all_closed: Option<Extension<AllClosed>>,
     Segments(run): Segments<String>,
     Query(query): Query<DeliveryQuery>,
 ) -> Result<axum::Json<DeliveryView>, Problem> {
     let store = api.keys.store();
-    let run_id = run_of(store, &run).await?;
+    let run_id = visible_run(store, &key, &run).await?;
     let closed = all_closed.is_some_and(|Extension(all)| all.0());
     let counts = store.delivery_counts(&run_id, query.model.as_deref(), now_ms()).await;
     let DeliveryCounts { available, leased, acknowledged, dropped, redraws, finished } =
@@ -460,13 +459,13 @@ pub(crate) struct GroupQuery {
     params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id"), ("group" = String, Path, description = "The id of the group"), GroupQuery),
     responses((status = 200, content((Vec<u8> = "application/msgpack"), (serde_json::Value = "application/json")))))]
 pub(crate) async fn group(
-    RunReader(_key): RunReader,
+    RunReader(key): RunReader,
     State(api): State<Api>,
     Segments((run, group)): Segments<(String, String)>,
     Query(query): Query<GroupQuery>,
 ) -> Result<Response, Problem> {
     let store = api.keys.store();
-    let run_id = run_of(store, &run).await?;
+    let run_id = visible_run(store, &key, &run).await?;
     let group_index = store.group_index(&run_id, &group).await.map_err(of_store)?;
     let (format, kind) = match query.form.unwrap_or_default() {
         GroupForm::Msgpack => (Format::GroupMsgpack, "application/msgpack"),
@@ -488,10 +487,6 @@ pub(crate) async fn group(
         other => Problem::new(Code::Internal, with_causes(&other)),
     })?;
     Ok(([(header::CONTENT_TYPE, kind)], bytes).into_response())
-}
-
-async fn run_of(store: &Store, text: &str) -> Result<String, Problem> {
-    store.resolve_run(text).await.map_err(of_store)
 }
 
 fn view(run_id: &str, group: LeasedGroup) -> LeasedView {
@@ -537,24 +532,5 @@ fn problem(error: DeliveryError) -> Problem {
         DeliveryError::Refused { .. } => Problem::new(Code::Conflict, error.to_string()).hint(
             "nothing was changed, for none of the leases; extend leases while groups are held, and skip groups by `group_id` that were trained already",
         ),
-    }
-}
-
-/// What a client can do about the store's answer; the rest is the service's.
-fn of_store(error: StoreError) -> Problem {
-    match &error {
-        StoreError::NotFound { what, id, .. } => {
-            let hint = if *what == "run" {
-                "`espalier list` shows the runs of the store"
-            } else {
-                "an export of the run has the ids of its groups"
-            };
-            Problem::new(Code::NotFound, format!("no {what} {:?}", crate::http::shown(id))).hint(hint)
-        }
-        StoreError::Ambiguous { .. } => {
-            Problem::new(Code::Invalid, error.to_string()).hint("give more characters of the id")
-        }
-        StoreError::Invalid(detail) => Problem::new(Code::Conflict, detail.clone()),
-        _ => error.into(),
     }
 }

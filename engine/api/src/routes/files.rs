@@ -340,13 +340,17 @@ pub(crate) async fn put(
 }
 
 /// Where a body is: a file that goes with this, or memory that counts for the key as long as this is there.
-struct Spooled {
+pub(crate) struct Spooled {
     _file: Option<tempfile::NamedTempFile>,
     _share: Share,
 }
 
 /// A body in memory, or in a file; it stays as long as what is returned beside it.
-async fn spool(api: &Api, headers: &HeaderMap, request: Request) -> Result<(Source, Spooled), Problem> {
+pub(crate) async fn spool(
+    api: &Api,
+    headers: &HeaderMap,
+    request: Request,
+) -> Result<(Source, Spooled), Problem> {
     let most = api.settings.file_bytes_max;
     within(headers, most)?;
     let failed = |error: std::io::Error| {

@@ -85,14 +85,16 @@ pub(crate) struct QuotasView {
     memory: Option<u64>,
     /// Disk of all its sandboxes and checkpoints, in bytes.
     disk: Option<u64>,
+    /// Number of runs at the same time.
+    runs: Option<u64>,
     /// Requests per second.
     requests_per_s: Option<f64>,
 }
 
 impl From<Quotas> for QuotasView {
     fn from(quotas: Quotas) -> QuotasView {
-        let Quotas { sandboxes, cpu, memory, disk, requests_per_s } = quotas;
-        QuotasView { sandboxes, cpu, memory, disk, requests_per_s }
+        let Quotas { sandboxes, cpu, memory, disk, runs, requests_per_s } = quotas;
+        QuotasView { sandboxes, cpu, memory, disk, runs, requests_per_s }
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 /// A run with so many ready groups, which have no rollouts.
 async fn run_of(service: &Service, groups: u64) -> RunWriter {
     let spec = RunSpec {
+        owner: None,
         name: "craft".into(),
         meaning: json!({}),
         experiment: String::new(),

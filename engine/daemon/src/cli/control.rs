@@ -67,8 +67,8 @@ pub(super) async fn tell(context: &mut Context, run: &str, command: Command) -> 
     let (changed, paused, stops, running) = match reply {
         Reply::Done { changed, paused, stops, running } => (changed, paused, stops, running),
         Reply::Refused(why) => return Err(Problem::new(Exit::Conflict, format!("run {run_id}: {why}"))),
-        Reply::Weights(report) => {
-            return Err(Problem::new(Exit::Internal, format!("run {run_id} answered {report:?}")));
+        other @ (Reply::Weights(_) | Reply::Swapped { .. }) => {
+            return Err(Problem::new(Exit::Internal, format!("run {run_id} answered {other:?}")));
         }
     };
     let running_text = format!("{} running", counted(running.into(), "rollout"));
@@ -108,14 +108,14 @@ fn say(context: &mut Context, text: &str, json: &serde_json::Value) -> Result<Ex
 }
 
 /// What became of a command.
-pub(super) enum Answered {
+pub(crate) enum Answered {
     Reply(Reply),
     /// The session that was asked is over.
     Over,
 }
 
 /// The engine's answer. `taken_max`: how long it may take, from now, to carry out what it has taken.
-pub(super) async fn answer(
+pub(crate) async fn answer(
     store: &Store,
     run_id: &str,
     id: &CommandId,

@@ -26,8 +26,9 @@ pub enum KeyCommand {
 Scopes:
   sandboxes:read        list and read sandboxes
   sandboxes:write       create, use and delete sandboxes; includes read
-  runs:read             read the groups of all runs of the store
-  runs:write            lease and acknowledge them; includes read
+  runs:read             read its own runs, and runs of the command line
+  runs:write            begin and control runs, lease their groups; includes read
+  plugins:write         swap plugins of its runs
   metrics               read metrics
   registry:credentials  use images that need the registry credentials of the
                         user who runs the service")]
@@ -64,6 +65,9 @@ pub struct CreateArgs {
     /// Maximum disk of all its sandboxes and checkpoints, such as 500GiB.
     #[arg(long, value_name = "SIZE")]
     pub disk: Option<SizeText>,
+    /// Maximum number of runs at the same time.
+    #[arg(long, value_name = "N")]
+    pub runs: Option<u64>,
     /// Maximum requests per second; default 5000.
     #[arg(long, value_name = "PER_S", value_parser = positive)]
     pub rate: Option<f64>,
@@ -103,6 +107,7 @@ async fn create(context: &mut Context, args: CreateArgs) -> Result<Exit, Problem
         cpu: args.cpu,
         memory: args.memory.map(|size| size.0),
         disk: args.disk.map(|size| size.0),
+        runs: args.runs,
         requests_per_s: args.rate,
     };
     let (key, told) = make_key(&args.name, &args.scopes, quotas, now_ms());
@@ -129,6 +134,7 @@ fn as_json(key: &ApiKey) -> Value {
             "cpu": key.quotas.cpu,
             "memory": key.quotas.memory,
             "disk": key.quotas.disk,
+            "runs": key.quotas.runs,
             "requests_per_s": key.quotas.requests_per_s,
         },
         "created_ms": key.created_ms,

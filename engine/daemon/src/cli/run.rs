@@ -41,6 +41,7 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
         new: args.new,
         skip_bad_tasks: args.skip_bad_tasks,
         drain: DRAIN,
+        hosted: None,
     };
     let (sender, receiver) = progress::channel();
     let screen = context.screen.clone();
@@ -93,7 +94,7 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Result<Exit, Pr
 }
 
 /// What `--tasks` overrides: a path of the command line is relative to this process's folder.
-fn tasks_from(path: &Path) -> Result<String, Problem> {
+pub(super) fn tasks_from(path: &Path) -> Result<String, Problem> {
     let refuse = |why: &str| Problem::new(Exit::Input, format!("`--tasks {}` {why}", path.display()));
     if path == Path::new(STANDARD_INPUT) {
         return Ok(format!("tasks.source=\"{STANDARD_INPUT}\""));
@@ -105,10 +106,10 @@ fn tasks_from(path: &Path) -> Result<String, Problem> {
 
 /// How many changes of plugins were said already.
 #[derive(Default)]
-struct Told(usize);
+pub(super) struct Told(usize);
 
 impl Told {
-    fn tell(&mut self, screen: &Screen, changed: &[PluginChange]) {
+    pub(super) fn tell(&mut self, screen: &Screen, changed: &[PluginChange]) {
         for change in &changed[self.0.min(changed.len())..] {
             screen.say(&change_line(change));
         }
@@ -116,7 +117,7 @@ impl Told {
     }
 }
 
-fn report(context: &mut Context, summary: &RunSummary) -> Result<Exit, Problem> {
+pub(super) fn report(context: &mut Context, summary: &RunSummary) -> Result<Exit, Problem> {
     let figures = figures(summary);
     let out = &mut context.out;
     if context.common.json {

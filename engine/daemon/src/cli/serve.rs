@@ -1,11 +1,13 @@
 //! `espalier serve`: the HTTP service.
 
-use super::Context;
 use super::signals::Signals;
+use super::{Context, plugin_cache, plugin_folders};
 use crate::cli::exit::Exit;
+use crate::hosted::{Allowed, Hosting, HostingConfig};
 use crate::output::problem::Problem;
 use clap::Args;
 use espalier_api::registry::Bounds;
+use espalier_api::runs::Runs;
 use espalier_api::{ListenError, Server, Settings, Tls};
 use espalier_core::limits::{DurationText, SizeText};
 use espalier_core::sandbox::Rule;
@@ -74,6 +76,21 @@ pub struct ServeArgs {
     /// machine's kernel to what runs inside.
     #[arg(long)]
     pub user_namespaces: bool,
+    /// Maximum number of runs under way, of all keys.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub runs_max: usize,
+    /// Folder whose files experiments of keys may name, such as task files and plugins; may be repeated. Other files are uploaded.
+    #[arg(long, value_name = "FOLDER")]
+    pub run_folder: Vec<PathBuf>,
+    /// Model server that experiments of keys may use: HOST:PORT, *.DOMAIN:PORT, ADDRESS/BITS:PORT, or *:PORT for any; may be repeated.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub model_server: Vec<String>,
+    /// Environment variable of the service with the API key of a model server, which experiments of keys may name; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub model_key_env: Vec<String>,
+    /// Let experiments of keys start models on this machine.
+    #[arg(long)]
+    pub embedded_models: bool,
 }
 
 pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit, Problem> {
@@ -97,6 +114,7 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
     let _ = std::fs::remove_dir_all(&spool);
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&spool);
     made.map_err(|error| unusable(&spool, &error))?;
+    let hosting = hosting(&args, &context.common.store, (*store).clone(), &folder, &strangers)?;
     let images = ImageOptions {
         size_max: args.images_max.map(|size| size.0),
         strangers: Some(strangers),
@@ -120,9 +138,11 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
         ..Settings::default()
     };
     more_descriptors();
+    let runs = Runs { host: Arc::new(hosting.clone()), index: hosting.index().clone() };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let server =
-        Server::bind(args.listen, tls, sandboxes.clone(), Arc::clone(&store), bounds, settings).await?;
+        Server::bind(args.listen, tls, sandboxes.clone(), Arc::clone(&store), Some(runs), bounds, settings)
+            .await?;
     let found = server.registry().adopt().await.map_err(|problem| {
         let mut told = Problem::new(
             Exit::Unavailable,
@@ -141,6 +161,10 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
     if found > 0 {
         tracing::info!(found, "took over the sandboxes of the previous service");
     }
+    let continued = hosting.adopt().await?;
+    if continued > 0 {
+        tracing::info!(continued, "continuing the runs of the previous service");
+    }
     let mut signals = Signals::new(&context.listeners)?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = server.serve(async move {
@@ -154,13 +178,65 @@ pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<Exit
     }
     let _ = stop.send(());
     context.screen.say("stopping: waiting for open requests; press ctrl-c again to stop at once");
+    // Runs end while requests do: both have the same time.
+    let all = async { tokio::join!(&mut serving, hosting.stop()) };
     let exit = tokio::select! {
-        () = &mut serving => Exit::Done,
+        _ = all => Exit::Done,
         () = signals.next() => Exit::Interrupted,
     };
     sandboxes.close().await;
     store.close().await;
     Ok(exit)
+}
+
+/// What carries the runs of keys.
+fn hosting(
+    args: &ServeArgs,
+    store: &str,
+    handle: Store,
+    sandboxes: &Path,
+    strangers: &Strangers,
+) -> Result<Hosting, Problem> {
+    let mut servers = Vec::new();
+    for text in &args.model_server {
+        servers.push(Rule::parse(text).map_err(|_| {
+            let text = format!(
+                "--model-server {text:?}: expected HOST:PORT, *.DOMAIN:PORT, ADDRESS/BITS:PORT or *:PORT"
+            );
+            Problem::new(Exit::Input, text).hint("as `--model-server 127.0.0.1:8000`")
+        })?);
+    }
+    let mut folders = Vec::new();
+    for folder in &args.run_folder {
+        folders.push(folder.canonicalize().map_err(|error| {
+            Problem::new(Exit::Input, format!("--run-folder {}: {error}", folder.display()))
+        })?);
+    }
+    let allowed = Allowed {
+        folders,
+        servers,
+        key_variables: args.model_key_env.iter().cloned().collect(),
+        embedded: args.embedded_models,
+        user_namespaces: args.user_namespaces,
+    };
+    let images = ImageOptions {
+        size_max: args.images_max.map(|size| size.0),
+        strangers: Some(strangers.clone()),
+        ..ImageOptions::default()
+    };
+    Ok(Hosting::new(
+        handle,
+        HostingConfig {
+            store: store.to_owned(),
+            folder: sandboxes.with_file_name("hosted"),
+            plugin_folders: plugin_folders(None),
+            plugin_cache: plugin_cache(),
+            allowed,
+            images,
+            runs_max: args.runs_max,
+            drain: args.drain.0,
+        },
+    ))
 }
 
 /// What keys may name images of.

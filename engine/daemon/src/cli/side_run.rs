@@ -47,6 +47,7 @@ pub(super) async fn carry_out(
         new: true,
         skip_bad_tasks: false,
         drain: DRAIN,
+        hosted: None,
     };
     let (sender, receiver) = progress::channel();
     let mut line = ProgressLine::new(experiment.file.groups.size);

@@ -55,7 +55,7 @@ pub(super) async fn weights(context: &mut Context, args: WeightsArgs) -> Result<
         Answered::Reply(Reply::Refused(why)) => {
             return Err(Problem::new(Exit::Conflict, format!("run {run_id}: {why}")));
         }
-        Answered::Reply(other @ Reply::Done { .. }) => {
+        Answered::Reply(other @ (Reply::Done { .. } | Reply::Swapped { .. })) => {
             return Err(Problem::new(Exit::Internal, format!("run {run_id} answered {other:?}")));
         }
         Answered::Over => {

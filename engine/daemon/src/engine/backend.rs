@@ -34,7 +34,7 @@ const UNCOUNTED: Duration = Duration::from_secs(120);
 pub(super) struct EngineBackend {
     experiment: Arc<Experiment>,
     tasks: Tasks,
-    plugins: Plugins,
+    plugins: Arc<Plugins>,
     runner: Runner,
     /// Groups that were open when the session began, as they were opened.
     opened: BTreeMap<u64, GroupOpened>,
@@ -59,7 +59,7 @@ impl EngineBackend {
     pub(super) fn new(
         experiment: Arc<Experiment>,
         tasks: Tasks,
-        plugins: Plugins,
+        plugins: Arc<Plugins>,
         runner: Runner,
         (opened, versions): (BTreeMap<u64, GroupOpened>, BTreeMap<String, String>),
         step_budget: Option<Budget>,

@@ -45,18 +45,45 @@ pub(crate) struct Finder {
     registry: Registry,
     /// `None`: there is no store, and so no alias.
     store: Option<Store>,
+    /// What is in front of names that mean something only here, first to last: before all names of the store.
+    scopes: Vec<String>,
+    /// Whether components of the store are named by their whole digest alone.
+    whole_digests: bool,
+}
+
+/// In front of what an alias means in one run alone.
+pub(crate) fn run_scope(run_id: &str) -> String {
+    format!("run:{run_id}:")
+}
+
+/// In front of what an alias means for one key of the service.
+pub(crate) fn key_scope(key_id: &str) -> String {
+    format!("key:{key_id}:")
 }
 
 impl Finder {
     pub(crate) fn new(folders: Vec<PathBuf>, store: Option<Store>) -> Finder {
-        Finder { registry: Registry::new(folders), store }
+        Finder { registry: Registry::new(folders), store, scopes: Vec::new(), whole_digests: false }
+    }
+
+    /// For one run; `key_id`: of a key, which finds a component of the store only by its whole digest.
+    pub(crate) fn for_run(self, run_id: &str, key_id: Option<&str>) -> Finder {
+        let scopes = [run_scope(run_id)].into_iter().chain(key_id.map(key_scope)).collect();
+        Finder { scopes, whole_digests: key_id.is_some(), ..self }
     }
 
     /// What a reference means now. A relative path starts at `base`.
     ///
     /// Errors: `Plugin(Unknown)` where it leads nowhere; of the store.
     pub(crate) async fn find(&self, reference: &str, base: &Path) -> Result<Target, EngineError> {
-        let is_path = reference.contains('/') || reference.ends_with(".wasm");
+        if let Some(store) = &self.store {
+            for scope in &self.scopes {
+                if let Some(digest) = store.alias(&format!("{scope}{reference}")).await? {
+                    return Ok(Target::Kept { digest, name: reference.to_owned(), beside: None });
+                }
+            }
+        }
+        let is_path = is_path(reference);
         let store = self.store.as_ref().filter(|_| !is_path);
         if let Some(store) = store
             && let Some(digest) = store.alias(reference).await?
@@ -68,8 +95,9 @@ impl Finder {
             Err(unknown) => unknown,
         };
         let beginning = reference.to_ascii_lowercase();
+        let least = if self.whole_digests { 64 } else { SHOWN };
         let is_digest =
-            (SHOWN..=64).contains(&beginning.len()) && beginning.bytes().all(|byte| byte.is_ascii_hexdigit());
+            (least..=64).contains(&beginning.len()) && beginning.bytes().all(|byte| byte.is_ascii_hexdigit());
         let kept = match store.filter(|_| is_digest) {
             Some(store) => kept_components(store, &beginning).await?,
             None => Vec::new(),
@@ -105,6 +133,11 @@ impl Finder {
             Target::File(path) => Ok(digest_of(&read(path).await?)),
         }
     }
+}
+
+/// Whether a reference is the path of a file.
+pub(crate) fn is_path(reference: &str) -> bool {
+    reference.contains('/') || reference.ends_with(".wasm")
 }
 
 /// The components in the store whose digests begin so.

@@ -81,6 +81,17 @@ pub enum EngineError {
         #[source]
         source: std::io::Error,
     },
+    /// A plugin cannot take the place of another. Nothing was changed.
+    #[error("{0}")]
+    Swap(String),
+    /// The service allows the run's key no such thing. What was finished is kept.
+    #[error("{problem}")]
+    NotAllowed {
+        /// What, with its place.
+        problem: String,
+        /// Who allows it, and how.
+        hint: String,
+    },
     /// It was told to stop before there was a run.
     #[error("stopped before the run began")]
     StoppedEarly,
@@ -120,6 +131,8 @@ impl EngineError {
             | EngineError::Plugin(_)
             | EngineError::Model { .. }
             | EngineError::Gone { .. }
+            | EngineError::Swap(_)
+            | EngineError::NotAllowed { .. }
             | EngineError::PluginFails(_)
             | EngineError::Socket { .. }
             | EngineError::TasksFailed(_) => Some(RunState::Blocked),
@@ -133,7 +146,7 @@ impl EngineError {
                 Some("fix the lines, or run without them: `espalier run --skip-bad-tasks`".to_owned())
             }
             EngineError::Store(error) => error.hint(),
-            EngineError::Model { hint, .. } => Some(hint.clone()),
+            EngineError::Model { hint, .. } | EngineError::NotAllowed { hint, .. } => Some(hint.clone()),
             EngineError::Gone { for_good: false, .. } => Some(
                 "finished rollouts are kept; run the same command again when the server is back".to_owned(),
             ),
@@ -164,6 +177,7 @@ impl EngineError {
             | EngineError::Tasks { .. }
             | EngineError::Plugin(_)
             | EngineError::StoppedEarly
+            | EngineError::Swap(_)
             | EngineError::Sandbox(_)
             | EngineError::Fenced(_) => None,
         }

@@ -1,6 +1,6 @@
 //! What a session opens, and how what is wrong there is told: plugins, models, sandboxes.
 
-use super::components::{Components, Finder};
+use super::components::Components;
 use super::generator::GeneratedTasks;
 use super::plugins::{GroupPlugins, Plugins};
 use super::tasks::{Slot, Tasks};
@@ -13,6 +13,7 @@ use crate::scheduler::TaskSource;
 use espalier_core::cause::with_causes;
 use espalier_core::limits::{Limits, LimitsFile};
 use espalier_engine_browser::{RunBrowsers, RunBrowsersConfig, TryOutError};
+use espalier_images::ImageOptions;
 use espalier_inference::error::EndpointError;
 use espalier_inference::models::{Model, OpenError};
 use espalier_inference::tokenizer::TokenizerError;
@@ -31,12 +32,14 @@ impl Session {
             cache_dir: options.plugin_cache.clone(),
             compiler: options.plugin_compiler.clone(),
             guest_threads: std::thread::available_parallelism().map_or(2, usize::from),
-            instances_max: file.groups.concurrent_rollouts.saturating_mul(2).saturating_add(INSTANCES_SPARE),
+            instances_max: options
+                .rollouts_max(file.groups.concurrent_rollouts)
+                .saturating_mul(2)
+                .saturating_add(INSTANCES_SPARE),
             io: tokio::runtime::Handle::current(),
         })?;
         let store = self.run.store().clone();
-        let finder = Finder::new(options.plugin_folders.clone(), Some(store.clone()));
-        let components = Components::new(host.clone(), finder);
+        let components = Components::new(host.clone(), self.finder());
         let plugins = Plugins::new(components, store);
         let loaded = plugins.load(&self.experiment, None).await?;
         if file.rewards.is_empty() && file.judges.is_empty() && file.group_rewards.is_empty() {
@@ -128,6 +131,12 @@ impl Session {
         else {
             return Ok(None);
         };
+        if self.options.hosted.as_ref().is_some_and(|hosted| !hosted.browsers) {
+            return Err(EngineError::NotAllowed {
+                problem: "the run needs browsers, which this service does not allow".to_owned(),
+                hint: "ask the operator, who allows them with `--user-namespaces`".to_owned(),
+            });
+        }
         let config = RunBrowsersConfig {
             service: sandboxes.service.clone(),
             config: file.browser.clone(),
@@ -167,11 +176,24 @@ impl Session {
         if file.sandbox.is_none() && !self.tasks.speaks_of_sandboxes() && !has_browsers {
             return Ok(None);
         }
+        if self.options.hosted.as_ref().is_some_and(|hosted| !hosted.sandboxes) {
+            return Err(EngineError::NotAllowed {
+                problem: "the run needs sandboxes, but its key lacks the scope `sandboxes:write`".to_owned(),
+                hint: "create a key that has both: `espalier key create NAME --scopes runs:write,sandboxes:write`"
+                    .to_owned(),
+            });
+        }
         let config = file.sandbox.clone().unwrap_or_default();
-        let images_max = config.images_max.map(|size| size.0);
+        // What images take of this machine is not for a key to say.
+        let images = match &self.options.hosted {
+            Some(hosted) => hosted.images.clone(),
+            None => {
+                ImageOptions { size_max: config.images_max.map(|size| size.0), ..ImageOptions::default() }
+            }
+        };
         let url: StoreUrl = self.options.sandboxes.parse()?;
         let services = crate::services::for_sandboxes(&self.services);
-        let open = move || crate::sandboxes::open(&url, images_max, services);
+        let open = move || crate::sandboxes::open_with(&url, images, services);
         let service = off_runtime("the store of sandboxes", open).await??;
         let room = off_runtime("this machine's memory", crate::runner::sandboxes::room).await?;
         let sandboxes = RunSandboxes {

@@ -1,10 +1,10 @@
 //! The plugins of a run: resolved when a group opens, kept in the store, checked against their schema.
 
 use super::EngineError;
-use super::components::{Components, Finder, Target};
+use super::components::{Components, Finder, Target, run_scope};
 use crate::experiment::{Experiment, ExperimentFile, Settings};
 use crate::project::missing_component;
-use crate::runner::Loaded;
+use crate::runner::{Loaded, now_ms};
 use espalier_core::cause::with_causes;
 use espalier_plugin::{PluginError, SettingsError, World};
 use espalier_store::Store;
@@ -198,6 +198,57 @@ impl Plugins {
         let alias = free_alias(&base, plugin.digest(), taken);
         taken.insert(alias.clone(), plugin.digest().to_owned());
         Ok(Loaded { alias, plugin, settings })
+    }
+
+    /// Lets what the experiment calls `alias` mean another plugin, for groups of this run that open from now on. It is loaded and checked
+    /// here, so that no group opens with one that cannot be used. Its digest, and whether it is another than before.
+    pub(crate) async fn swap(
+        &self,
+        experiment: &Experiment,
+        run_id: &str,
+        alias: &str,
+        plugin: &str,
+    ) -> Result<(String, bool), EngineError> {
+        let named: Vec<Reference<'_>> = references(&experiment.file);
+        let places: Vec<&Reference<'_>> = named.iter().filter(|one| one.plugin == alias).collect();
+        if places.is_empty() {
+            let known: Vec<&str> = named.iter().map(|one| one.plugin).collect();
+            let text = format!("the experiment names no plugin {alias:?}; it has {}", known.join(", "));
+            return Err(EngineError::Swap(text));
+        }
+        let refused = |error: EngineError| match error {
+            EngineError::Plugin(error) => EngineError::Swap(with_causes(&error)),
+            other => other,
+        };
+        let target = self.components.finder().find(plugin, Path::new("")).await.map_err(refused)?;
+        let loaded = self.components.load(&target).await.map_err(refused)?;
+        for place in places {
+            if !place.worlds.contains(&loaded.world()) {
+                let expected: Vec<&str> = place.worlds.iter().map(|world| world.as_str()).collect();
+                let expected = expected.join(" or ");
+                let text = format!(
+                    "plugin {plugin:?} is of world {}, but `{}` needs {expected}",
+                    loaded.world(),
+                    place.key
+                );
+                return Err(EngineError::Swap(text));
+            }
+            let settings = serde_json::Value::Object(place.settings.clone());
+            loaded.check_settings(&settings).map_err(|error| {
+                let error = SettingsError { plugin: plugin.to_owned(), ..error };
+                EngineError::Swap(format!("`{}.settings`: {error}", place.key))
+            })?;
+        }
+        let bytes = self.components.bytes(plugin, &loaded).await?;
+        let digest = self.store.blobs().put(bytes).await?;
+        let now = self.components.finder().find(alias, &experiment.folder).await;
+        let before = match now {
+            Ok(target) => self.components.finder().digest(&target).await.ok(),
+            Err(_) => None,
+        };
+        self.store.set_alias(&format!("{}{alias}", run_scope(run_id)), &digest, now_ms()).await?;
+        let changed = before.as_ref() != Some(&digest);
+        Ok((digest, changed))
     }
 
     /// Loads the generator of tasks, and keeps its component.

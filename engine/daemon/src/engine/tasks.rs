@@ -16,6 +16,7 @@ use espalier_core::sandbox::SandboxFile;
 use espalier_core::task::Task;
 use espalier_services::RunServices;
 use espalier_store::{GroupOpened, RunWriter, Store, StoreError};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub(crate) struct Slot {
 }
 
 /// A line that is not a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedTask {
     /// From 1.
     pub line: u64,

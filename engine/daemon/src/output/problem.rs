@@ -217,7 +217,10 @@ impl From<EngineError> for Problem {
             EngineError::Sandbox(error) => return Problem::from(error),
             EngineError::Fenced(_) => Problem::of(Exit::Conflict, &error),
             EngineError::Model { .. } | EngineError::Gone { .. } => Problem::of(Exit::Unavailable, &error),
-            EngineError::PluginFails(_) | EngineError::Socket { .. } => Problem::of(Exit::Input, &error),
+            EngineError::PluginFails(_)
+            | EngineError::Swap(_)
+            | EngineError::NotAllowed { .. }
+            | EngineError::Socket { .. } => Problem::of(Exit::Input, &error),
             EngineError::TasksFailed(SourceFailed::Generator(_)) => Problem::of(Exit::Input, &error),
             EngineError::TasksFailed(_) => Problem::of(Exit::Unavailable, &error),
             EngineError::StoppedEarly => Problem::of(Exit::Interrupted, &error),

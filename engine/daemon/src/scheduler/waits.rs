@@ -13,8 +13,10 @@ pub(super) async fn until(deadline: Option<Instant>) {
 
 /// Until the run's lock is lost: why.
 pub(super) async fn fenced(fenced: &mut watch::Receiver<Option<String>>) -> String {
-    match fenced.wait_for(Option::is_some).await {
-        Ok(reason) => reason.clone().unwrap_or_default(),
-        Err(_) => std::future::pending().await,
+    // What is borrowed is not held while another waits.
+    let reason = fenced.wait_for(Option::is_some).await.ok().map(|reason| reason.clone().unwrap_or_default());
+    match reason {
+        Some(reason) => reason,
+        None => std::future::pending().await,
     }
 }

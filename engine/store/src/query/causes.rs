@@ -5,6 +5,7 @@ use crate::store::Store;
 use crate::words;
 use espalier_core::ending::StopReason;
 use espalier_core::plugin_failure::{PluginFailure, Signature, normalised};
+use serde::{Deserialize, Serialize};
 use sqlx::Row;
 use std::collections::HashMap;
 
@@ -17,7 +18,7 @@ const CAUSES_MAX: usize = 10_000;
 const TASK_BYTES_MIN: usize = 4;
 
 /// One cause.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cause {
     /// Results that it left without a reward.
     pub rollouts: u64,
@@ -32,7 +33,7 @@ pub struct Cause {
 }
 
 /// The causes of a run, most rollouts first. A rollout in which two plugins failed counts for both.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Causes {
     /// The most frequent.
     pub list: Vec<Cause>,

@@ -4,8 +4,10 @@
 use super::{Ended, Write};
 use crate::database::Dialect;
 use crate::error::StoreError;
+use crate::events::{self, EventKind};
 use crate::ids;
 use crate::run::{AttemptStarted, GroupClosed, GroupOpened, GroupReopened, RunState};
+use serde_json::json;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 /// The fence that counts, with the lock's row held until the transaction is over.
@@ -46,9 +48,10 @@ pub(super) async fn apply(
             .await?;
             sqlx::query("UPDATE locks SET held = 0 WHERE run_id = $1")
                 .bind(run_id)
-                .execute(connection)
+                .execute(&mut *connection)
                 .await?;
-            Ok(())
+            let body = json!({ "state": state.as_str() });
+            events::append(connection, run_id, EventKind::RunEnded, &body, Some(*now_ms)).await
         }
         Write::OpenGroup(group) => open_group(connection, run_id, group).await,
         Write::AttemptStarted(attempt) => attempt_started(connection, run_id, fence, attempt).await,
@@ -60,7 +63,15 @@ pub(super) async fn apply(
             abandon_result(connection, run_id, *group_index, *rollout_index).await
         }
         Write::Generated { call, tasks } => crate::generated::apply(connection, run_id, call, tasks).await,
-        Write::ModelVersion(version) => crate::versions::apply(connection, run_id, version).await,
+        Write::ModelVersion(version) => {
+            crate::versions::apply(&mut *connection, run_id, version).await?;
+            let body =
+                json!({ "model": version.model, "label": version.label, "train_step": version.train_step });
+            events::append(connection, run_id, EventKind::ModelVersion, &body, Some(version.taken_ms)).await
+        }
+        Write::Note { kind, body, at_ms } => {
+            events::append(connection, run_id, *kind, body, Some(*at_ms)).await
+        }
         Write::AnswerCommand { command_id, answer, paused } => {
             sqlx::query(
                 "UPDATE run_commands SET answer = $4 WHERE run_id = $1 AND command_id = $2 AND fence = $3",
@@ -72,11 +83,15 @@ pub(super) async fn apply(
             .execute(&mut *connection)
             .await?;
             if let Some(paused) = paused {
-                sqlx::query("UPDATE runs SET paused = $2 WHERE run_id = $1")
+                let changed = sqlx::query("UPDATE runs SET paused = $2 WHERE run_id = $1 AND paused <> $2")
                     .bind(run_id)
                     .bind(i64::from(*paused))
-                    .execute(connection)
+                    .execute(&mut *connection)
                     .await?;
+                if changed.rows_affected() == 1 {
+                    let kind = if *paused { EventKind::RunPaused } else { EventKind::RunResumed };
+                    events::append(connection, run_id, kind, &json!({}), None).await?;
+                }
             }
             Ok(())
         }
@@ -113,7 +128,11 @@ async fn open_group(
     .execute(&mut *connection)
     .await?;
     if inserted.rows_affected() == 1 {
-        return Ok(());
+        let body = json!({
+            "group_id": group_id, "group_index": group.group_index, "task_id": group.task_id, "plugins": group.plugins,
+        });
+        return events::append(connection, run_id, EventKind::GroupOpened, &body, Some(group.opened_ms))
+            .await;
     }
     let row =
         sqlx::query("SELECT task_id, task_hash, plugins FROM groups WHERE run_id = $1 AND group_index = $2")
@@ -214,7 +233,22 @@ async fn attempt_ended(
         }
     }
     write_end(connection, ended).await?;
-    write_parts(connection, ended).await
+    write_parts(connection, ended).await?;
+    tell_end(connection, run_id, EventKind::RolloutEnded, ended).await
+}
+
+/// Tells of the end of an attempt, or of its new score.
+async fn tell_end(
+    connection: &mut AnyConnection,
+    run_id: &str,
+    kind: EventKind,
+    ended: &Ended,
+) -> Result<(), StoreError> {
+    let body = json!({
+        "traj_id": ended.traj_id, "final": ended.state == "final", "status": ended.status,
+        "stop_reason": ended.stop_reason, "reward": ended.reward, "sampled": ended.sums.sampled,
+    });
+    events::append(connection, run_id, kind, &body, Some(ended.ended_ms)).await
 }
 
 async fn write_parts(connection: &mut AnyConnection, ended: &Ended) -> Result<(), StoreError> {
@@ -372,9 +406,13 @@ async fn close_group(
     .bind(group.drop_reason.as_deref())
     .bind(i64::from(group.n_ready))
     .bind(group.closed_ms as i64)
-    .execute(connection)
+    .execute(&mut *connection)
     .await?;
-    Ok(())
+    let body = json!({
+        "group_id": group_id, "group_index": group.group_index, "status": group.status.as_str(),
+        "n_ready": group.n_ready, "drop_reason": group.drop_reason,
+    });
+    events::append(connection, run_id, EventKind::GroupClosed, &body, Some(group.closed_ms)).await
 }
 
 async fn do_again(
@@ -411,9 +449,10 @@ async fn do_again(
     .bind(run_id)
     .bind(*group_index as i64)
     .bind(plugins.as_str())
-    .execute(connection)
+    .execute(&mut *connection)
     .await?;
-    Ok(())
+    let body = json!({ "group_id": group_id, "group_index": group_index, "rollouts": rollouts });
+    events::append(connection, run_id, EventKind::GroupReopened, &body, None).await
 }
 
 /// A result without a reward becomes an attempt that another follows.
@@ -503,7 +542,8 @@ async fn attempt_scored(
         .bind(ended.traj_id.as_str())
         .execute(&mut *connection)
         .await?;
-    write_parts(connection, ended).await
+    write_parts(connection, ended).await?;
+    tell_end(connection, run_id, EventKind::RolloutScored, ended).await
 }
 
 /// A number whose width the databases choose themselves.

@@ -98,7 +98,7 @@ on_both! {
         .unwrap();
         sqlx::Connection::close(connection).await.unwrap();
         let error = Store::open(&backend.url).await.unwrap_err();
-        let expect = format!("store {} has version 999, but this engine supports only up to 11", backend.url);
+        let expect = format!("store {} has version 999, but this engine supports only up to 12", backend.url);
         assert_eq!(error.to_string(), expect);
         assert!(error.hint().is_some());
     }
@@ -137,7 +137,7 @@ on_both! {
 
     async fn keys_are_there_until_they_are_taken_back(backend: Backend) {
         let store = backend.open().await;
-        let quotas = Quotas { sandboxes: Some(3), cpu: Some(1.5), memory: None, disk: Some(1 << 40), requests_per_s: Some(10.0) };
+        let quotas = Quotas { sandboxes: Some(3), cpu: Some(1.5), memory: None, disk: Some(1 << 40), runs: Some(4), requests_per_s: Some(10.0) };
         let key = ApiKey {
             key_id: "k1".to_owned(),
             name: "ci".to_owned(),

@@ -17,6 +17,7 @@ pub(crate) const NOW: u64 = 1_700_000_000_000;
 
 pub(crate) fn spec(name: &str, seed: u64) -> RunSpec {
     RunSpec {
+        owner: None,
         name: name.into(),
         meaning: serde_json::json!({"seed": seed, "tasks": {"hash": "a".repeat(8)}}),
         experiment: format!("name = \"{name}\"\nseed = {seed}\n"),
