@@ -237,7 +237,8 @@ fn paths(code: &str) -> Vec<Named> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < words.len() {
-        if words[at].1 == "use" {
+        // `use<...>` names what a type captures, and imports nothing.
+        if words[at].1 == "use" && words.get(at + 1).is_some_and(|(_, word)| *word != "<") {
             at = tree(&words, at + 1, &[], &line, &mut found);
             continue;
         }
@@ -281,7 +282,7 @@ fn tree(
             "{" => {
                 is_open = false;
                 at += 1;
-                while words.get(at).is_some_and(|(_, word)| *word != "}") {
+                while words.get(at).is_some_and(|(_, word)| !["}", ";"].contains(word)) {
                     at = tree(words, at, &parts, line, found);
                     at += usize::from(words.get(at).is_some_and(|(_, word)| *word == ","));
                 }
@@ -337,6 +338,7 @@ mod tests {
         check("#[cfg(test)]\nmod tests { a; { b } }\nc", &["3 c"]);
         check("#[cfg(test)]\nuse a::b;\nc", &["3 c"]);
         check("#[cfg(test)]\nmod tests;\n#[cfg(not(test))]\nd", &["3 cfg", "3 not", "3 test", "4 d"]);
+        check("impl X + use<> { y; }", &["1 impl", "1 X", "1 use", "1 y"]);
     }
 
     #[test]

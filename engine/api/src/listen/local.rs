@@ -137,8 +137,8 @@ impl GroupsSocket {
             };
             // Ends with the connection, or when it is cut at the end.
             tasks.spawn(async move {
+                let _place = place;
                 connection.speak(stream).await;
-                drop(place);
             });
         }
         self.api.draining.send_replace(true);

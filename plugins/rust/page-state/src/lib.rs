@@ -224,7 +224,9 @@ mod tests {
         ] {
             assert_eq!(score(&counts, partial), expect, "{counts:?} {partial}");
         }
-        assert!(is_no_script("SyntaxError: Unexpected identifier 'bar'") && !is_no_script("TypeError: x is null"));
+        assert!(
+            is_no_script("SyntaxError: Unexpected identifier 'bar'") && !is_no_script("TypeError: x is null")
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! From an answer of the model to estimates. Nothing is guessed: an answer with one entry that is none has no estimates.
+//! From an answer of the model to estimates. Nothing is guessed: an answer with one entry that is not an estimate has none.
 
 use espalier_sdk::serde_json::{self, Value};
 
