@@ -16,7 +16,7 @@ pytestmark = daemon.needed
 
 @pytest.mark.skipif(find_spec("schemathesis") is None, reason="no schemathesis here")
 def test_two_thousand_cases(served: Any) -> None:
-    scopes = "sandboxes:write,runs:write,plugins:write"
+    scopes = "sandboxes:write,runs:write,plugins:write,metrics"
     key = served.another_key("fuzz", "--sandboxes", "100", "--runs", "20", scopes=scopes)
     program = Path(__file__).parent / "fuzz.py"
     run = subprocess.run(

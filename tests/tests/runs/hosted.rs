@@ -666,7 +666,8 @@ async fn run_remote_looks_as_it_does_here_and_ctrl_c_only_leaves_it() {
     let again = run(&["run", file, "--remote", &url]).await;
     assert_eq!(table(&again, &run_id), table(&local, &local_id));
     // What is wrong is said at its place in the user's own file.
-    let wrong = run(&["run", file, "--remote", &url, "--set", "harness.plugin=nothing-here"]).await;
+    let sets = ["--set", "name=other", "--set", "harness.plugin=nothing-here"];
+    let wrong = run(&[&["run", file, "--remote", &url][..], &sets].concat()).await;
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(wrong.status.code() == Some(2) && said.contains("--set harness.plugin=nothing-here"), "{said}");
     served.stop().await;
