@@ -283,7 +283,7 @@ mod tests {
             (&["127.0.0.0/8:80"], None, "127.0.0.5:80", Allowed),
             // Nobody's address, and those of metadata unless they are named themselves.
             (&["0.0.0.0/0:80"], None, "0.0.0.0:80", Private),
-            (&["0.0.0.0:80"], None, "0.0.0.0:80", Private),
+            (&["0.0.0.0/32:80"], None, "0.0.0.0:80", Private),
             (&["169.254.0.0/16:80"], None, "169.254.169.254:80", Private),
             (&["169.254.0.0/16:80"], None, "169.254.1.1:80", Allowed),
             (&["169.254.169.254:80"], None, "169.254.169.254:80", Allowed),
