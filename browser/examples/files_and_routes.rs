@@ -43,9 +43,9 @@ async fn main() -> Result<()> {
     let mut events = page.events();
     page.locator("a[href]").click().await?;
     let download = loop {
-        match events.next_within(Duration::from_secs(10)).await.expect("an event within ten seconds") {
-            PageEvent::Download(download) => break download,
-            _ => {}
+        let event = events.next_within(Duration::from_secs(10)).await.expect("an event within ten seconds");
+        if let PageEvent::Download(download) = event {
+            break download;
         }
     };
     download.save_as(&saved, Duration::from_secs(10)).await?;

@@ -316,7 +316,8 @@ impl BrowserContext {
         }
         let command = DisposeBrowserContextParams::new(self.cdp_id());
         let disposed = self.inner.browser.root().call(command, Deadline::after(TIMEOUT_DEFAULT)).await;
-        if let Some(folder) = self.inner.own_folder.lock().take() {
+        let folder = self.inner.own_folder.lock().take();
+        if let Some(folder) = folder {
             // Its downloads go with it, though pages of it are held on to.
             let _ = tokio::task::spawn_blocking(|| drop(folder)).await;
         }

@@ -166,9 +166,9 @@ async fn contexts_at_the_same_time_do_not_meet() {
     let file = one.goto(&server.at("localhost", "/file")).await.map(drop);
     assert!(matches!(file, Err(BrowserError::Download { .. })), "{file:?}");
     let download = loop {
-        match events.next_within(Duration::from_secs(10)).await.expect("the download is told") {
-            PageEvent::Download(download) => break download,
-            _ => {}
+        let event = events.next_within(Duration::from_secs(10)).await.expect("the download is told");
+        if let PageEvent::Download(download) = event {
+            break download;
         }
     };
     let path = download.path(Duration::from_secs(10)).await.expect("its file");

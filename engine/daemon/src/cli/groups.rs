@@ -46,7 +46,7 @@ pub(super) async fn groups(context: &mut Context, args: GroupsArgs) -> Result<Ex
             } else {
                 if drawn > 0 && context.out.look.terminal {
                     // Up to its first line, and over it.
-                    context.out.line(&format!("\x1b[{}A\x1b[J\x1b[1A", drawn))?;
+                    context.out.line(&format!("\x1b[{drawn}A\x1b[J\x1b[1A"))?;
                 }
                 let lines = view.lines(&context.out.look, now);
                 drawn = lines.len();

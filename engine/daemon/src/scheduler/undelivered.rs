@@ -47,5 +47,5 @@ pub(super) async fn changed(bound: Option<&mut UndeliveredBound>) {
         return;
     }
     // Nobody tells, or not any more.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

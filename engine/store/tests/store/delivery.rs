@@ -138,7 +138,7 @@ on_both! {
         let run_id = run.run_id();
         let leased = store.lease_groups(run_id, &request(4), NOW).await.unwrap();
         for (step, group) in leased.iter().take(3).enumerate() {
-            store.ack_groups(run_id, &[group.lease_id.clone()], step as u64, NOW).await.unwrap();
+            store.ack_groups(run_id, std::slice::from_ref(&group.lease_id), step as u64, NOW).await.unwrap();
         }
         let other = LeaseRequest { holder: "other".into(), ..request(1) };
         assert_eq!(places(&store.lease_groups(run_id, &other, NOW).await.unwrap()), [4]);

@@ -259,14 +259,14 @@ fn ten_thousand_random_groups_against_brute_force() {
     for round in 0..10_000 {
         let size = draw.below(4) as u32 + 2;
         let (positive_min, positive_max) = bounds[draw.below(bounds.len() as u64) as usize];
-        let rollouts_max = Some(size + draw.below(5) as u32);
+        let most = size + draw.below(5) as u32;
         let stride = (draw.below(2) == 0).then(|| draw.below(4) as u32 + 1);
-        let bar = BarConfig { rollouts_max, stride, positive_min, positive_max };
+        let bar = BarConfig { rollouts_max: Some(most), stride, positive_min, positive_max };
         if bar.check(size).is_err() {
             continue;
         }
         let config = GroupsConfig { bar: Some(bar), size, ..GroupsConfig::default() };
-        let all: Vec<MemberEnd> = (0..rollouts_max.unwrap()).map(|_| draw.end()).collect();
+        let all: Vec<MemberEnd> = (0..most).map(|_| draw.end()).collect();
         let (verdict, strides) = assembled(&config, &all);
         let told = format!("round {round}: {config:?} {all:?}");
         assert_eq!((verdict.counted.clone(), strides.len()), best_of_all(&config, &all), "{told}");

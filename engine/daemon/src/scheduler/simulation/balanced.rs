@@ -54,7 +54,7 @@ async fn strides_come_until_a_group_is_balanced_wherever_the_engine_is_killed() 
     let counts = outcome.counts;
     assert_eq!((counts.ended(), counts.added, counts.not_chosen, counts.replacements), (20, 11, 11, 0));
     let of = |places: fn(&Verdict) -> &[u32]| -> u64 {
-        expected.iter().flat_map(|verdict| places(verdict)).map(|index| sampled(*index)).sum()
+        expected.iter().flat_map(places).map(|index| sampled(*index)).sum()
     };
     let tokens = (counts.tokens.trained, counts.tokens.masked);
     assert_eq!(tokens, (of(|verdict| &verdict.counted), of(|verdict| &verdict.not_chosen)));

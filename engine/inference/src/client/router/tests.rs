@@ -228,7 +228,7 @@ fn counts_hold_under_any_order() {
                 match play.choose(&format!("s{}", rng.random_range(0..12))) {
                     Choice::Server(at) => open.push(at),
                     Choice::Full => {
-                        assert!(!open.is_empty(), "seed {seed}: nothing is in flight, yet all are full")
+                        assert!(!open.is_empty(), "seed {seed}: nothing is in flight, yet all are full");
                     }
                     Choice::Fenced(reason) => panic!("seed {seed}: {reason}"),
                 }
