@@ -176,45 +176,20 @@ pub(crate) fn body_share(api: &Api, extensions: &http::Extensions) -> Share {
     api.bodies.share(&key.unwrap_or_else(|| "".into()))
 }
 
-impl FromRequestParts<Api> for Reader {
-    type Rejection = Problem;
+/// Callers whose key has a scope.
+macro_rules! with_scope {
+    ($($caller:ident: $scope:ident),*) => {$(
+        impl FromRequestParts<Api> for $caller {
+            type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Reader, Problem> {
-        caller(parts, api, Scope::Read).await.map(Reader)
-    }
+            async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<$caller, Problem> {
+                caller(parts, api, Scope::$scope).await.map($caller)
+            }
+        }
+    )*};
 }
 
-impl FromRequestParts<Api> for Writer {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Writer, Problem> {
-        caller(parts, api, Scope::Write).await.map(Writer)
-    }
-}
-
-impl FromRequestParts<Api> for RunReader {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<RunReader, Problem> {
-        caller(parts, api, Scope::RunsRead).await.map(RunReader)
-    }
-}
-
-impl FromRequestParts<Api> for RunWriter {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<RunWriter, Problem> {
-        caller(parts, api, Scope::RunsWrite).await.map(RunWriter)
-    }
-}
-
-impl FromRequestParts<Api> for PluginWriter {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<PluginWriter, Problem> {
-        caller(parts, api, Scope::PluginsWrite).await.map(PluginWriter)
-    }
-}
+with_scope!(Reader: Read, Writer: Write, RunReader: RunsRead, RunWriter: RunsWrite, PluginWriter: PluginsWrite);
 
 impl FromRequestParts<Api> for Observer {
     type Rejection = Problem;

@@ -1,7 +1,7 @@
 //! kill -9 of the engine, of browsers and of the processes of tabs, at chosen moments of a rollout: what was lost is made again, and no
 //! reward is wrong.
 
-use crate::browsers::attempts;
+use crate::browsers::{attempts, saving};
 use crate::whole::{Store, run, text};
 use espalier_core::ending::StopReason;
 use espalier_tests::place::espalier;
@@ -62,37 +62,7 @@ async fn serve(on_request: OnRequest) -> u16 {
 }
 
 fn experiment(store: &Path, port: u16) -> String {
-    let file = store.join("kills.toml");
-    std::fs::write(store.join("tasks.jsonl"), "{\"id\":\"t\",\"instruction\":\"Save the name Ann.\"}\n")
-        .unwrap();
-    let text = format!(
-        r#"name = "kills"
-[tasks]
-source = "tasks.jsonl"
-[groups]
-size = 2
-concurrent_rollouts = 1
-retry_delay = "10ms"
-[browser]
-start_url = "http://127.0.0.1:{port}/"
-network = {{ allow = ["127.0.0.1:{port}"] }}
-[models.policy]
-kind = "scripted"
-answers = [
-  {{ tool_calls = [{{ name = "click", arguments = {{ ref = "e1" }} }}, {{ name = "write", arguments = {{ message = "Ann" }} }}] }},
-  {{ tool_calls = [{{ name = "click", arguments = {{ ref = "e2" }} }}] }},
-  {{ tool_calls = [{{ name = "done", arguments = {{ response = "saved" }} }}] }},
-]
-[harness]
-plugin = "gui-agent"
-settings = {{ description_tokens = 400 }}
-[[rewards]]
-plugin = "page-state"
-settings = {{ checks = [{{ expression = "{LOOK}", equals = "Saved Ann" }}] }}
-"#
-    );
-    std::fs::write(&file, text).unwrap();
-    file.display().to_string()
+    saving("kills", store, port, &format!(r#"{{ expression = "{LOOK}", equals = "Saved Ann" }}"#), "")
 }
 
 /// The processes in the browsers' sandboxes of a store; `tabs`: those that render pages alone.

@@ -51,11 +51,17 @@ pub(crate) async fn serve_page(page: &'static str, on_visit: impl Fn(usize) + Se
 
 /// Rollouts that write `Ann` and save, each the page's title its reward, unless the page remembered an earlier one.
 fn experiment(store: &Path, port: u16, more: &str) -> String {
-    let file = store.join("browser.toml");
+    let checks = r#"{ expression = "document.title", equals = "Saved Ann" }, { expression = "before.textContent", equals = "0" }"#;
+    saving("browser", store, port, checks, more)
+}
+
+/// Rollouts that write `Ann` and save, scored by these checks of the page.
+pub(crate) fn saving(name: &str, store: &Path, port: u16, checks: &str, more: &str) -> String {
+    let file = store.join(format!("{name}.toml"));
     std::fs::write(store.join("tasks.jsonl"), "{\"id\":\"t\",\"instruction\":\"Save the name Ann.\"}\n")
         .unwrap();
     let text = format!(
-        r#"name = "browser"
+        r#"name = "{name}"
 [tasks]
 source = "tasks.jsonl"
 [groups]
@@ -77,7 +83,7 @@ plugin = "gui-agent"
 settings = {{ description_tokens = 400 }}
 [[rewards]]
 plugin = "page-state"
-settings = {{ checks = [{{ expression = "document.title", equals = "Saved Ann" }}, {{ expression = "before.textContent", equals = "0" }}] }}
+settings = {{ checks = [{checks}] }}
 {more}"#
     );
     std::fs::write(&file, text).unwrap();

@@ -1,6 +1,7 @@
 //! What the model is shown: the task, the actions with what came of them, the final answer.
 
 use crate::settings::Settings;
+use espalier_sdk::cut;
 use std::fmt::Write;
 
 /// What happened, as the judge's model is told.
@@ -77,18 +78,6 @@ fn thought(text: &str) -> Option<&str> {
     let (before, _) = text.split_once("</think>")?;
     let thought = before.rsplit_once("<think>").map_or(before, |(_, thought)| thought).trim();
     (!thought.is_empty()).then_some(thought)
-}
-
-/// A text of at most `most` characters: of a longer one the beginning and the end.
-fn cut(text: &str, most: usize) -> String {
-    let count = text.chars().count();
-    if count <= most {
-        return text.to_owned();
-    }
-    let half = most / 2;
-    let head: String = text.chars().take(half).collect();
-    let tail: String = text.chars().skip(count - half).collect();
-    format!("{head}\n[{} characters left out]\n{tail}", count - 2 * half)
 }
 
 #[cfg(test)]

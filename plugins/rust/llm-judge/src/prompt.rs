@@ -1,7 +1,7 @@
 //! What the model is shown: the task, the rubric, the turns, and for a turn nothing of what came later.
 
 use crate::settings::{Form, Settings};
-use espalier_sdk::{Message, Part, RolloutView, Turn};
+use espalier_sdk::{Part, RolloutView, Turn, turn_text};
 use std::fmt::Write;
 
 /// The question about the outcome.
@@ -28,7 +28,11 @@ pub fn turn(rollout: &RolloutView, turn: usize, settings: &Settings) -> String {
     let first = turn.saturating_sub(settings.turns_shown as usize);
     turns(&mut text, &rollout.turns[first..turn], settings);
     let judged = &rollout.turns[turn];
-    let _ = write!(text, "\n\n# The turn to judge (turn {turn})\n\n{}", told(judged, settings));
+    let _ = write!(
+        text,
+        "\n\n# The turn to judge (turn {turn})\n\n{}",
+        turn_text(judged, settings.text_max as usize)
+    );
     let _ = write!(text, "\n\n# Question\n\n{}", settings.turn_rubric);
     text + &wanted(settings)
 }
@@ -51,43 +55,13 @@ fn opening(rollout: &RolloutView, settings: &Settings) -> String {
 
 fn turns(text: &mut String, turns: &[Turn], settings: &Settings) {
     for turn in turns {
-        let _ = write!(text, "\n\n# Turn {}\n\n{}", turn.index, told(turn, settings));
+        let _ = write!(text, "\n\n# Turn {}\n\n{}", turn.index, turn_text(turn, settings.text_max as usize));
     }
 }
 
-/// One turn: what the agent wrote, what it called, and what came back.
-fn told(turn: &Turn, settings: &Settings) -> String {
-    let mut text = cut(&text_of(&turn.message), settings);
-    for call in &turn.tool_calls {
-        let _ = write!(text, "\n[calls {} with {}]", call.name, cut(&call.arguments, settings));
-    }
-    for answer in &turn.answers {
-        let _ = write!(text, "\n[receives] {}", cut(&text_of(answer), settings));
-    }
-    text
-}
-
-fn text_of(message: &Message) -> String {
-    let parts = message.parts.iter().filter_map(|part| match part {
-        Part::Text(text) => Some(text.clone()),
-        Part::TextBlob(_) => Some("[a text too long to show]".to_owned()),
-        Part::Image(_) => Some("[image]".to_owned()),
-        Part::ToolResult(result) => Some(result.text.clone()),
-        Part::ToolCall(_) | Part::Other(_) => None,
-    });
-    parts.collect::<Vec<_>>().join("\n")
-}
-
-/// A text of at most `text_max` characters: of a longer one the beginning and the end.
+/// A text as it is shown.
 fn cut(text: &str, settings: &Settings) -> String {
-    let (most, count) = (settings.text_max as usize, text.chars().count());
-    if count <= most {
-        return text.to_owned();
-    }
-    let half = most / 2;
-    let head: String = text.chars().take(half).collect();
-    let tail: String = text.chars().skip(count - half).collect();
-    format!("{head}\n[{} characters left out]\n{tail}", count - 2 * half)
+    espalier_sdk::cut(text, settings.text_max as usize)
 }
 
 fn wanted(settings: &Settings) -> String {

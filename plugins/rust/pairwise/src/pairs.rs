@@ -1,6 +1,6 @@
 //! Which rollouts are compared, and what comes of it.
 
-use crate::settings::cut;
+use espalier_sdk::cut;
 use std::fmt;
 
 /// Two rollouts, by their places in the group.

@@ -66,15 +66,3 @@ impl Default for Settings {
         }
     }
 }
-
-/// A text of at most `most` characters: of a longer one the beginning and the end.
-pub fn cut(text: &str, most: usize) -> String {
-    let count = text.chars().count();
-    if count <= most {
-        return text.to_owned();
-    }
-    let half = most / 2;
-    let head: String = text.chars().take(half).collect();
-    let tail: String = text.chars().skip(count - half).collect();
-    format!("{head}\n[{} characters left out]\n{tail}", count - 2 * half)
-}

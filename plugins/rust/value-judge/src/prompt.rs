@@ -2,7 +2,7 @@
 
 use crate::settings::Settings;
 use espalier_sdk::serde_json::Value;
-use espalier_sdk::{Message, Part, RolloutView, Turn};
+use espalier_sdk::{RolloutView, turn_text};
 use std::fmt::Write;
 
 /// What it is to do.
@@ -48,44 +48,14 @@ pub fn question(rollout: &RolloutView, reward: f64, shown: &Value, settings: &Se
         let _ = write!(text, "\n\n# Final answer\n\n{}", cut(answer, settings));
     }
     for (number, turn) in rollout.turns.iter().enumerate() {
-        let _ = write!(text, "\n\n# Turn {number}\n\n{}", told(turn, settings));
+        let _ = write!(text, "\n\n# Turn {number}\n\n{}", turn_text(turn, settings.text_max as usize));
     }
     let last = rollout.turns.len().saturating_sub(1);
     let _ = write!(text, "\n\n# Question\n\nGive the values of turns 0 to {last}.");
     text
 }
 
-/// One turn: what the agent wrote, what it called, and what came back.
-fn told(turn: &Turn, settings: &Settings) -> String {
-    let mut text = cut(&text_of(&turn.message), settings);
-    for call in &turn.tool_calls {
-        let _ = write!(text, "\n[calls {} with {}]", call.name, cut(&call.arguments, settings));
-    }
-    for answer in &turn.answers {
-        let _ = write!(text, "\n[receives] {}", cut(&text_of(answer), settings));
-    }
-    text
-}
-
-fn text_of(message: &Message) -> String {
-    let parts = message.parts.iter().filter_map(|part| match part {
-        Part::Text(text) => Some(text.clone()),
-        Part::TextBlob(_) => Some("[a text too long to show]".to_owned()),
-        Part::Image(_) => Some("[image]".to_owned()),
-        Part::ToolResult(result) => Some(result.text.clone()),
-        Part::ToolCall(_) | Part::Other(_) => None,
-    });
-    parts.collect::<Vec<_>>().join("\n")
-}
-
-/// A text of at most `text_max` characters: of a longer one the beginning and the end.
+/// A text as it is shown.
 fn cut(text: &str, settings: &Settings) -> String {
-    let (most, count) = (settings.text_max as usize, text.chars().count());
-    if count <= most {
-        return text.to_owned();
-    }
-    let half = most / 2;
-    let head: String = text.chars().take(half).collect();
-    let tail: String = text.chars().skip(count - half).collect();
-    format!("{head}\n[{} characters left out]\n{tail}", count - 2 * half)
+    espalier_sdk::cut(text, settings.text_max as usize)
 }
