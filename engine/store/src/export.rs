@@ -353,16 +353,12 @@ impl Store {
                         self.write_samples(&content.group, options, output, &mut summary).await?;
                         1
                     }
-                    format => {
-                        let images = match format {
-                            Format::Atif => write_atif(&content, &run.engine, output, &mut summary)?,
-                            _ => write_conversations(
-                                &content,
-                                (options, chosen.as_ref()),
-                                output,
-                                &mut summary,
-                            )?,
-                        };
+                    Format::Atif => {
+                        self.write_atif(&content, &run.engine, (options, output), &mut summary).await?
+                    }
+                    Format::SftChat | Format::Sharegpt => {
+                        let images =
+                            write_conversations(&content, (options, chosen.as_ref()), output, &mut summary)?;
                         summary.images += images.len() as u64;
                         self.write_beside(images.iter().map(String::as_str), options, output, &mut summary)
                             .await?;
@@ -384,6 +380,28 @@ impl Store {
 }
 
 impl Store {
+    /// Returns how many documents it wrote.
+    async fn write_atif(
+        &self,
+        content: &GroupContent,
+        engine: &str,
+        (options, output): (&ExportOptions, &mut Output),
+        summary: &mut ExportSummary,
+    ) -> Result<u64, ExportError> {
+        let mut documents = 0;
+        for record in content.counted().chain(content.replaced()) {
+            let images: Vec<&str> = atif::images(record).collect();
+            summary.images += images.len() as u64;
+            self.write_beside(images.iter().copied(), options, output, summary).await?;
+            let files = output.image_files(images.iter().copied());
+            if let Some(document) = atif::document(&content.group, record, engine, &files) {
+                output.document(&record.trajectory.traj_id, &document)?;
+                documents += 1;
+            }
+        }
+        Ok(documents)
+    }
+
     /// Of the advantages that are whitened over the whole export, whose groups are therefore read twice.
     async fn whitening(
         &self,
@@ -462,20 +480,4 @@ fn write_conversations(
         }
     }
     Ok(images)
-}
-
-/// Images are named in the documents, and not written.
-fn write_atif(
-    content: &GroupContent,
-    engine: &str,
-    output: &mut Output,
-    summary: &mut ExportSummary,
-) -> Result<Vec<String>, ExportError> {
-    for record in content.counted().chain(content.replaced()) {
-        if let Some(document) = atif::document(&content.group, record, engine) {
-            output.document(&record.trajectory.traj_id, &document)?;
-            summary.records += 1;
-        }
-    }
-    Ok(Vec::new())
 }

@@ -35,7 +35,7 @@ pub struct ExportArgs {
     /// Model whose groups to export.
     #[arg(long, value_name = "NAME", default_value = crate::experiment::POLICY)]
     pub model: String,
-    /// Images that rows of group/v1 name: in the folder PATH.images, in each group, or left out.
+    /// Images: as files in the folder PATH.images (atif: PATH/images), in each group of group/v1, or left out.
     #[arg(long, value_enum, default_value = "beside")]
     pub images: ImagesArg,
     /// Rows of group/v1.
@@ -108,7 +108,7 @@ impl From<AdvantagesArg> for Advantages {
 /// What becomes of images, as an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ImagesArg {
-    /// One file per image in the folder PATH.images, named by its digest.
+    /// One file per image, named by its digest.
     Beside,
     /// In each group under `image_data`: base64, in msgpack bytes.
     Embed,
@@ -164,6 +164,14 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
             format!("{what} is about rows of group/v1; {format} has none"),
         )
         .hint("use --format group-msgpack or group-jsonl"));
+    }
+    if !is_group && args.images == ImagesArg::Embed {
+        let format = Format::from(args.format).as_str();
+        return Err(Problem::new(
+            Exit::Input,
+            format!("--images embed is about group/v1; {format} names images by the paths of files"),
+        )
+        .hint("use --images beside"));
     }
     if args.format != ExportFormat::SftChat && args.tool_arguments == ToolArgumentsArg::Object {
         let format = Format::from(args.format).as_str();

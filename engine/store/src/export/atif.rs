@@ -2,10 +2,12 @@
 //!
 //! Steps of the group's model stand in the document itself, in order; each conversation with another model is an embedded
 //! subagent trajectory. What the format has no place for (masks, weight versions, environment steps, account of
-//! excluded tokens) stands in `extra`.
+//! excluded tokens) stands in `extra`. An image is a part of a message's content, with the path of its file; one without a file is named by
+//! digest in `extra.images`.
 
 use super::chat;
 use espalier_core::chat::{Message, Part, Role};
+use espalier_core::image::ImageKind;
 use espalier_core::samples::{Call, Excluded, Group, RewardPart, Segment, SpanUse};
 use espalier_core::trajectory::{AttemptRecord, Turn};
 use serde::Serialize;
@@ -43,7 +45,8 @@ struct Agent<'a> {
 struct Step {
     step_id: u32,
     source: &'static str,
-    message: String,
+    /// Text, or parts where an image is among them.
+    message: Value,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,17 +106,43 @@ struct RootExtra<'a> {
     answer: Option<&'a str>,
 }
 
+/// Where images are found, by digest.
+pub(super) type ImageFiles = BTreeMap<String, ImageFile>;
+
+/// An image that has a file.
+pub(super) struct ImageFile {
+    /// From the document.
+    pub(super) path: String,
+    pub(super) kind: ImageKind,
+}
+
+/// The images that a document has parts for, in order, each as often as it is shown.
+pub(super) fn images(record: &AttemptRecord) -> impl Iterator<Item = &str> {
+    let openings = record.transcript.conversations.iter().flat_map(|log| &log.opening);
+    let turns = record.transcript.turns.iter();
+    let told = turns.flat_map(|turn| std::iter::once(&turn.message).chain(&turn.results));
+    openings.chain(told).flat_map(images_of)
+}
+
+fn images_of(message: &Message) -> impl Iterator<Item = &str> {
+    message.parts.iter().filter_map(|part| match part {
+        Part::Image(blob) => Some(blob.as_str()),
+        _ => None,
+    })
+}
+
 /// `None` for a trajectory in which nothing was said: the format wants at least one step.
 pub(super) fn document<'a>(
     group: &'a Group,
     record: &'a AttemptRecord,
     engine: &'a str,
+    files: &ImageFiles,
 ) -> Option<Document<'a>> {
     let trajectory = &record.trajectory;
     let logs = &record.transcript.conversations;
     let own: Vec<u32> =
         (0..logs.len() as u32).filter(|index| logs[*index as usize].model == group.model).collect();
-    let steps = steps(record, &own);
+    let steps = steps(record, &own, files);
     if steps.is_empty() {
         return None;
     }
@@ -126,7 +155,7 @@ pub(super) fn document<'a>(
         extra,
     };
     let subagents = (0..logs.len() as u32).filter(|index| !own.contains(index)).filter_map(|index| {
-        let steps = self::steps(record, &[index]);
+        let steps = self::steps(record, &[index], files);
         let tools = chat::tools(&record.transcript, index);
         (!steps.is_empty()).then(|| Document {
             schema_version: SCHEMA_VERSION,
@@ -179,7 +208,7 @@ pub(super) fn document<'a>(
 }
 
 /// The steps of some conversations: each one's opening before its first answer, answers in the order they were given.
-fn steps(record: &AttemptRecord, conversations: &[u32]) -> Vec<Step> {
+fn steps(record: &AttemptRecord, conversations: &[u32], files: &ImageFiles) -> Vec<Step> {
     let transcript = &record.transcript;
     let mut steps = Vec::new();
     let mut opened = Vec::new();
@@ -187,14 +216,14 @@ fn steps(record: &AttemptRecord, conversations: &[u32]) -> Vec<Step> {
         if !opened.contains(&index) {
             opened.push(index);
             let log = &transcript.conversations[index as usize];
-            steps.extend(log.opening.iter().map(|message| said(message, index)));
+            steps.extend(log.opening.iter().map(|message| said(message, index, files)));
         }
     };
     for turn in transcript.turns.iter().filter(|turn| conversations.contains(&turn.conversation)) {
         open(turn.conversation, &mut steps);
-        steps.push(answer(record, turn));
+        steps.push(answer(record, turn, files));
         let others = turn.results.iter().filter(|message| message.role != Role::Tool);
-        steps.extend(others.map(|message| said(message, turn.conversation)));
+        steps.extend(others.map(|message| said(message, turn.conversation, files)));
     }
     for index in conversations {
         open(*index, &mut steps);
@@ -205,7 +234,7 @@ fn steps(record: &AttemptRecord, conversations: &[u32]) -> Vec<Step> {
     steps
 }
 
-fn said(message: &Message, conversation: u32) -> Step {
+fn said(message: &Message, conversation: u32, files: &ImageFiles) -> Step {
     let source = match message.role {
         Role::System => "system",
         Role::Assistant => "agent",
@@ -214,25 +243,35 @@ fn said(message: &Message, conversation: u32) -> Step {
     Step {
         step_id: 0,
         source,
-        message: message.joined_text(),
+        message: content(message, files),
         tool_calls: Vec::new(),
         observation: None,
         metrics: None,
         // An answer that the harness wrote, say as an example, is not an answer of a model.
         llm_call_count: (source == "agent").then_some(0),
-        extra: extra(message, conversation),
+        extra: extra(message, conversation, files),
     }
 }
 
-fn extra(message: &Message, conversation: u32) -> Map<String, Value> {
-    let images: Vec<&str> = message
-        .parts
-        .iter()
-        .filter_map(|part| match part {
-            Part::Image(blob) => Some(blob.as_str()),
-            _ => None,
-        })
-        .collect();
+/// Text, or parts where it shows an image that has a file.
+fn content(message: &Message, files: &ImageFiles) -> Value {
+    if !images_of(message).any(|digest| files.contains_key(digest)) {
+        return message.joined_text().into();
+    }
+    let part = |part: &Part| match part {
+        Part::Text(text) => Some(json!({"type": "text", "text": text})),
+        Part::Image(blob) => files.get(blob.as_str()).map(image_part),
+        _ => None,
+    };
+    message.parts.iter().filter_map(part).collect()
+}
+
+fn image_part(file: &ImageFile) -> Value {
+    json!({"type": "image", "source": {"media_type": file.kind.media_type(), "path": file.path}})
+}
+
+fn extra(message: &Message, conversation: u32, files: &ImageFiles) -> Map<String, Value> {
+    let images: Vec<&str> = images_of(message).filter(|digest| !files.contains_key(*digest)).collect();
     let mut extra = Map::new();
     if conversation > 0 {
         extra.insert("conversation".into(), conversation.into());
@@ -243,15 +282,15 @@ fn extra(message: &Message, conversation: u32) -> Map<String, Value> {
     extra
 }
 
-fn answer(record: &AttemptRecord, turn: &Turn) -> Step {
+fn answer(record: &AttemptRecord, turn: &Turn, files: &ImageFiles) -> Step {
     let trajectory = &record.trajectory;
     let own = trajectory.calls.iter().find(|call| call.call_id == turn.call_id);
     let call = own.or_else(|| trajectory.other_calls.iter().find(|call| call.call_id == turn.call_id));
     let results: Vec<Value> = turn
         .results
         .iter()
-        .flat_map(|message| &message.parts)
-        .filter_map(|part| match part {
+        .flat_map(|message| message.parts.iter().map(move |part| (message.role, part)))
+        .filter_map(|(role, part)| match part {
             Part::ToolResult(result) => {
                 let known = turn.tool_calls.iter().any(|call| call.id == result.call_id);
                 let mut value = json!({"content": result.text});
@@ -259,10 +298,22 @@ fn answer(record: &AttemptRecord, turn: &Turn) -> Step {
                 value[key] = if known { json!(result.call_id) } else { json!({"call_id": result.call_id}) };
                 Some(value)
             }
+            // Beside results, of the tools together.
+            Part::Image(blob) if role == Role::Tool => {
+                files.get(blob.as_str()).map(|file| json!({"content": [image_part(file)]}))
+            }
             _ => None,
         })
         .collect();
-    let mut extra = extra(&turn.message, turn.conversation);
+    let mut extra = extra(&turn.message, turn.conversation, files);
+    let results_without_file: Vec<&str> = (turn.results.iter())
+        .filter(|message| message.role == Role::Tool)
+        .flat_map(images_of)
+        .filter(|digest| !files.contains_key(*digest))
+        .collect();
+    if !results_without_file.is_empty() {
+        extra.insert("result_images".into(), results_without_file.into());
+    }
     if let Some(malformed) = &turn.malformed {
         extra.insert("malformed".into(), malformed.as_str().into());
     }
@@ -284,7 +335,7 @@ fn answer(record: &AttemptRecord, turn: &Turn) -> Step {
     Step {
         step_id: 0,
         source: "agent",
-        message: turn.message.joined_text(),
+        message: content(&turn.message, files),
         tool_calls: turn
             .tool_calls
             .iter()

@@ -1,9 +1,10 @@
 //! Conversations as fine-tuning reads them: chat messages, or ShareGPT's turns.
 //!
-//! One row for each conversation with the group's model that was not discarded. An answer is its text as sampled, without the calls
-//! that stand in it, which are written as the form writes calls ([`calls`]). An answer that is only context in its row (the past of a
-//! fork, an example that the harness wrote) has `weight` 0. Images are named by digest, in order, under `images`; those that the model was
-//! not shown any more for the last answer are the text that it was shown.
+//! One row for each history of a conversation with the group's model that was not discarded: the answers that were given to the same images
+//! train in one row, as in `group/v1`. An answer is its text as sampled, without the calls that stand in it, which are written as the form
+//! writes calls ([`calls`]). An answer that is only context in its row (the past of a fork, one that was given to images that are elided
+//! here, an example that the harness wrote) has `weight` 0. Images are named by digest, in order, under `images`; those that the model was
+//! not shown any more are the text that it was shown.
 
 mod calls;
 
@@ -122,19 +123,30 @@ fn rows<T>(
     let mut seen = HashSet::new();
     let mut all = Rows { rows: Vec::new(), left_out: Vec::new(), ids_replaced: 0 };
     for index in conversations(group, record) {
-        let mut lines = shown(&record.transcript, index);
+        let mut lines = history(&record.transcript, index);
         let paired = all_apart(record, &lines).and_then(|()| calls::pair(&mut lines));
         match paired {
             Ok(replaced) => {
                 all.ids_replaced += replaced;
-                let mut learned = learned(&lines, &mut seen);
-                if let Some(trains) = trains {
-                    for (line, learned) in lines.iter().zip(&mut learned) {
-                        let turn = line.turn.and_then(|turn| record.transcript.turns.get(turn));
-                        *learned &= turn.is_some_and(|turn| trains.get(turn.index as usize) == Some(&true));
+                let turns = &record.transcript.turns;
+                let histories = histories(&lines, turns);
+                let last = histories.len();
+                for (History { end, elided }, at) in histories.into_iter().zip(1..) {
+                    let lines = &mut lines[..end];
+                    elide(lines, elided);
+                    let mut learned = learned(lines, &mut seen);
+                    if let Some(trains) = trains {
+                        for (line, learned) in lines.iter().zip(&mut learned) {
+                            let turn = line.turn.and_then(|turn| turns.get(turn));
+                            *learned &=
+                                turn.is_some_and(|turn| trains.get(turn.index as usize) == Some(&true));
+                        }
+                    }
+                    // A past from which nothing is learned is told by the row of the answers that follow from it.
+                    if at == last || learned.contains(&true) {
+                        all.rows.push(row(index, lines, &learned));
                     }
                 }
-                all.rows.push(row(index, &lines, &learned));
             }
             Err(LeftOut { reason, text }) => {
                 let text = format!("conversation {index} of {}: {text}", record.trajectory.traj_id);
@@ -290,11 +302,15 @@ impl<'a> Line<'a> {
 
     /// The images that the model was shown.
     fn images(&self) -> impl Iterator<Item = &str> {
-        let images = self.message.parts.iter().filter_map(|part| match part {
+        self.images_held().skip(self.elided)
+    }
+
+    /// Elided ones among them.
+    fn images_held(&self) -> impl Iterator<Item = &str> {
+        self.message.parts.iter().filter_map(|part| match part {
             Part::Image(blob) => Some(blob.as_str()),
             _ => None,
-        });
-        images.skip(self.elided)
+        })
     }
 }
 
@@ -302,16 +318,38 @@ fn images(lines: &[Line<'_>]) -> Vec<String> {
     lines.iter().flat_map(Line::images).map(str::to_owned).collect()
 }
 
-/// As the last answer of a conversation was shown it.
-fn shown(transcript: &Transcript, index: u32) -> Vec<Line<'_>> {
-    let mut lines = history(transcript, index);
-    let last = transcript.turns.iter().rfind(|turn| turn.conversation == index);
-    let mut left = last.map_or(0, |turn| turn.images_elided as usize);
-    for line in &mut lines {
-        line.elided = line.images().count().min(left);
+/// Answers that were given to the same images, and what came before them.
+struct History {
+    /// How many lines it has, the last of its answers at their end; of the last history all.
+    end: usize,
+    /// Images, from the first, that were elided for its answers.
+    elided: usize,
+}
+
+/// At least one, in order.
+fn histories(lines: &[Line<'_>], turns: &[Turn]) -> Vec<History> {
+    let mut all: Vec<History> = Vec::new();
+    for (line, end) in lines.iter().zip(1..) {
+        let Some(turn) = line.turn.and_then(|turn| turns.get(turn)) else { continue };
+        let elided = turn.images_elided as usize;
+        match all.last_mut().filter(|history| history.elided == elided) {
+            Some(history) => history.end = end,
+            None => all.push(History { end, elided }),
+        }
+    }
+    match all.last_mut() {
+        Some(last) => last.end = lines.len(),
+        None => all.push(History { end: lines.len(), elided: 0 }),
+    }
+    all
+}
+
+/// The first `left` images become the text that stands for them.
+fn elide(lines: &mut [Line<'_>], mut left: usize) {
+    for line in lines {
+        line.elided = line.images_held().count().min(left);
         left -= line.elided;
     }
-    lines
 }
 
 /// The conversation from its beginning: a fork begins with its parent's past.

@@ -1,10 +1,11 @@
 //! Where an export goes: a file or folder that appears whole, or what takes bytes as they come: standard output, a pipe,
 //! a device. Only a regular file is ever replaced.
 
+use super::atif::{ImageFile, ImageFiles};
 use super::{ExportError, Format};
 use espalier_core::image::ImageKind;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -21,23 +22,28 @@ pub(super) struct Output {
     images: Option<ImageFolder>,
 }
 
-/// Images beside a file, until both are whole.
+/// Images beside a file, or in the folder of documents.
 struct ImageFolder {
-    unfinished: Unfinished,
+    /// Where they are written.
+    written: PathBuf,
+    /// Where they are when all is whole.
     place: PathBuf,
-    /// Names of the files.
-    names: Vec<String>,
-    digests: BTreeSet<String>,
+    /// Beside a file, until both are whole; `None` in the folder of documents, which becomes whole with them.
+    unfinished: Option<Unfinished>,
+    /// By digest.
+    kinds: BTreeMap<String, ImageKind>,
 }
 
 impl ImageFolder {
     /// Gives it its name. What lies there from an earlier export stays: names are digests.
     fn finish(self) -> io::Result<()> {
+        let Some(unfinished) = self.unfinished else { return Ok(()) };
         if !self.place.exists() {
-            return self.unfinished.finish(&self.place);
+            return unfinished.finish(&self.place);
         }
-        for name in &self.names {
-            fs::rename(self.unfinished.0.join(name), self.place.join(name))?;
+        for (digest, kind) in &self.kinds {
+            let name = image_name(digest, *kind);
+            fs::rename(self.written.join(&name), self.place.join(&name))?;
         }
         Ok(())
     }
@@ -151,37 +157,54 @@ impl Output {
 
     /// Whether this image is to be written: there is a place beside, and it is not there yet.
     pub(super) fn takes_image(&self, digest: &str) -> bool {
-        let is_there = self.images.as_ref().is_some_and(|images| images.digests.contains(digest));
-        matches!(self.target, Target::File { .. }) && !is_there
+        let is_there = self.images.as_ref().is_some_and(|images| images.kinds.contains_key(digest));
+        !matches!(self.target, Target::Stream(_)) && !is_there
     }
 
-    /// Writes an image into the folder `NAME.images` beside the file.
+    /// Those of these images that have a file, with its path from the document that is written next.
+    pub(super) fn image_files<'a>(&self, digests: impl Iterator<Item = &'a str>) -> ImageFiles {
+        let Some(images) = &self.images else { return ImageFiles::new() };
+        let folder = images.place.file_name().unwrap_or_default().to_string_lossy();
+        let file = |digest: &str| {
+            let kind = *images.kinds.get(digest)?;
+            let path = format!("{folder}/{}", image_name(digest, kind));
+            Some((digest.to_owned(), ImageFile { path, kind }))
+        };
+        digests.filter_map(file).collect()
+    }
+
+    /// Writes an image into the folder `NAME.images` beside the file, or into the folder `images` of documents.
     pub(super) fn image(&mut self, digest: &str, kind: ImageKind, bytes: &[u8]) -> Result<(), ExportError> {
-        let Target::File { place, .. } = &self.target else { return Ok(()) };
         if self.images.is_none() {
-            let mut name = place.file_name().unwrap_or_default().to_owned();
-            name.push(".images");
-            let place = place.with_file_name(name);
-            let open = || {
-                let unfinished = beside(&place)?;
-                fs::create_dir(&unfinished)?;
-                Ok(Unfinished(unfinished))
+            let (place, made) = match &self.target {
+                Target::Stream(_) => return Ok(()),
+                Target::File { place, .. } => {
+                    let place = beside_file(place);
+                    let made = beside(&place).and_then(|written| {
+                        fs::create_dir(&written)?;
+                        Ok((written.clone(), Some(Unfinished(written))))
+                    });
+                    (place, made)
+                }
+                Target::Folder { unfinished, place } => {
+                    let written = in_folder(&unfinished.0);
+                    (in_folder(place), fs::create_dir(&written).map(|()| (written, None)))
+                }
             };
-            let unfinished = open().map_err(|source| ExportError::Output { path: place.clone(), source })?;
-            let (names, digests) = (Vec::new(), BTreeSet::new());
-            self.images = Some(ImageFolder { unfinished, place, names, digests });
+            let (written, unfinished) =
+                made.map_err(|source| ExportError::Output { path: place.clone(), source })?;
+            self.images = Some(ImageFolder { written, place, unfinished, kinds: BTreeMap::new() });
         }
         if let Some(images) = &mut self.images {
-            let name = format!("{digest}.{}", kind.extension());
-            let path = images.unfinished.0.join(&name);
+            let name = image_name(digest, kind);
+            let path = images.written.join(&name);
             fs::write(&path, bytes).map_err(|source| ExportError::Output { path, source })?;
-            images.names.push(name);
-            images.digests.insert(digest.to_owned());
+            images.kinds.insert(digest.to_owned(), kind);
         }
         Ok(())
     }
 
-    /// The folder of images beside the file, where there is one.
+    /// The folder of images, where there is one.
     pub(super) fn images_folder(&self) -> Option<&Path> {
         self.images.as_ref().map(|images| images.place.as_path())
     }
@@ -221,6 +244,20 @@ impl Output {
     fn failed(&self, source: io::Error) -> ExportError {
         ExportError::Output { path: self.path.clone(), source }
     }
+}
+
+fn beside_file(place: &Path) -> PathBuf {
+    let mut name = place.file_name().unwrap_or_default().to_owned();
+    name.push(".images");
+    place.with_file_name(name)
+}
+
+fn in_folder(place: &Path) -> PathBuf {
+    place.join("images")
+}
+
+fn image_name(digest: &str, kind: ImageKind) -> String {
+    format!("{digest}.{}", kind.extension())
 }
 
 fn stream(out: impl Write + Send + 'static) -> Target {

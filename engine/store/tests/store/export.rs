@@ -8,7 +8,7 @@ use espalier_core::samples::{Group, GroupStatus, ImageSpan};
 use espalier_core::trajectory::{ConversationLog, Turn};
 use espalier_store::export::{ExportError, ExportOptions, Format, Images, ToolArguments};
 use espalier_store::{Finality, GroupOpened, RunWriter, Start, Store};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 
 pub(crate) async fn played(store: &Store) -> RunWriter {
@@ -131,8 +131,8 @@ on_both! {
         assert_eq!((chat.images, chat.image_files), (2, 1));
         let row = &lines(&out.path().join("chat.jsonl"))[0];
         let content = |at: usize| &row["messages"][at]["content"];
-        assert_eq!((content(1), &row["images"]), (&serde_json::json!([{"type": "text", "text": "craft a stick"}, {"type": "text", "text": "[an earlier image]"}]), &Value::from([digest.as_str()])));
-        assert_eq!(content(3), &serde_json::json!([{"type": "text", "text": "got 1 log"}, {"type": "image"}]));
+        assert_eq!((content(1), &row["images"]), (&json!([{"type": "text", "text": "craft a stick"}, {"type": "text", "text": "[an earlier image]"}]), &Value::from([digest.as_str()])));
+        assert_eq!(content(3), &json!([{"type": "text", "text": "got 1 log"}, {"type": "image"}]));
         assert!(out.path().join("chat.jsonl.images").join(format!("{digest}.png")).is_file());
         export(Images::Omit, Format::Sharegpt, "share.jsonl").await;
         let row = &lines(&out.path().join("share.jsonl"))[0];
@@ -140,6 +140,74 @@ on_both! {
         assert_eq!(row["conversations"][1]["value"], "craft a stick[an earlier image]");
         assert!(row.get("images").is_none());
         assert!(!out.path().join("share.jsonl.images").exists());
+
+        // Documents have parts for images, with the paths of their files from where they lie.
+        let path = |folder: &str| json!({"type": "image", "source": {"media_type": "image/png", "path": format!("{folder}/{digest}.png")}});
+        let name = format!("{}.g0.r0.a0.json", run.run_id());
+        let atif = export(Images::Beside, Format::Atif, "atif").await;
+        assert_eq!((atif.images, atif.image_files, atif.images_folder), (4, 1, Some(out.path().join("atif/images"))));
+        let read = |file: &Path| serde_json::from_str::<Value>(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let document = read(&out.path().join("atif").join(&name));
+        let step = |at: usize| &document["steps"][at];
+        assert_eq!(step(1)["message"], json!([{"type": "text", "text": "craft a stick"}, path("images")]));
+        assert_eq!(step(0)["message"].as_str().map(str::is_empty), Some(false), "text alone stays text");
+        assert_eq!(std::fs::read(out.path().join(format!("atif/images/{digest}.png"))).unwrap(), png);
+        export(Images::Beside, Format::Atif, "a.jsonl").await;
+        let in_lines = &lines(&out.path().join("a.jsonl"))[0];
+        assert_eq!(in_lines["steps"][1]["message"][1], path("a.jsonl.images"));
+        assert!(out.path().join(format!("a.jsonl.images/{digest}.png")).is_file());
+        export(Images::Omit, Format::Atif, "named").await;
+        let document = read(&out.path().join("named").join(name));
+        assert_eq!((&document["steps"][1]["message"], &document["steps"][1]["extra"]["images"]), (&"craft a stick".into(), &json!([digest])));
+    }
+
+    async fn each_answer_trains_with_the_images_that_it_was_given_to(backend: Backend) {
+        let store = backend.open().await;
+        let run = store.claim_run(&spec("a", 1), &stranger(1), Start::Resume, NOW).await.unwrap().run;
+        run.open_group(opened(0)).await.unwrap();
+        let mut digests = Vec::new();
+        for number in 0..4u8 {
+            let image = [b"\x89PNG\r\n\x1a\n".as_slice(), &[number]].concat();
+            digests.push(store.blobs().put(image).await.unwrap());
+        }
+        // Of four pictures the last is shown, but for the second answer, which is given to the same as the first.
+        run.attempt_started(started(0, 0, 0)).await.unwrap();
+        let mut shown = record(run.run_id(), 0, 0, 0, Some(1.0));
+        let transcript = &mut shown.transcript;
+        transcript.conversations[0].opening[1].parts.push(Part::Image(digests[0].clone()));
+        let first = transcript.turns[0].clone();
+        transcript.turns.clear();
+        for (index, elided) in [(0u32, 0u32), (1, 0), (2, 2), (3, 3)] {
+            let mut turn = Turn { index, images_elided: elided, ..first.clone() };
+            turn.message = Message::text(Role::Assistant, format!("answer {index}"));
+            if index < 3 {
+                turn.results[0].parts.push(Part::Image(digests[index as usize + 1].clone()));
+            }
+            transcript.turns.push(turn);
+        }
+        run.attempt_ended(ended(shown, Finality::Final)).await.unwrap();
+        run.close_group(closed(0, GroupStatus::Ready, 1, &[])).await.unwrap();
+        let out = tempfile::tempdir().unwrap();
+        for format in [Format::SftChat, Format::Sharegpt] {
+            let file = out.path().join(format.as_str());
+            store.export(&ExportOptions::new(run.run_id(), format), &file).await.unwrap();
+            let rows = lines(&file);
+            let told: Vec<(Vec<String>, usize)> = rows
+                .iter()
+                .map(|row| {
+                    let messages = row["messages"].as_array().or(row["conversations"].as_array()).unwrap();
+                    let is_answer = |message: &&Value| message["role"] == "assistant" || message["from"] == "gpt";
+                    let answers = messages.iter().filter(is_answer);
+                    let learned = answers.filter(|answer| answer.get("weight").is_none());
+                    let text = |answer: &Value| answer["content"][0]["text"].as_str().or(answer["value"].as_str()).unwrap().to_owned();
+                    (learned.map(text).collect(), row["images"].as_array().unwrap().len())
+                })
+                .collect();
+            let row = |answers: &[&str], images: usize| (answers.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(), images);
+            // The second answer stands behind two pictures, both shown.
+            assert_eq!(told, [row(&["answer 0", "answer 1"], 2), row(&["answer 2"], 1), row(&["answer 3"], 1)], "{}", format.as_str());
+            assert_eq!(rows[1]["images"], json!([digests[2]]));
+        }
     }
 
     async fn status_and_model_choose_the_groups(backend: Backend) {
@@ -244,7 +312,7 @@ on_both! {
         let rows = lines(&path);
         assert_eq!(
             rows[0],
-            serde_json::json!({
+            json!({
                 "messages": [
                     {"role": "system", "content": "play"},
                     {"role": "user", "content": "craft a stick"},
@@ -323,33 +391,33 @@ on_both! {
             left_out[0],
         );
         assert_eq!(summary.left_out_first, Some(first));
-        let text_call = |id: &str, arguments: &str| serde_json::json!({
+        let text_call = |id: &str, arguments: &str| json!({
             "id": id, "type": "function", "function": {"name": "click", "arguments": arguments},
         });
         let row = lines(&path).remove(0);
         assert_eq!(
             row["messages"].as_array().unwrap()[2..],
             [
-                serde_json::json!({"role": "assistant", "content": "I click.", "tool_calls": [
+                json!({"role": "assistant", "content": "I click.", "tool_calls": [
                     text_call("c", r#"{"at":[1,2]}"#), text_call("d", "{}"),
                 ]}),
-                serde_json::json!({"role": "tool", "tool_call_id": "d", "content": "two"}),
-                serde_json::json!({"role": "tool", "tool_call_id": "c", "content": "one"}),
-                serde_json::json!({"role": "assistant", "content": "<think>so</think>", "tool_calls": [
+                json!({"role": "tool", "tool_call_id": "d", "content": "two"}),
+                json!({"role": "tool", "tool_call_id": "c", "content": "one"}),
+                json!({"role": "assistant", "content": "<think>so</think>", "tool_calls": [
                     text_call("c-2", r#"{"at":"x"}"#),
                 ]}),
-                serde_json::json!({"role": "tool", "tool_call_id": "c-2", "content": "three"}),
-                serde_json::json!({"role": "assistant", "content": "", "tool_calls": [text_call("call-2", "{}")]}),
-                serde_json::json!({"role": "tool", "tool_call_id": "call-2", "content": "four"}),
-                serde_json::json!({"role": "user", "content": "look"}),
-                serde_json::json!({"role": "assistant", "content": "done"}),
-                serde_json::json!({"role": "user", "content": "ended"}),
+                json!({"role": "tool", "tool_call_id": "c-2", "content": "three"}),
+                json!({"role": "assistant", "content": "", "tool_calls": [text_call("call-2", "{}")]}),
+                json!({"role": "tool", "tool_call_id": "call-2", "content": "four"}),
+                json!({"role": "user", "content": "look"}),
+                json!({"role": "assistant", "content": "done"}),
+                json!({"role": "user", "content": "ended"}),
             ]
         );
         options.tool_arguments = ToolArguments::Object;
         store.export(&options, &path).await.unwrap();
         let arguments = &lines(&path)[0]["messages"][2]["tool_calls"][0]["function"]["arguments"];
-        assert_eq!(*arguments, serde_json::json!({"at": [1, 2]}));
+        assert_eq!(*arguments, json!({"at": [1, 2]}));
 
         options.format = Format::Sharegpt;
         let summary = store.export(&options, &path).await.unwrap();
@@ -441,10 +509,10 @@ on_both! {
         let sources: Vec<&str> = steps.iter().map(|step| step["source"].as_str().unwrap()).collect();
         assert_eq!(sources, ["system", "user", "agent", "user"]);
         let metrics = &steps[2]["metrics"];
-        assert_eq!(metrics["completion_token_ids"], serde_json::json!([10, 11, 12]));
+        assert_eq!(metrics["completion_token_ids"], json!([10, 11, 12]));
         assert_eq!(metrics["logprobs"].to_string(), "[-0.1,-1e-7,-3.25]");
-        assert_eq!(metrics["extra"]["mask"], serde_json::json!([1, 1, 0]));
-        assert_eq!(metrics["extra"]["versions"], serde_json::json!([[0, 3, "base", null]]));
+        assert_eq!(metrics["extra"]["mask"], json!([1, 1, 0]));
+        assert_eq!(metrics["extra"]["versions"], json!([[0, 3, "base", null]]));
         assert_eq!(steps[2]["extra"]["environment_steps"][0]["action"], "get 1 log");
         assert_eq!(document["final_metrics"]["extra"]["reward"], 1.0);
         let again = store.export(&options, &folder).await.unwrap_err();
