@@ -41,15 +41,43 @@ pub enum Template {
     Shell,
     /// Small software tasks, graded by hidden tests.
     Swe,
+    /// Tasks in web applications, each in a browser.
+    Gui,
 }
 
 /// Where a template's tasks come from.
 enum Tasks {
     /// A task file that is installed with the program.
     Installed(&'static str),
-    /// This text.
-    Text(&'static str),
+    /// These lines.
+    Text(&'static [&'static str]),
 }
+
+/// The files of one application of `experiments/apps`, as they are written below a starter.
+macro_rules! app {
+    ($name:literal) => {
+        app!($name, "app.js", "app.json", "base.css", "index.html", "session.js", "style.css")
+    };
+    ($name:literal, $($file:literal),+) => {
+        [$((
+            concat!("apps/", $name, "/", $file),
+            include_str!(concat!("../../../../experiments/apps/", $name, "/", $file)),
+        )),+]
+    };
+}
+
+/// What the template `gui` has beside its experiment.
+const GUI: [&[(&str, &str)]; 4] = [
+    &[
+        ("model.toml", include_str!("init/gui-model.toml")),
+        ("miniwob.toml", include_str!("init/gui-miniwob.toml")),
+    ],
+    &app!("mail"),
+    &app!("calendar"),
+    &app!("shop"),
+];
+const TRAIN: &str = include_str!("../../../../experiments/gui.toml");
+const TRAIN_TASKS: (&str, &str) = ("tasks/gui.jsonl", "web.jsonl");
 
 impl Template {
     fn name(self) -> &'static str {
@@ -57,6 +85,7 @@ impl Template {
             Template::Textcraft => "textcraft",
             Template::Shell => "shell",
             Template::Swe => "swe",
+            Template::Gui => "gui",
         }
     }
 
@@ -73,6 +102,10 @@ impl Template {
                 "3 small Python libraries with a defect, graded by hidden tests",
                 "sandboxes; python3 of this machine",
             ),
+            Template::Gui => (
+                "11 tasks in web applications, by their reference solutions; also for a model of yours",
+                "sandboxes; chromium-headless-shell",
+            ),
         }
     }
 
@@ -84,6 +117,7 @@ impl Template {
             }
             Template::Shell => (include_str!("../../../../experiments/shell.toml"), "../tasks/shell.jsonl"),
             Template::Swe => (include_str!("init/swe.toml"), TASKS),
+            Template::Gui => (include_str!("init/gui.toml"), TASKS),
         }
     }
 
@@ -91,7 +125,12 @@ impl Template {
         match self {
             Template::Textcraft => Tasks::Installed("textcraft.jsonl"),
             Template::Shell => Tasks::Installed("shell.jsonl"),
-            Template::Swe => Tasks::Text(include_str!("init/swe.jsonl")),
+            Template::Swe => Tasks::Text(&[include_str!("init/swe.jsonl")]),
+            Template::Gui => Tasks::Text(&[
+                include_str!("../../../../experiments/tasks/mail.jsonl"),
+                include_str!("../../../../experiments/tasks/calendar.jsonl"),
+                include_str!("../../../../experiments/tasks/shop.jsonl"),
+            ]),
         }
     }
 
@@ -100,21 +139,38 @@ impl Template {
             Template::Textcraft => include_str!("init/textcraft.md"),
             Template::Shell => include_str!("init/shell.md"),
             Template::Swe => include_str!("init/swe.md"),
+            Template::Gui => include_str!("init/gui.md"),
         }
     }
 
-    /// The files, by name.
-    fn files(self) -> Result<[(&'static str, String); 3], Problem> {
+    /// Files beside the three that every template has.
+    fn others(self) -> Vec<(&'static str, String)> {
+        if self != Template::Gui {
+            return Vec::new();
+        }
+        let (source, tasks) = TRAIN_TASKS;
+        let training = [
+            ("train.toml", TRAIN.replacen(source, tasks, 1)),
+            (tasks, include_str!("../../../../experiments/tasks/gui.jsonl").to_owned()),
+        ];
+        let written = GUI.into_iter().flatten().map(|(name, text)| (*name, (*text).to_owned()));
+        written.chain(training).collect()
+    }
+
+    /// The files, by their paths below the folder.
+    fn files(self) -> Result<Vec<(&'static str, String)>, Problem> {
         let (experiment, source) = self.experiment();
         let tasks = match self.tasks() {
-            Tasks::Text(text) => text.to_owned(),
+            Tasks::Text(lines) => lines.concat(),
             Tasks::Installed(name) => installed_tasks(name)?,
         };
-        Ok([
+        let mut files = vec![
             (EXPERIMENT, experiment.replacen(source, TASKS, 1)),
             (TASKS, tasks),
             (README, self.readme().to_owned()),
-        ])
+        ];
+        files.extend(self.others());
+        Ok(files)
     }
 }
 
@@ -133,7 +189,8 @@ pub(super) fn init(context: &mut Context, args: &InitArgs) -> Result<Exit, Probl
     }
     let files = args.template.files()?;
     write_all(&args.folder, &files)?;
-    let names = files.map(|(name, _)| args.folder.join(name).display().to_string());
+    let names: Vec<String> =
+        files.iter().map(|(name, _)| args.folder.join(name).display().to_string()).collect();
     if context.common.json {
         context.out.json(&json!({ "template": args.template.name(), "files": names }))?;
         return Ok(Exit::Done);
@@ -181,27 +238,56 @@ fn write_all(folder: &Path, files: &[(&str, String)]) -> Result<(), Problem> {
     if !taken.is_empty() {
         return Err(occupied(&taken.join(", ")));
     }
-    let new = !folder.exists();
     let unwritable = |path: &Path, error: &io::Error| {
         Problem::new(Exit::Unavailable, format!("cannot write {}: {error}", path.display()))
     };
-    fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
-    let mut written = Vec::new();
+    let mut made = Made::default();
+    made.folder(folder).map_err(|error| unwritable(folder, &error))?;
     for (name, text) in files {
         let path = folder.join(name);
-        if let Err(error) = write_new(&path, folder, text) {
-            for path in written {
-                let _ = fs::remove_file(path);
-            }
-            if new {
-                let _ = fs::remove_dir(folder);
-            }
+        if let Err(error) = made.file(&path, folder, text) {
+            made.take_back();
             let raced = error.kind() == io::ErrorKind::AlreadyExists;
             return Err(if raced { occupied(name) } else { unwritable(&path, &error) });
         }
-        written.push(path);
     }
     Ok(())
+}
+
+/// What was written so far.
+#[derive(Default)]
+struct Made {
+    /// Parents before what is in them.
+    folders: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+}
+
+impl Made {
+    /// With the folders above it that are missing.
+    fn folder(&mut self, folder: &Path) -> io::Result<()> {
+        let missing: Vec<_> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+        fs::create_dir_all(folder)?;
+        self.folders
+            .extend(missing.into_iter().rev().filter(|one| *one != Path::new("")).map(Path::to_owned));
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path, folder: &Path, text: &str) -> io::Result<()> {
+        self.folder(path.parent().unwrap_or(folder))?;
+        write_new(path, folder, text)?;
+        self.files.push(path.to_owned());
+        Ok(())
+    }
+
+    /// Folders in which something else was put meanwhile stay.
+    fn take_back(self) {
+        for file in self.files {
+            let _ = fs::remove_file(file);
+        }
+        for folder in self.folders.iter().rev() {
+            let _ = fs::remove_dir(folder);
+        }
+    }
 }
 
 /// The whole file appears at once, and only where there is none.
@@ -252,11 +338,25 @@ mod tests {
         assert!(!new.join("one").exists());
 
         // What cannot be written takes back what was.
-        let files = [("one", "1".to_owned()), ("no/such/folder", "2".to_owned())];
+        let files = [("one", "1".to_owned()), ("below/it", "1".to_owned()), ("two/below", "2".to_owned())];
         assert_eq!(write_all(&new, &files).unwrap_err().exit, Exit::Unavailable);
         assert_eq!(fs::read_dir(&new).unwrap().count(), 1, "nothing but `two`");
-        let fresh = folder.path().join("fresh");
-        write_all(&fresh, &files).unwrap_err();
-        assert!(!fresh.exists());
+        let fresh = folder.path().join("fresh/and/deep");
+        write_all(&fresh, &[("one", "1".to_owned()), ("one/below", "2".to_owned())]).unwrap_err();
+        assert!(!folder.path().join("fresh").exists());
+    }
+
+    #[test]
+    fn the_other_experiments_of_a_template_are_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Template::Gui.files().unwrap();
+        write_all(folder.path(), &files).unwrap();
+        for name in ["model.toml", "train.toml", "miniwob.toml"] {
+            let read = Experiment::read(&folder.path().join(name), &[]).unwrap();
+            let tasks = read.file.tasks.source.unwrap();
+            let is_written = files.iter().any(|(name, _)| Path::new(name) == tasks);
+            assert!(is_written || name == "miniwob.toml", "{name} names {}", tasks.display());
+            assert!(Template::Gui.readme().contains(name));
+        }
     }
 }

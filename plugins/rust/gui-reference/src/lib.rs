@@ -23,11 +23,14 @@ pub struct Settings {
     pub browser: String,
     /// Whether actions may be scripts, which no agent has.
     pub scripts: bool,
+    /// Whether a screenshot is taken before each action and at the end: with `record_calls` of the experiment, `espalier show ROLLOUT
+    /// --html` shows them.
+    pub screenshots: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { browser: "main".to_owned(), scripts: false }
+        Settings { browser: "main".to_owned(), scripts: false, screenshots: false }
     }
 }
 
@@ -138,10 +141,20 @@ mod guest {
         let browser = Browser::open(&settings.browser)?;
         let mut told: Vec<Value> = Vec::new();
         for action in actions(task.private_data.as_deref()).map_err(invalid)? {
+            look(&browser, &settings)?;
             told.push(carry_out(&browser, &action, &settings)?);
         }
+        look(&browser, &settings)?;
         let data = Value::from(told).to_string();
         Ok(Report { outcome: Outcome::Submitted, answer: None, data, extra: None })
+    }
+
+    /// A page that cannot be shown is no reason to end.
+    fn look(browser: &Browser, settings: &Settings) -> Result<(), Failure> {
+        match settings.screenshots.then(|| browser.screenshot()) {
+            None | Some(Ok(_) | Err(Failure::Other(_))) => Ok(()),
+            Some(Err(failure)) => Err(failure),
+        }
     }
 
     /// What came of it; what could not be done is an error, but of a script or another page, which are attempts.
