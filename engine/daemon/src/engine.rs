@@ -326,6 +326,7 @@ impl Session {
             }
             Err(error) => return Err(error),
         };
+        self.check_tasks(&loaded).await?;
         let redos = redo::plan(&groups, &earlier, &loaded.digests());
         if nothing_left && redos.is_empty() {
             return all_done(resume).await;
@@ -439,6 +440,19 @@ impl Session {
         })
     }
 
+    /// Refuses tasks of a file of which a plugin says that it cannot use them, before the first rollout.
+    async fn check_tasks(&self, loaded: &plugins::GroupPlugins) -> Result<(), EngineError> {
+        let Tasks::Planned(plan, _) = &self.tasks else { return Ok(()) };
+        if self.options.skip_bad_tasks {
+            return Ok(());
+        }
+        let (plan, plugins) = (Arc::clone(plan), loaded.that_check_tasks());
+        let unfit =
+            off_runtime("the tasks", move || plugins::unfit_tasks(&plugins, plan.tasks_in_file())).await?;
+        let path = self.experiment.task_file().unwrap_or_default();
+        unfit.map_or(Ok(()), |unfit| Err(EngineError::UnfitTasks { path, unfit }))
+    }
+
     /// The stage of `[step_budget]` that the run has come to, from what its store says.
     async fn step_budget(&self) -> Result<Option<Budget>, EngineError> {
         let Some(config) = self.experiment.file.step_budget.clone() else { return Ok(None) };
@@ -542,6 +556,12 @@ impl Session {
                 let problem =
                     format!("harness `{harness}` needs an environment, but the experiment has none");
                 let hint = "add a section `[environment]` with a `plugin`, or use another harness";
+                self.experiment.refuse("harness.plugin", problem, hint).into()
+            }
+            RunBlocker::Missing(MissingPart::Browser) => {
+                let problem =
+                    format!("harness `{harness}` needs a browser, but neither experiment nor task has one");
+                let hint = "add a section `[browser]`, or use another harness";
                 self.experiment.refuse("harness.plugin", problem, hint).into()
             }
             RunBlocker::Missing(MissingPart::Model(model)) => {

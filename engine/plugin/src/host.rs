@@ -340,12 +340,22 @@ impl Inner {
         let schema: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| schema_error(format!("is no JSON: {error}")))?;
         let validator = settings::compile(&schema).map_err(schema_error)?;
+        let task_validator = settings::compile_task(&schema).map_err(schema_error)?;
         if !is_kept {
             let inner = Arc::clone(self);
             let keep = move || inner.cache.keep_schema(&digest, &inner.packages.provided(), &text);
             blocking("describing", keep).await?;
         }
-        Ok(Arc::new(Loaded { digest: hex, world, size_bytes, schema, validator, pre, places }))
+        Ok(Arc::new(Loaded {
+            digest: hex,
+            world,
+            size_bytes,
+            schema,
+            validator,
+            task_validator,
+            pre,
+            places,
+        }))
     }
 
     /// The code that is kept from earlier; with line tables, where they are beside the component.

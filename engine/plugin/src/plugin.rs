@@ -27,6 +27,8 @@ pub(crate) struct Loaded {
     pub(crate) size_bytes: u64,
     pub(crate) schema: Value,
     pub(crate) validator: jsonschema::Validator,
+    /// Of what it needs of a task, where its schema says so.
+    pub(crate) task_validator: Option<jsonschema::Validator>,
     pub(crate) pre: Pre,
     /// What an instance takes of [`crate::places`].
     pub(crate) places: u32,
@@ -102,6 +104,18 @@ impl Plugin {
     pub fn check_settings(&self, settings: &Value) -> Result<String, SettingsError> {
         settings::check(self.name(), &self.loaded.schema, &self.loaded.validator, settings)
             .map(|filled| filled.to_string())
+    }
+
+    /// Whether its schema says under `x-task` what it needs of a task.
+    pub fn checks_tasks(&self) -> bool {
+        self.loaded.task_validator.is_some()
+    }
+
+    /// Holds a task, as `{"data", "private"}`, against `x-task` of the schema. Errors: the first thing that does not fit, with its place.
+    pub fn check_task(&self, task: &Value) -> Result<(), String> {
+        let Loaded { schema, task_validator, .. } = &*self.loaded;
+        let problem = task_validator.as_ref().and_then(|of| settings::problem_of_task(schema, of, task));
+        problem.map_or(Ok(()), Err)
     }
 
     /// `plugin x.wasm is a reward-plugin; expected a harness-plugin`.

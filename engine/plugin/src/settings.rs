@@ -5,12 +5,53 @@ use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
+/// The keyword of a settings schema that says what the plugin needs of a task: a JSON Schema of `{"data", "private"}`.
+const TASK: &str = "x-task";
 /// Problems told at most.
 const PROBLEMS_MAX: usize = 20;
 
 /// A schema that compiles, or why it does not.
 pub(crate) fn compile(schema: &Value) -> Result<jsonschema::Validator, String> {
     jsonschema::validator_for(schema).map_err(|error| format!("is not a valid JSON Schema: {error}"))
+}
+
+/// What the plugin needs of a task; `None` where it says nothing.
+pub(crate) fn compile_task(schema: &Value) -> Result<Option<jsonschema::Validator>, String> {
+    let Some(task) = schema.get(TASK) else { return Ok(None) };
+    let compiled = jsonschema::validator_for(task);
+    compiled.map(Some).map_err(|error| format!("`{TASK}` is not a valid JSON Schema: {error}"))
+}
+
+/// The first thing of a task that the plugin cannot use, with its place.
+pub(crate) fn problem_of_task(
+    schema: &Value,
+    validator: &jsonschema::Validator,
+    task: &Value,
+) -> Option<String> {
+    let error = validator.iter_errors(task).next()?;
+    let place = error.instance_path().as_str().trim_start_matches('/').replace('/', ".");
+    let inside = |name: &str| if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
+    Some(match error.kind() {
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            format!("`{}`: unknown key", inside(unexpected.first().map_or("", String::as_str)))
+        }
+        ValidationErrorKind::Required { property } => {
+            format!("`{}` is missing", inside(property.as_str().unwrap_or_default()))
+        }
+        kind => {
+            let words = match kind {
+                ValidationErrorKind::OneOfNotValid { .. } | ValidationErrorKind::AnyOf { .. } => {
+                    words_at(&schema[TASK], error.schema_path().as_str())
+                }
+                _ => None,
+            };
+            let text = words.map_or_else(
+                || error.to_string(),
+                |words| format!("{} is not one of {words}", error.instance()),
+            );
+            format!("`{place}`: {text}")
+        }
+    })
 }
 
 /// Fills in defaults and checks.
@@ -234,6 +275,41 @@ mod tests {
                  `words`: is not a setting of this plugin; it has none"
             );
         }
+    }
+
+    #[test]
+    fn what_a_plugin_needs_of_a_task_is_told_with_its_place() {
+        let schema = json!({"type": "object", "x-task": {
+        "type": "object", "required": ["private"], "properties": {"private": {
+            "type": "object", "required": ["page"], "properties": {"page": {"type": "array", "items": {
+                "type": "object", "additionalProperties": false, "required": ["expression"], "properties": {
+                    "expression": {"type": "string"},
+                    "world": {"oneOf": [{"const": "isolated"}, {"const": "page"}]},
+                }}}}}}}});
+        let validator = compile_task(&schema).unwrap().unwrap();
+        let told: Vec<String> = [
+            json!({"private": {"page": [{"expression": "1"}], "reference": {}}, "data": {}}),
+            json!({}),
+            json!({"private": {"tests": {}}}),
+            json!({"private": {"page": {}}}),
+            json!({"private": {"page": [{"expression": "1"}, {"expresion": "1"}]}}),
+            json!({"private": {"page": [{"expression": 1}]}}),
+            json!({"private": {"page": [{"expression": "1", "world": "main"}]}}),
+        ]
+        .iter()
+        .map(|task| problem_of_task(&schema, &validator, task).unwrap_or_else(|| "fits".to_owned()))
+        .collect();
+        insta::assert_snapshot!(told.join("\n"), @r#"
+        fits
+        `private` is missing
+        `private.page` is missing
+        `private.page`: {} is not of type "array"
+        `private.page.1.expresion`: unknown key
+        `private.page.0.expression`: 1 is not of type "string"
+        `private.page.0.world`: "main" is not one of "isolated", "page"
+        "#);
+        assert!(compile_task(&json!({"x-task": {"type": "rocket"}})).is_err());
+        assert!(compile_task(&json!({})).unwrap().is_none());
     }
 
     #[test]

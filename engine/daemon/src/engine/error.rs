@@ -1,5 +1,6 @@
 //! Why a run cannot start or go on, by what the user can do.
 
+use super::plugins::UnfitTasks;
 use super::tasks::RejectedTask;
 use crate::experiment::ExperimentError;
 use crate::scheduler::{Fatal, SourceFailed};
@@ -38,6 +39,14 @@ pub enum EngineError {
         lines: u64,
         /// The bad ones; at least one.
         rejected: Vec<RejectedTask>,
+    },
+    /// A plugin cannot use tasks of the file, and the user did not ask to go on all the same.
+    #[error("{}: {unfit}", path.display())]
+    UnfitTasks {
+        /// The file.
+        path: PathBuf,
+        /// Which, and why.
+        unfit: UnfitTasks,
     },
     /// The store refuses, or failed.
     #[error(transparent)]
@@ -128,6 +137,7 @@ impl EngineError {
             | EngineError::Experiment(_)
             | EngineError::Tasks { .. }
             | EngineError::BadTasks { .. }
+            | EngineError::UnfitTasks { .. }
             | EngineError::Plugin(_)
             | EngineError::Model { .. }
             | EngineError::Gone { .. }
@@ -142,6 +152,11 @@ impl EngineError {
     /// What the user may do, if anything.
     pub fn hint(&self) -> Option<String> {
         match self {
+            EngineError::UnfitTasks { unfit, .. } => Some(format!(
+                "fix the tasks: `espalier plugin check {}` shows what it needs of them; or leave their rollouts unscored: \
+                 `espalier run --skip-bad-tasks`",
+                unfit.plugin
+            )),
             EngineError::BadTasks { .. } => {
                 Some("fix the lines, or run without them: `espalier run --skip-bad-tasks`".to_owned())
             }

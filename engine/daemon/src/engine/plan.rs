@@ -85,6 +85,11 @@ impl Plan {
         self.tasks.iter().any(|task| task.sandbox.is_some() || !task.sandboxes.is_empty())
     }
 
+    /// In the order of the file.
+    pub(crate) fn tasks_in_file(&self) -> &[Arc<Task>] {
+        &self.tasks
+    }
+
     /// Tasks that were read.
     pub(crate) fn tasks_read(&self) -> u64 {
         self.tasks.len() as u64

@@ -6,11 +6,15 @@ use crate::experiment::{Experiment, ExperimentFile, Settings};
 use crate::project::missing_component;
 use crate::runner::{Loaded, now_ms};
 use espalier_core::cause::with_causes;
-use espalier_plugin::{PluginError, SettingsError, World};
+use espalier_core::task::Task;
+use espalier_plugin::{Plugin, PluginError, SettingsError, World};
 use espalier_store::Store;
 use parking_lot::Mutex;
+use serde_json::Value;
+use serde_json::value::RawValue;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The plugins that one group runs with.
 #[derive(Debug)]
@@ -29,9 +33,58 @@ impl GroupPlugins {
         self.all().map(|loaded| (loaded.alias.clone(), loaded.plugin.digest().to_owned())).collect()
     }
 
+    /// Those whose schema says what they need of a task, each with its alias.
+    pub(super) fn that_check_tasks(&self) -> Vec<(String, Arc<Plugin>)> {
+        let checking = self.all().filter(|loaded| loaded.plugin.checks_tasks());
+        checking.map(|loaded| (loaded.alias.clone(), Arc::clone(&loaded.plugin))).collect()
+    }
+
     fn all(&self) -> impl Iterator<Item = &Loaded> {
         [&self.harness].into_iter().chain(&self.environment).chain(&self.judges).chain(&self.rewards)
     }
+}
+
+/// Tasks that a plugin cannot use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("plugin {plugin} cannot use {} of {tasks} tasks; the first: {}", unfit.len(), unfit[0])]
+pub struct UnfitTasks {
+    /// Its alias.
+    pub plugin: String,
+    /// Tasks of the file.
+    pub tasks: usize,
+    /// The id of each with what does not fit, and where; at least one.
+    pub unfit: Vec<String>,
+}
+
+impl UnfitTasks {
+    /// What is shown beside the first.
+    pub(crate) fn further(&self) -> Vec<String> {
+        self.unfit.iter().skip(1).take(UNFIT_SHOWN).cloned().collect()
+    }
+}
+
+/// Unfit tasks that are shown beside the first.
+const UNFIT_SHOWN: usize = 4;
+
+/// Of the first plugin that cannot use some of the tasks; `None` where all fit all.
+pub(super) fn unfit_tasks(plugins: &[(String, Arc<Plugin>)], tasks: &[Arc<Task>]) -> Option<UnfitTasks> {
+    let value = |raw: &Option<Box<RawValue>>| {
+        raw.as_ref().and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok())
+    };
+    let mut unfit: Vec<Vec<String>> = vec![Vec::new(); plugins.len()];
+    for task in tasks {
+        let parts = [("data", value(&task.data)), ("private", value(&task.private))];
+        let given = parts.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        let seen = Value::Object(given.collect());
+        for ((_, plugin), unfit) in plugins.iter().zip(&mut unfit) {
+            if let Err(problem) = plugin.check_task(&seen) {
+                unfit.push(format!("task {}: {problem}", task.id.as_str()));
+            }
+        }
+    }
+    let mut all = plugins.iter().zip(unfit);
+    let ((plugin, _), unfit) = all.find(|(_, unfit)| !unfit.is_empty())?;
+    Some(UnfitTasks { plugin: plugin.clone(), tasks: tasks.len(), unfit })
 }
 
 /// The plugins of an experiment.
@@ -184,7 +237,7 @@ impl Plugins {
                 .refuse(&key, problem, "use another plugin: `espalier plugin list` shows the world of each")
                 .into());
         }
-        let settings = serde_json::Value::Object(reference.settings.clone());
+        let settings = Value::Object(reference.settings.clone());
         let settings = plugin.check_settings(&settings).map_err(|error| {
             let error = SettingsError { plugin: base.clone(), ..error };
             let first = error.problems.first().map_or("", |problem| problem.key.trim_matches('.'));

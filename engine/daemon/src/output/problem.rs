@@ -207,6 +207,11 @@ impl From<EngineError> for Problem {
                 problem.notes = further.map(|bad| format!("line {}: {}", bad.line, bad.reason)).collect();
                 problem
             }
+            EngineError::UnfitTasks { ref unfit, .. } => {
+                let mut problem = Problem::of(Exit::Input, &error);
+                problem.notes = unfit.further();
+                problem
+            }
             EngineError::Tasks { .. } => Problem::of(Exit::Input, &error).hint(
                 "`tasks.source` is relative to the experiment file; in this repository `make build` \
                  makes those of text games and shells, `make demo-swe` those of software",

@@ -20,18 +20,52 @@ use serde_json::{Map, Value};
 /// The settings of the plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(extend("x-task" = schemars::schema_for!(OfTask)))]
 pub struct Settings {
     /// Whether what came about counts its share, `fulfilled / (expected + unasked changes)`, instead of all or nothing.
     pub partial: bool,
 }
 
+/// What it needs of a task.
+#[derive(JsonSchema)]
+struct OfTask {
+    #[expect(dead_code, reason = "its schema alone is used")]
+    private: Private,
+}
+
+#[derive(JsonSchema)]
+struct Private {
+    #[expect(dead_code, reason = "its schema alone is used")]
+    app: App,
+}
+
+/// One application, or several. Not two alternatives, so that what is wrong is told of the one that was meant.
+struct App;
+
+impl JsonSchema for App {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "App".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let one = generator.subschema_for::<Expected>();
+        schemars::json_schema!({
+            "type": ["object", "array"],
+            "if": {"type": "array"},
+            "then": {"items": one},
+            "else": one,
+        })
+    }
+}
+
 /// What a task expects of one application.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
     /// Its name.
     pub service: String,
     /// What has to be so in the end.
+    #[schemars(length(min = 1))]
     pub expect: Vec<Expectation>,
     /// Places that may be different as well, as JSON Pointers with `*` for any one part.
     #[serde(default)]
@@ -39,10 +73,11 @@ pub struct Expected {
 }
 
 /// One difference; one of `equals`, `added` and `absent`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
     /// Where, as a JSON Pointer.
+    #[schemars(regex(pattern = "^(/|$)"))]
     pub path: String,
     /// What stands there.
     #[serde(default, deserialize_with = "given")]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The settings of the plugin. Texts may contain the listed placeholders; other braces stay as they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(extend("x-task" = schemars::schema_for!(OfTask)))]
 pub struct Settings {
     /// Name of the model in the experiment.
     pub model: String,
@@ -77,6 +78,22 @@ pub enum Thought {
     Optional,
     /// It has one, between `<think>` and `</think>`, before its calls.
     Required,
+}
+
+/// What it needs of a task.
+#[derive(JsonSchema)]
+struct OfTask {
+    #[serde(default)]
+    #[expect(dead_code, reason = "its schema alone is used")]
+    data: Option<Data>,
+}
+
+#[derive(JsonSchema)]
+struct Data {
+    /// What a scripted user answers to `call_user`, in order.
+    #[serde(default)]
+    #[expect(dead_code, reason = "its schema alone is used")]
+    user: Option<Vec<String>>,
 }
 
 const SYSTEM: &str = "You use a web browser to do what the user asks. In each answer you call one or more tools; several calls are \

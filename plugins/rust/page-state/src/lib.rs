@@ -14,6 +14,7 @@ use serde_json::Value;
 /// The settings of the plugin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(extend("x-task" = schemars::schema_for!(OfTask)))]
 pub struct Settings {
     /// Name of the browser of the task.
     pub browser: String,
@@ -27,6 +28,22 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings { browser: "main".to_owned(), checks: Vec::new(), partial: false }
     }
+}
+
+/// What it needs of a task.
+#[derive(JsonSchema)]
+struct OfTask {
+    #[serde(default)]
+    #[expect(dead_code, reason = "its schema alone is used")]
+    private: Option<Private>,
+}
+
+#[derive(JsonSchema)]
+struct Private {
+    /// What is checked; in the place of `checks` of the settings.
+    #[serde(default)]
+    #[expect(dead_code, reason = "its schema alone is used")]
+    page: Option<Vec<Check>>,
 }
 
 /// One thing that is checked.
