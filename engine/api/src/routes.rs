@@ -6,6 +6,7 @@ pub(crate) mod commands;
 pub(crate) mod delivery;
 pub(crate) mod files;
 pub(crate) mod orchard;
+pub(crate) mod plugins;
 pub(crate) mod ports;
 pub(crate) mod runs;
 pub(crate) mod sandboxes;
@@ -40,6 +41,7 @@ use utoipa_axum::router::OpenApiRouter;
         (name = "ports", description = "Connect to ports inside a sandbox"),
         (name = "checkpoints", description = "Checkpoints of file systems, and forks"),
         (name = "runs", description = "Carry runs of experiments"),
+        (name = "plugins", description = "Upload plugins and name them"),
         (name = "delivery", description = "Deliver the scored groups of runs to trainers"),
         (name = "orchard", description = "The routes of Orchard's environment service")
     )
@@ -62,8 +64,10 @@ pub(crate) fn all() -> (axum::Router<Api>, Described) {
         runs::router(),
         runs::control::router(),
         runs::events::router(),
+        runs::results::router(),
         runs::uploads::router(),
         delivery::router(),
+        plugins::router(),
         orchard::router(),
     ];
     let base = OpenApiRouter::with_openapi(Base::openapi());

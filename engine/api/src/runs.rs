@@ -32,6 +32,41 @@ pub trait RunHost: Send + Sync + 'static {
     async fn tell(&self, run_id: &str, command: RunCommand) -> Result<Told, Problem>;
     /// Gives a model of a run new weights.
     async fn new_weights(&self, run_id: &str, weights: NewWeights) -> Result<Value, Problem>;
+    /// Loads a component that the store keeps. Errors: `Invalid` with the reason where it cannot be used.
+    async fn plugin(&self, digest: &str) -> Result<PluginView, Problem>;
+    /// What runs of the key can name, by name.
+    async fn plugins(&self, key: &Key) -> Result<Vec<PluginEntry>, Problem>;
+    /// Lets a name mean a component for the runs of the key, or nothing of its own; answers what it meant before. Errors: `Conflict` where
+    /// the world differs from what it means now.
+    async fn name_plugin(
+        &self,
+        key: &Key,
+        name: &str,
+        digest: Option<&str>,
+    ) -> Result<Option<String>, Problem>;
+}
+
+/// A component.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct PluginView {
+    /// The digest of the component, which names it in experiments.
+    pub digest: String,
+    /// The world: `harness-plugin`, `environment-plugin`, `reward-plugin`, `group-reward-plugin`, `judge-plugin` or `task-generator-plugin`.
+    pub world: String,
+    /// The number of bytes.
+    pub size_bytes: u64,
+    /// The JSON Schema of its settings.
+    #[schema(value_type = Object)]
+    pub settings_schema: Value,
+}
+
+/// A plugin that runs can name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct PluginEntry {
+    /// The name.
+    pub name: String,
+    /// The digest that the key has given the name; null: it comes with the service.
+    pub digest: Option<String>,
 }
 
 /// An experiment as a key sends it.

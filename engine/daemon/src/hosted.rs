@@ -7,6 +7,7 @@
 mod allow;
 mod convert;
 mod folder;
+mod plugins;
 
 pub use allow::Allowed;
 pub(crate) use allow::paths;
@@ -15,6 +16,7 @@ pub(crate) use folder::is_inside;
 
 use crate::cli::control::{Answered, answer};
 use crate::control::{self, Commander, Commands};
+use crate::engine::components::Components;
 use crate::engine::inbox::{Reply, SwapCommand, WeightsCommand, concurrency, word};
 use crate::engine::{self, EngineError, Hosted, RunOptions};
 use crate::output::problem::Problem as Told;
@@ -24,7 +26,9 @@ use async_trait::async_trait;
 use convert::{Hidden, live_of, problem_for, summary_json};
 use espalier_api::keys::Key;
 use espalier_api::problem::{Code, Problem};
-use espalier_api::runs::{NewWeights, RunCommand, RunHost, RunIndex, Submission, Submitted, Told as Answer};
+use espalier_api::runs::{
+    NewWeights, PluginEntry, PluginView, RunCommand, RunHost, RunIndex, Submission, Submitted, Told as Answer,
+};
 use espalier_core::control::{Command, StopMode};
 use espalier_images::ImageOptions;
 use espalier_inference::weights::WeightUpdate;
@@ -34,8 +38,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
@@ -86,6 +90,8 @@ struct Inner {
     stopping: AtomicBool,
     /// Changes when a run has ended.
     ended: watch::Sender<u64>,
+    /// What loads the components of keys, once one was asked for.
+    components: OnceLock<Components>,
 }
 
 /// A run under way.
@@ -119,6 +125,7 @@ impl Hosting {
             carried: Mutex::default(),
             stopping: AtomicBool::new(false),
             ended: watch::Sender::new(0),
+            components: OnceLock::new(),
         }))
     }
 
@@ -528,6 +535,23 @@ impl RunHost for Hosting {
             Reply::Weights(report) => Ok(serde_json::to_value(report).unwrap_or_default()),
             other => Err(Problem::new(Code::Internal, format!("run {run_id} answered {other:?}"))),
         }
+    }
+
+    async fn plugin(&self, digest: &str) -> Result<PluginView, Problem> {
+        self.loaded(digest).await
+    }
+
+    async fn plugins(&self, key: &Key) -> Result<Vec<PluginEntry>, Problem> {
+        self.nameable(key).await
+    }
+
+    async fn name_plugin(
+        &self,
+        key: &Key,
+        name: &str,
+        digest: Option<&str>,
+    ) -> Result<Option<String>, Problem> {
+        self.named(key, name, digest).await
     }
 }
 

@@ -42,6 +42,21 @@ impl Store {
         Ok(query.fetch_optional(self.database().readers()).await?)
     }
 
+    /// Aliases that begin so, without the beginning, with their digests, by name.
+    pub async fn aliases_in(&self, scope: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT alias, digest FROM aliases WHERE substr(alias, 1, length($1)) = $1 ORDER BY alias",
+        )
+        .bind(scope)
+        .fetch_all(self.database().readers())
+        .await?;
+        let own = |row: &sqlx::any::AnyRow| {
+            let alias: String = row.try_get("alias")?;
+            Ok((alias[scope.len()..].to_owned(), row.try_get("digest")?))
+        };
+        rows.iter().map(own).collect()
+    }
+
     /// All aliases with their digests, by name.
     pub async fn aliases(&self) -> Result<Vec<(String, String)>, StoreError> {
         let rows = sqlx::query("SELECT alias, digest FROM aliases ORDER BY alias")

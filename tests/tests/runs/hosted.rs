@@ -1,150 +1,19 @@
 //! Runs over HTTP: the same as here, each for its own key, through restarts, told something on the way, watched by many.
 
+mod remote;
+mod results;
+mod served;
+
 use crate::setting::{BOUND, Setting, plain_tasks};
 use espalier_scripted::{Options, Scripted, by_text};
 use espalier_store::Store;
 use espalier_tests::place::{espalier, plugin_folder, repository};
 use serde_json::{Value, json};
+use served::{Events, Served, watcher};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedReadHalf;
-use tokio::process::{Child, Command};
-
-/// `espalier serve` over a store. Killed when dropped.
-struct Served {
-    child: Child,
-    address: String,
-    store: std::path::PathBuf,
-    /// What the service says, kept flowing.
-    _said: tokio::task::JoinHandle<()>,
-}
-
-impl Served {
-    async fn start(store: &Path, more: &[&str]) -> Served {
-        let mut command = espalier(store);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--drain", "5s"]).args(more);
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let first = tokio::time::timeout(BOUND, lines.next_line()).await.expect("it begins").unwrap();
-        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
-        let said = tokio::spawn(async move {
-            while let Ok(Some(line)) = errors.next_line().await {
-                println!("serve: {line}");
-            }
-        });
-        let first = first.expect("the service listens");
-        let address = first.strip_prefix("listening on http://").expect("an address").to_owned();
-        Served { child, address, store: store.to_owned(), _said: said }
-    }
-
-    async fn key(&self, more: &[&str]) -> String {
-        let mut command = espalier(&self.store);
-        command.args(["key", "create", "test"]).args(more);
-        let output = command.output().await.unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    }
-
-    async fn open(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> TcpStream {
-        let mut stream = TcpStream::connect(&self.address).await.unwrap();
-        let length = body.len();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        stream.write_all(body).await.unwrap();
-        stream
-    }
-
-    /// One request on a connection of its own.
-    async fn ask(&self, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        let headers = format!("x-api-key: {key}\r\ncontent-type: application/json\r\n");
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let mut stream = self.open(method, path, &headers, body.as_bytes()).await;
-        let mut answer = Vec::new();
-        tokio::time::timeout(BOUND, stream.read_to_end(&mut answer)).await.expect("an answer").unwrap();
-        let text = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap_or(Value::Null))
-    }
-
-    async fn begin(&self, key: &str, body: &Value) -> Value {
-        let (status, run) = self.ask(key, "POST", "/v1/runs", body).await;
-        assert!(status == 201 || status == 200, "{run}");
-        run
-    }
-
-    /// Waits until the run is in one of these states.
-    async fn until(&self, key: &str, run: &str, states: &[&str]) -> Value {
-        let begun = Instant::now();
-        loop {
-            let (status, view) = self.ask(key, "GET", &format!("/v1/runs/{run}"), &Value::Null).await;
-            if status == 200 && states.contains(&view["state"].as_str().unwrap()) {
-                return view;
-            }
-            assert!(begun.elapsed() < BOUND, "{view}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    async fn stop(mut self) {
-        let pid = rustix::process::Pid::from_raw(self.child.id().unwrap() as i32).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        tokio::time::timeout(BOUND, self.child.wait()).await.expect("the service ends").unwrap();
-    }
-
-    async fn kill(mut self) {
-        self.child.kill().await.unwrap();
-    }
-}
-
-/// One client of a run's events.
-struct Events {
-    lines: Lines<BufReader<OwnedReadHalf>>,
-    _write: tokio::net::tcp::OwnedWriteHalf,
-    last: u64,
-}
-
-impl Events {
-    async fn open(served: &Served, key: &str, run: &str, after: u64) -> Events {
-        let headers = format!("x-api-key: {key}\r\nlast-event-id: {after}\r\n");
-        let stream =
-            served.open("GET", &format!("/v1/runs/{run}/events?counters=false"), &headers, b"").await;
-        let (read, write) = stream.into_split();
-        Events { lines: BufReader::new(read).lines(), _write: write, last: after }
-    }
-
-    /// The next event: its kind and what it says; `None`: the stream has ended.
-    async fn next(&mut self) -> Option<(String, Value)> {
-        let mut kind = None;
-        loop {
-            let line = tokio::time::timeout(BOUND, self.lines.next_line()).await.expect("an event");
-            let Ok(Some(line)) = line else { return None };
-            if let Some(id) = line.strip_prefix("id: ") {
-                let id: u64 = id.parse().unwrap();
-                assert_eq!(id, self.last + 1, "an event was lost, or came twice");
-                self.last = id;
-            } else if let Some(event) = line.strip_prefix("event: ") {
-                kind = Some(event.to_owned());
-            } else if let (Some(data), Some(kind)) = (line.strip_prefix("data: "), kind.take()) {
-                let data: Value = serde_json::from_str(data).unwrap();
-                return Some((kind, data["data"].clone()));
-            }
-        }
-    }
-
-    async fn rest(&mut self) -> Vec<(String, Value)> {
-        let mut all = Vec::new();
-        while let Some(event) = self.next().await {
-            all.push(event);
-        }
-        all
-    }
-}
+use tokio::io::AsyncReadExt;
 
 async fn model(latency_ms: u64) -> Scripted {
     let latency = Duration::from_millis(latency_ms);
@@ -579,96 +448,5 @@ async fn two_hundred_clients_on_ten_runs_lose_no_event() {
         let of = |kind: &str| seen.iter().filter(|(event, _)| event == kind).count();
         assert_eq!((of("group-closed"), of("rollout-ended"), of("run-ended")), (40, 80, 1), "{run}");
     }
-    served.stop().await;
-}
-
-/// What stands for the service in a client's task: its address alone is used.
-async fn watcher(setting: &Setting) -> Served {
-    let child = Command::new("true").spawn().unwrap();
-    let said = tokio::spawn(async {});
-    Served { child, address: String::new(), store: setting.store_folder(), _said: said }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn textcraft_by_reference_is_the_same_over_http() {
-    let (here, there) = (Setting::empty(), Setting::empty());
-    let file = "experiments/textcraft-reference.toml";
-    let summary = here.run_named(file, &["tasks.limit=30".to_owned()]).await;
-    let served = Served::start(&there.store_folder(), &[]).await;
-    let key = served.key(RUNS).await;
-    let text = std::fs::read_to_string(repository().join(file)).unwrap();
-    let tasks = std::fs::read_to_string(repository().join("tasks/textcraft.jsonl")).unwrap();
-    let run =
-        served.begin(&key, &json!({ "experiment": text, "tasks": tasks, "set": ["tasks.limit=30"] })).await;
-    let run_id = run["run_id"].as_str().unwrap();
-    let view = served.until(&key, run_id, &["finished"]).await;
-    assert_eq!(
-        accounts(&here.store_folder(), &summary.run_id).await,
-        accounts(&there.store_folder(), run_id).await
-    );
-    assert_eq!(steady(&view)["solved"], json!(30));
-    served.stop().await;
-}
-
-/// What a command printed to standard output, without id and time.
-fn table(output: &std::process::Output, run_id: &str) -> String {
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
-    let lines = text.lines().filter(|line| !line.starts_with("time"));
-    lines.collect::<Vec<_>>().join("\n").replace(run_id, "RUN")
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_remote_looks_as_it_does_here_and_ctrl_c_only_leaves_it() {
-    let server = model(20).await;
-    let (here, there) = (Setting::empty(), Setting::empty());
-    // The task file lies outside of the experiment's folder, and is sent all the same.
-    let text = experiment("remote", &server, "fault-harness").replace("tasks.jsonl", "../tasks.jsonl");
-    let folder = here.file().parent().unwrap().join("inner");
-    std::fs::create_dir(&folder).unwrap();
-    std::fs::write(folder.join("experiment.toml"), &text).unwrap();
-    std::fs::write(here.file().with_file_name("tasks.jsonl"), plain_tasks(30)).unwrap();
-    let file = folder.join("experiment.toml");
-    let file = file.to_str().unwrap();
-    let served = Served::start(&there.store_folder(), &[&allowed(&server)]).await;
-    let key = served.key(RUNS).await;
-    let url = format!("http://{}", served.address);
-    let command = |arguments: &[&str]| {
-        let mut command = espalier(&here.store_folder());
-        command.env("ESPALIER_API_KEY", &key).args(arguments);
-        command
-    };
-    let run = async |arguments: &[&str]| {
-        tokio::time::timeout(BOUND, command(arguments).output()).await.expect("it ends").unwrap()
-    };
-    let of = async |key: &str| served.ask(key, "GET", "/v1/runs", &Value::Null).await.1["runs"][0].clone();
-    let local = run(&["run", file]).await;
-    let child = command(&["run", file, "--remote", &url]).spawn().unwrap();
-    let begun = Instant::now();
-    while of(&key).await["run_id"].is_null() {
-        assert!(begun.elapsed() < BOUND);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let run_id = of(&key).await["run_id"].as_str().unwrap().to_owned();
-    let pid = rustix::process::Pid::from_raw(child.id().unwrap() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let left = tokio::time::timeout(BOUND, child.wait_with_output()).await.expect("it leaves").unwrap();
-    assert!([Some(0), Some(130)].contains(&left.status.code()), "{left:?}");
-    let attached = run(&["attach", "remote", "--remote", &url]).await;
-    assert_eq!((attached.status.code(), local.status.code()), (Some(0), Some(0)), "{attached:?}");
-    let local_id = {
-        let store = here.store().await;
-        let local_id = store.runs().await.unwrap().remove(0).run_id;
-        store.close().await;
-        local_id
-    };
-    assert_eq!(table(&attached, &run_id), table(&local, &local_id));
-    // The same command shows its table again.
-    let again = run(&["run", file, "--remote", &url]).await;
-    assert_eq!(table(&again, &run_id), table(&local, &local_id));
-    // What is wrong is said at its place in the user's own file.
-    let sets = ["--set", "name=other", "--set", "harness.plugin=nothing-here"];
-    let wrong = run(&[&["run", file, "--remote", &url][..], &sets].concat()).await;
-    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
-    assert!(wrong.status.code() == Some(2) && said.contains("--set harness.plugin=nothing-here"), "{said}");
     served.stop().await;
 }

@@ -407,6 +407,15 @@ pub(crate) enum GroupRows {
     PerCall,
 }
 
+impl From<GroupRows> for Rows {
+    fn from(rows: GroupRows) -> Rows {
+        match rows {
+            GroupRows::History => Rows::History,
+            GroupRows::PerCall => Rows::PerCall,
+        }
+    }
+}
+
 /// The advantages in the rows of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -476,10 +485,7 @@ pub(crate) async fn group(
         GroupImages::Embed => Images::Embed,
         GroupImages::Omit => Images::Omit,
     };
-    options.rows = match query.rows.unwrap_or_default() {
-        GroupRows::History => Rows::History,
-        GroupRows::PerCall => Rows::PerCall,
-    };
+    options.rows = Rows::from(query.rows.unwrap_or_default());
     options.advantages = query.advantages.map(Advantages::from);
     let bytes = store.group_bytes(&options, group_index).await.map_err(|error| match error {
         ExportError::Store(error) => of_store(error),

@@ -168,7 +168,7 @@ fn etag(stat: &FileStat) -> String {
 }
 
 /// The bytes that a client wants of so many: all, or one range. Several ranges get all, as is allowed.
-fn range(headers: &HeaderMap, size: u64, etag: &str) -> Result<Option<(u64, u64)>, Problem> {
+pub(super) fn range(headers: &HeaderMap, size: u64, etag: &str) -> Result<Option<(u64, u64)>, Problem> {
     let Some(text) = header_text(headers, header::RANGE.as_str()) else { return Ok(None) };
     // A file that has changed is sent whole.
     if header_text(headers, header::IF_RANGE.as_str()).is_some_and(|known| known != etag) {
@@ -253,7 +253,7 @@ pub(crate) async fn get(
     Ok(response)
 }
 
-fn put_header(response: &mut Response, name: http::HeaderName, value: &str) {
+pub(super) fn put_header(response: &mut Response, name: http::HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }

@@ -101,7 +101,11 @@ pub(super) fn components(finder: Finder) -> Result<Components, Problem> {
 async fn aliases(store: &str) -> Vec<(String, String)> {
     let Ok(url) = store.parse() else { return Vec::new() };
     match Store::open_existing(&url).await {
-        Ok(store) => store.aliases().await.unwrap_or_default(),
+        // Names of single runs and keys have a colon.
+        Ok(store) => {
+            let all = store.aliases().await.unwrap_or_default();
+            all.into_iter().filter(|(alias, _)| !alias.contains(':')).collect()
+        }
         Err(_) => Vec::new(),
     }
 }

@@ -157,6 +157,29 @@ impl Store {
         rows.iter().map(group_row).collect()
     }
 
+    /// The groups of a run behind this place, from the first where it is `None`; at most so many.
+    pub async fn groups_after(
+        &self,
+        run_id: &str,
+        after: Option<u64>,
+        most: u32,
+    ) -> Result<Vec<GroupRow>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT * FROM groups WHERE run_id = $1 AND group_index > $2 ORDER BY group_index LIMIT $3",
+        )
+        .bind(run_id)
+        .bind(after.map_or(-1, |after| i64::try_from(after).unwrap_or(i64::MAX)))
+        .bind(i64::from(most))
+        .fetch_all(self.database().readers())
+        .await?;
+        rows.iter().map(group_row).collect()
+    }
+
+    /// That there is no rollout of this name.
+    pub fn no_rollout(&self, text: &str) -> StoreError {
+        self.not_found("rollout", text)
+    }
+
     /// One group.
     pub async fn group(&self, run_id: &str, group_index: u64) -> Result<GroupRow, StoreError> {
         let row = sqlx::query("SELECT * FROM groups WHERE run_id = $1 AND group_index = $2")

@@ -172,6 +172,7 @@ pub(crate) fn record_of(
         info: "{}".into(),
     };
     AttemptRecord {
+        instruction: None,
         trajectory,
         transcript,
         steps: vec![step],

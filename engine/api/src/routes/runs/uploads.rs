@@ -42,18 +42,27 @@ pub(crate) async fn upload(
     request: Request,
 ) -> Result<(StatusCode, axum::Json<FileView>), Problem> {
     api.admits()?;
-    let (source, spooled) = spool(&api, &headers, request).await?;
-    let kept = match source {
-        Source::Bytes(bytes) => keep_bytes(&api, &key, bytes.into()).await?,
+    let kept = keep(&api, &key, &headers, request).await?;
+    Ok((StatusCode::CREATED, axum::Json(FileView { id: kept.hash, length: kept.length })))
+}
+
+/// Keeps a body as a file of the key.
+pub(crate) async fn keep(
+    api: &Api,
+    key: &Key,
+    headers: &HeaderMap,
+    request: Request,
+) -> Result<Upload, Problem> {
+    let (source, _spooled) = spool(api, headers, request).await?;
+    match source {
+        Source::Bytes(bytes) => keep_bytes(api, key, bytes.into()).await,
         Source::File(path) => {
             let length = tokio::fs::metadata(&path).await.map_or(0, |metadata| metadata.len());
-            room(&api, &key, length).await?;
+            room(api, key, length).await?;
             let (hash, length) = api.keys.store().blobs().put_file(path).await?;
-            note(&api, &key, hash, length).await?
+            note(api, key, hash, length).await
         }
-    };
-    drop(spooled);
-    Ok((StatusCode::CREATED, axum::Json(FileView { id: kept.hash, length: kept.length })))
+    }
 }
 
 /// Keeps bytes as a file of the key.
