@@ -116,7 +116,10 @@ impl Browser {
                 inner.connection.close(BrowserError::closed("browser"));
                 inner.process.kill();
                 let how = inner.process.how_it_ended().await;
-                Err(BrowserError::Launch { reason: format!("{error} ({how})") })
+                // An error that tells how it ended says so once.
+                let text = error.to_string();
+                let reason = if text.contains(&*how) { text } else { format!("{text} ({how})") };
+                Err(BrowserError::Launch { reason })
             }
         }
     }

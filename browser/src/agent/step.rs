@@ -335,8 +335,13 @@ impl Step {
             StepOutcome::Ended { .. } => format!("Succeed: {tool}."),
             StepOutcome::Asked { .. } => format!("Succeed: {tool}. The user is asked."),
         };
+        let is_told =
+            matches!(&self.outcome, StepOutcome::Failed { code: FailureCode::NavigationFailed, .. });
         for effect in &self.effects {
-            line.push_str(&format!(" {effect}"));
+            // Why a navigation failed is said once.
+            if !(is_told && matches!(effect, Effect::NavigationFailed { .. })) {
+                line.push_str(&format!(" {effect}"));
+            }
         }
         if let Some(settled) = self.settled.as_ref().filter(|settled| settled.cause == SettleCause::Bound) {
             let pending = settled.pending.first().map(|first| format!(": {first}")).unwrap_or_default();

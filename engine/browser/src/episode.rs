@@ -7,6 +7,7 @@ use espalier_browser::{DeterministicOptions, Misses as PageMisses};
 use espalier_core::attempt::Draft;
 use espalier_core::browser::{Deterministic, Misses};
 use espalier_core::host::Blobs;
+use espalier_core::samples::ErrorNote;
 use espalier_core::trajectory::{LogLine, LogSource};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -16,6 +17,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// Name of the blob of a rollout with the archive of its network.
 pub const ARCHIVE: &str = "browser-archive";
+/// Code of the note that a rollout has of requests that were not in its archive.
+const ARCHIVE_MISS: &str = "archive-miss";
 const MEDIA_TYPE: &str = "application/octet-stream";
 /// Largest archive that is read, bytes.
 const ARCHIVE_BYTES_MAX: u64 = 1 << 30;
@@ -110,11 +113,17 @@ impl EpisodeNetwork {
                 draft.logs.push(line(format!("the archive of the network is not kept: {failure}")));
             }
         }
-        if let EpisodeNetwork::Replayed { replay, .. } = self
-            && let Err(error) = replay.check()
-        {
-            draft.logs.push(line(error.to_string()));
-        }
+        let EpisodeNetwork::Replayed { replay, .. } = self else { return };
+        let text = match replay.misses() {
+            (first, 1) => format!("a request that the archive does not have: {}", first.concat()),
+            (first, count @ 2..) => {
+                let first = first.first().map_or("", String::as_str);
+                format!("{count} requests that the archive does not have, the first: {first}")
+            }
+            _ => return,
+        };
+        tracing::warn!(code = ARCHIVE_MISS, "{text}");
+        draft.notes.push(ErrorNote { code: ARCHIVE_MISS.to_owned(), text });
     }
 }
 

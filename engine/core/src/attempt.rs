@@ -98,6 +98,8 @@ pub struct AttemptPlace {
     pub attempt: u32,
     /// The session that endpoints are told.
     pub session_id: String,
+    /// What the task asks for.
+    pub instruction: String,
     /// How long the rollout waited for its permit.
     pub queued: Duration,
     /// Digests by alias.
@@ -135,12 +137,14 @@ pub struct Draft {
     pub sandboxes: Vec<SandboxUse>,
     /// By name.
     pub blobs: Vec<(String, String)>,
-    /// From the start of the attempt to the start of the harness.
+    /// From the start of the attempt to the start of the harness, and until its sandboxes and browsers were there.
     pub boot: Duration,
-    /// Spent in the environment.
+    /// Spent in the environment, sandboxes and browsers.
     pub env_time: Duration,
     /// Spent on scoring.
     pub score_time: Duration,
+    /// What did not go as it was meant to without ending it, for [`Trajectory::errors`].
+    pub notes: Vec<ErrorNote>,
     /// What its plugins did, for the circuit breaker.
     pub plugins: PluginReport,
     /// Answers from outside, where the experiment keeps them.
@@ -172,10 +176,23 @@ impl Draft {
             boot: Duration::ZERO,
             env_time: Duration::ZERO,
             score_time: Duration::ZERO,
+            notes: Vec::new(),
             plugins: PluginReport::default(),
             edges: Vec::new(),
             edges_missing: 0,
             ended_ms,
+        }
+    }
+
+    /// Adds what the harness waited for its sandboxes and browsers: making them to [`Draft::boot`], working in them to [`Draft::env_time`].
+    pub fn add_time_of_machines(&mut self) {
+        for call in &self.host_calls {
+            let took = Duration::from_micros(call.duration_us);
+            match call.name.split_once('.') {
+                Some(("sandboxes" | "browsers", "open") | ("creation", _)) => self.boot += took,
+                Some(("sandboxes" | "sandbox" | "process" | "shell" | "session", _)) => self.env_time += took,
+                _ => {}
+            }
         }
     }
 
@@ -209,13 +226,14 @@ impl Draft {
                 score: millis(self.score_time),
             },
             plugins: place.plugins,
-            errors: own.into_iter().chain(self.signal.errors).collect(),
+            errors: own.into_iter().chain(self.signal.errors).chain(self.notes).collect(),
             calls: output.calls,
             other_calls: output.other_calls.into_iter().chain(self.judge_calls).collect(),
             segments: output.segments,
             excluded: output.excluded,
         };
         AttemptRecord {
+            instruction: Some(place.instruction),
             trajectory,
             transcript: output.transcript,
             steps: self.steps,
@@ -244,6 +262,43 @@ fn millis(time: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::ending::StopReason;
+    use crate::journal::Verdict;
+
+    #[test]
+    fn what_machines_took_is_told_apart_from_what_models_took() {
+        let call = |name: &'static str, ms: u64| HostCall {
+            number: 0,
+            name: name.into(),
+            start_us: 0,
+            duration_us: ms * 1_000,
+            bytes_in: 0,
+            bytes_out: 0,
+            failure: None,
+            clock_ms: 0,
+            asked: None,
+            told: None,
+            verdict: Verdict::default(),
+            note: None,
+            payload: None,
+        };
+        let mut draft = Draft::empty(Ending { stop_reason: StopReason::Submitted, error: None }, 0);
+        draft.boot = Duration::from_millis(1);
+        draft.host_calls = vec![
+            call("browsers.open", 10),
+            call("sandboxes.open", 20),
+            call("creation.create", 40),
+            call("session.act", 100),
+            call("sandbox.exec", 200),
+            call("process.wait", 400),
+            call("shell.run", 800),
+            call("sandboxes.wait-any", 1_600),
+            call("conversation.complete", 5_000),
+            // What the environment took it says itself.
+            call("environment.step", 7_000),
+        ];
+        draft.add_time_of_machines();
+        assert_eq!((draft.boot.as_millis(), draft.env_time.as_millis()), (71, 3_100));
+    }
 
     struct Part(&'static str, Option<Lost>);
 

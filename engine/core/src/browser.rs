@@ -527,7 +527,8 @@ impl BrowserSpec {
             deterministic.check()?;
         }
         if !self.tools.points && !self.tools.references {
-            return Err(BrowserError::new("tools", "neither", "`points` or `references`, or both"));
+            let both = "{ points = false, references = false }";
+            return Err(BrowserError::new("tools", both, "at least one of them to be true"));
         }
         Ok(())
     }

@@ -210,7 +210,7 @@ pub struct Timing {
     pub boot: u64,
     /// Waiting for models.
     pub model: u64,
-    /// In the environment.
+    /// In the environment, sandboxes and browsers.
     pub env: u64,
     /// Scoring.
     pub score: u64,

@@ -15,6 +15,9 @@ use std::borrow::Cow;
 pub struct AttemptRecord {
     /// What a trainer gets.
     pub trajectory: Trajectory,
+    /// What the task asked for; none in records of engines before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instruction: Option<String>,
     /// What was said.
     pub transcript: Transcript,
     /// What was done in the environment.

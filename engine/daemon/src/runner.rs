@@ -234,6 +234,7 @@ impl Runner {
             draft.plugins.serve(group.harness.plugin.digest(), HARNESS_EXPORT);
         }
         linked.parts.close(draft).await;
+        draft.add_time_of_machines();
         let evidence = Evidence {
             cancelled,
             harness: outcome.end,
@@ -296,7 +297,7 @@ impl Runner {
         linked: &Linked,
     ) -> Finished {
         linked.parts.finish(&mut draft);
-        let missing = linked.no_environment.missing_part(&linked.models);
+        let missing = linked.absent.missing_part(&linked.models);
         Finished { missing, ..self.finished(group, start, names, draft, linked.scoring.blobs.issued()) }
     }
 

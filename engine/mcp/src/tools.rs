@@ -88,8 +88,12 @@ impl Own {
 
     /// Errors name what is wrong.
     pub(super) fn read(self, arguments: &str) -> Result<OwnCall, String> {
-        let wrong =
-            |error: &dyn std::fmt::Display| format!("invalid arguments of `{}`: {error}", self.name());
+        let wrong = |error: &dyn std::fmt::Display| {
+            let error = error.to_string();
+            // Where in the JSON it is says nothing to whoever wrote an object.
+            let error = error.split_once(" at line ").map_or(error.as_str(), |(what, _)| what);
+            format!("invalid arguments of `{}`: {error}", self.name())
+        };
         match self {
             Own::Snapshot => {
                 let given: SnapshotArguments =

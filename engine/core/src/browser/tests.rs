@@ -142,7 +142,7 @@ fn what_no_browser_can_have_is_refused_by_name() {
     );
     check(
         r#"{"tools":{"points":false,"references":false}}"#,
-        r#"invalid browser.tools "neither": expected `points` or `references`, or both"#,
+        r#"invalid browser.tools "{ points = false, references = false }": expected at least one of them to be true"#,
     );
 }
 

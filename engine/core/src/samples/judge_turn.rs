@@ -259,6 +259,7 @@ mod tests {
             ..fixture::trajectory(0, stop, Ledger::new().finish(Trainability::Trainable))
         };
         AttemptRecord {
+            instruction: None,
             trajectory,
             transcript: Transcript::default(),
             steps: vec![],

@@ -11,7 +11,7 @@ use espalier_core::chat::Tool;
 use espalier_core::failure::Failure;
 use espalier_core::host::browser::{BrowserSession, Browsers, SNAPSHOT_TOKENS};
 use espalier_core::host::{BlobInfo, Blobs};
-use espalier_core::sandbox::Network;
+use espalier_core::sandbox::{Network, Rule};
 use espalier_core::task::Task;
 use espalier_engine_browser::{MAIN, RolloutBrowsers, RunBrowsers, RunBrowsersConfig};
 use espalier_mcp::{BrowserSource, ServerOptions};
@@ -154,13 +154,18 @@ fn stream(of: &impl AsFd) -> Result<tokio::fs::File, Problem> {
 fn configured(args: &McpArgs) -> Result<(BrowserConfig, PathBuf), Problem> {
     let mut config = BrowserConfig::default();
     let mut folder = PathBuf::from(".");
+    if args.call_max.0.is_zero() {
+        return Err(Problem::new(
+            Exit::Input,
+            "invalid --call-max 0s: expected a time that a call may take, such as 3m",
+        ));
+    }
+    for entry in &args.allow {
+        Rule::parse(entry).map_err(|error| {
+            Problem::new(Exit::Input, format!("invalid --allow {entry:?}: expected {}", error.wanted))
+        })?;
+    }
     if let Some(path) = &args.config {
-        if args.call_max.0.is_zero() {
-            return Err(Problem::new(
-                Exit::Input,
-                "invalid --call-max 0s: expected a time that a call may take, such as 3m",
-            ));
-        }
         let wrong = |why: String| Problem::new(Exit::Input, format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         config = toml::from_str(&text).map_err(|error| {
@@ -182,7 +187,8 @@ fn configured(args: &McpArgs) -> Result<(BrowserConfig, PathBuf), Problem> {
     }
     config.start_url = args.start_url.clone().or(config.start_url);
     config.viewport = args.viewport.or(config.viewport);
-    let wrong = |why: String| Problem::new(Exit::Input, why).hint("see docs/browsers.md");
+    let place = args.config.as_ref().map_or(String::new(), |path| format!("{}: ", path.display()));
+    let wrong = |why: String| Problem::new(Exit::Input, format!("{place}{why}")).hint("see docs/browsers.md");
     let spec = BrowserSpec::resolve(&config.file(), &BrowserFile::default());
     spec.map_err(|error| wrong(error.to_string()))?.check_start().map_err(|_| {
         let url = config.start_url.as_deref().unwrap_or_default();

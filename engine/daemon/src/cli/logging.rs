@@ -3,7 +3,7 @@
 mod plain;
 
 use crate::output::Look;
-use crate::output::text::harmless;
+use crate::output::text::{harmless, wrap};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::Resource;
@@ -62,8 +62,11 @@ impl Screen {
         }
     }
 
-    /// Prints a line that stays.
+    /// Prints a line that stays; on a terminal broken between words.
     pub(super) fn say(&self, line: &str) {
+        let is_plain = !line.contains('\u{1b}');
+        let broken = (self.look.terminal && is_plain).then(|| wrap(line, self.look.width).join("\n"));
+        let line = broken.as_deref().unwrap_or(line);
         match &self.bar {
             Some(bar) => bar.suspend(|| drop(writeln!(io::stderr(), "{line}"))),
             None => drop(writeln!(io::stderr(), "{line}")),

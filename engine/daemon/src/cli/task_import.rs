@@ -186,7 +186,9 @@ fn rows(args: &TaskImportArgs, format: Format) -> Result<Records, Problem> {
 
 fn sites(args: &TaskImportArgs, set: WebSet) -> Result<Records, Problem> {
     for entry in &args.allow {
-        Rule::parse(entry).map_err(|error| Problem::new(Exit::Input, format!("--allow: {error}")))?;
+        Rule::parse(entry).map_err(|error| {
+            Problem::new(Exit::Input, format!("invalid --allow {entry:?}: expected {}", error.wanted))
+        })?;
     }
     let answers = args.answers.as_deref().map(|path| {
         let text = text_of(path, "expected the set's file of reference answers, a JSON object")?;

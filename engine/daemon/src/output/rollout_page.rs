@@ -120,6 +120,9 @@ impl<'a> RolloutPage<'a> {
             fact("tokens sampled", &count(sums.sampled), "dd");
         }
         out.close("dl");
+        if let Some(instruction) = &self.record.instruction {
+            out.element("p class=task", cut(instruction).0);
+        }
         for error in &trajectory.errors {
             out.element("p class=error", &format!("{}: {}", error.code, error.text));
         }
@@ -142,7 +145,7 @@ impl<'a> RolloutPage<'a> {
             out.element(
                 "p class=note",
                 "No screenshots are known: the harness took none, or did not show them to a model while `record_calls` was off. \
-                 `gui-agent` takes them with `screenshots = 1` and more, `miniwob-policies` with `screenshots = true`.",
+                 `gui-agent` takes them with `screenshots = 1` and more, `gui-reference` and `miniwob-policies` with `screenshots = true`.",
             );
         }
         if self.scenes.is_empty() {
@@ -212,6 +215,9 @@ impl<'a> RolloutPage<'a> {
             shown.entry(shot.blob).or_insert(place);
         }
         out.open("div class=facts");
+        if let Some(url) = scene.url {
+            out.element("p class=time", cut(url).0);
+        }
         for log in &scene.logs {
             out.open("pre class=thought").text(&log.text).close("pre");
         }

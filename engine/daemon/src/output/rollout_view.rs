@@ -70,6 +70,11 @@ impl RolloutView<'_> {
         let mut row = |name: &str, text: Cell| table.row(vec![Cell::styled(name, styles::FAINT), text]);
         row("rollout", Cell::styled(trajectory.traj_id.as_str(), styles::STRONG));
         row("task", self.group.opened.task_id.as_str().into());
+        // Where no model was told of it.
+        let is_told = self.record.transcript.conversations.iter().any(|one| !one.opening.is_empty());
+        if let Some(instruction) = self.record.instruction.as_ref().filter(|_| !is_told) {
+            row("instruction", one_line(instruction).into());
+        }
         let style = match trajectory.stop_reason.row().assembly {
             Assembly::Usable => styles::GOOD,
             Assembly::Backfill => styles::WARN,
@@ -279,7 +284,10 @@ pub(super) fn heading(name: &str, facts: &str, look: &Look) -> String {
 
 /// Text under a label, indented, broken at the width of the terminal.
 pub(super) fn block(label: &str, text: &str, style: Style, look: &Look) -> Vec<String> {
-    let indent = 2;
+    block_at(2, label, text, style, look)
+}
+
+fn block_at(indent: usize, label: &str, text: &str, style: Style, look: &Look) -> Vec<String> {
     let columns = look.width.saturating_sub(indent);
     wrap(&harmless(&format!("{label}{}", text.trim_end())), columns)
         .into_iter()
@@ -304,11 +312,7 @@ fn message_lines(message: &Message, look: &Look) -> Vec<String> {
             Part::ToolResult(result) => (String::new(), result.text.clone()),
             Part::Other(json) => ("other ".to_owned(), json.clone()),
         };
-        lines.extend(
-            block(&label, &text, style, look)
-                .into_iter()
-                .map(|line| format!("  {line}").trim_end().to_owned()),
-        );
+        lines.extend(block_at(4, &label, &text, style, look));
     }
     lines
 }
@@ -325,11 +329,7 @@ fn step_lines(step: &Step, results: &[Message], look: &Look) -> Vec<String> {
     let mut lines = block("> ", &format!("{}{end}", step.action), styles::WARN, look);
     let told = results.iter().any(|message| message.joined_text().contains(step.observation.trim()));
     if !told {
-        lines.extend(
-            block("", &step.observation, Style::new(), look)
-                .into_iter()
-                .map(|line| format!("  {line}").trim_end().to_owned()),
-        );
+        lines.extend(block_at(4, "", &step.observation, Style::new(), look));
     }
     lines
 }

@@ -5,29 +5,44 @@ use super::Runner;
 use crate::scheduler::{MissingPart, RunBlocker};
 use async_trait::async_trait;
 use espalier_core::failure::Failure;
+use espalier_core::host::browser::{BrowserSession, Browsers};
 use espalier_core::host::{Environment, Environments};
 use espalier_inference::models::{Gone, RolloutModels};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Stands where the experiment names no environment; remembers that it was asked for.
+/// Stands where the experiment names no environment, or no browser; remembers what was asked for.
 #[derive(Debug, Default)]
-pub(super) struct NoEnvironment {
-    asked: AtomicBool,
+pub(super) struct Absent {
+    environment: AtomicBool,
+    browser: AtomicBool,
 }
 
-impl NoEnvironment {
+impl Absent {
     /// What the harness asked for and the engine does not have.
     pub(super) fn missing_part(&self, models: &RolloutModels) -> Option<MissingPart> {
-        let environment = self.asked.load(Ordering::Relaxed).then_some(MissingPart::Environment);
-        environment.or_else(|| models.missing().map(MissingPart::Model))
+        let asked = |part: &AtomicBool| part.load(Ordering::Relaxed);
+        let environment = asked(&self.environment).then_some(MissingPart::Environment);
+        let browser = || asked(&self.browser).then_some(MissingPart::Browser);
+        environment.or_else(browser).or_else(|| models.missing().map(MissingPart::Model))
     }
 }
 
 #[async_trait]
-impl Environments for NoEnvironment {
+impl Environments for Absent {
     async fn open(&self) -> Result<Box<dyn Environment>, Failure> {
-        self.asked.store(true, Ordering::Relaxed);
+        self.environment.store(true, Ordering::Relaxed);
         Err(Failure::Invalid("the experiment names no environment".to_owned()))
+    }
+}
+
+#[async_trait]
+impl Browsers for Absent {
+    async fn open(&self, name: &str) -> Result<Arc<dyn BrowserSession>, Failure> {
+        self.browser.store(true, Ordering::Relaxed);
+        Err(Failure::Invalid(format!(
+            "no browser `{name}`: this rollout has no browsers; a task declares one in `browser`, the experiment in [browser]"
+        )))
     }
 }
 

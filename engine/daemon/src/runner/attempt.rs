@@ -1,6 +1,6 @@
 //! Linking an attempt: each capability is made here, by one line that hands it to whoever uses it.
 
-use super::absent::NoEnvironment;
+use super::absent::Absent;
 use super::sandboxes::{AttemptSandboxes, Stage};
 use super::{GroupContext, Names, Runner};
 use crate::scheduler::AttemptStart;
@@ -36,7 +36,8 @@ pub(super) struct Linked {
     /// Its budgets.
     pub(super) meter: Arc<Meter>,
     pub(super) models: Arc<RolloutModels>,
-    pub(super) no_environment: Arc<NoEnvironment>,
+    /// Stands for what the experiment does not have.
+    pub(super) absent: Arc<Absent>,
 }
 
 /// What the rewards of a rollout use of it.
@@ -116,9 +117,9 @@ impl Runner {
         let sandboxes = self.sandboxes_of(group, names, Arc::clone(&blobs), |provider| {
             (provider.at(start.level, Stage::Harness { again: !start.last }), edges)
         });
-        let no_environment = Arc::new(NoEnvironment::default());
+        let absent = Arc::new(Absent::default());
         let environments = match &group.environment {
-            None => Arc::clone(&no_environment) as Arc<dyn Environments>,
+            None => Arc::clone(&absent) as Arc<dyn Environments>,
             Some(loaded) => parts.link(self.host.environment(EnvironmentRun {
                 plugin: Arc::clone(&loaded.plugin),
                 alias: loaded.alias.clone(),
@@ -155,7 +156,10 @@ impl Runner {
             services: None,
             ..scoring.capabilities()
         };
-        Linked { parts, harness, scoring, meter, models, no_environment }
+        let no_browsers = || Arc::clone(&absent) as Arc<dyn Browsers>;
+        let harness =
+            Capabilities { browsers: harness.browsers.clone().or_else(|| Some(no_browsers())), ..harness };
+        Linked { parts, harness, scoring, meter, models, absent }
     }
 
     /// What an attempt that is over is scored again with: its blobs; of its sandboxes those that can be made afresh.

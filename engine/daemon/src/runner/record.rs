@@ -20,6 +20,7 @@ pub(super) fn place(group: &GroupContext, start: &AttemptStart, names: &Names) -
         rollout_index: start.rollout.rollout_index,
         attempt: start.key.attempt,
         session_id: names.session_id.as_ref().to_owned(),
+        instruction: group.task.instruction.clone(),
         queued: start.queued,
         plugins: group.digests.clone(),
     }

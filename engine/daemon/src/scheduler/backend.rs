@@ -71,6 +71,8 @@ pub enum RunBlocker {
 pub enum MissingPart {
     /// `[environment]`.
     Environment,
+    /// `[browser]`.
+    Browser,
     /// `[models.NAME]`.
     Model(String),
 }

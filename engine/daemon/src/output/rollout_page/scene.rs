@@ -4,7 +4,9 @@
 //! the host. An action that was a model's is shown with the answer that it came from.
 
 use espalier_core::chat::Part;
-use espalier_core::host::browser::{Action, Area, BrowserStep, Picture, ScreenshotOptions, StepOutcome};
+use espalier_core::host::browser::{
+    Action, Area, BrowserStep, Effect, Picture, ScreenshotOptions, StepOutcome,
+};
 use espalier_core::journal::{Call, Reply};
 use espalier_core::trajectory::{AttemptRecord, HostCall, LogLine, Step, Turn};
 use serde_json::Value;
@@ -17,6 +19,8 @@ use crate::output::text::{count, duration, one_line};
 pub(super) struct Scene<'a> {
     /// What the browser showed before it.
     pub(super) shot: Option<Shot<'a>>,
+    /// The address of the page before it, where that was kept.
+    pub(super) url: Option<&'a str>,
     /// The answer.
     pub(super) turn: Option<&'a Turn>,
     /// Tokens of prompt and answer, and what the model took.
@@ -150,6 +154,7 @@ struct Act<'a> {
     actions: &'a [Action],
     steps: &'a [BrowserStep],
     shot: Option<Shot<'a>>,
+    url: Option<&'a str>,
 }
 
 /// The scenes of a record, in order.
@@ -212,6 +217,7 @@ fn of_act<'a>(act: &Act<'a>, record: &'a AttemptRecord, logged: &mut Option<u64>
 
 fn fill<'a>(scene: &mut Scene<'a>, act: &Act<'a>, is_asked_here: bool) {
     scene.at_us = Some(act.call.start_us);
+    scene.url = act.url;
     if act.shot.is_some() {
         scene.shot = act.shot.clone();
     }
@@ -252,6 +258,7 @@ fn is_of(act: &Act<'_>, turn: &Turn) -> bool {
 fn acts(record: &AttemptRecord, device_scale: f64) -> (Vec<Act<'_>>, Option<Shot<'_>>) {
     let mut acts = Vec::new();
     let mut shot: Option<Shot<'_>> = None;
+    let mut url = None;
     for call in &record.host_calls {
         let Some(payload) = call.payload.as_deref() else { continue };
         match (&payload.call, &payload.reply) {
@@ -263,13 +270,26 @@ fn acts(record: &AttemptRecord, device_scale: f64) -> (Vec<Act<'_>>, Option<Shot
                     Some(Reply::BrowserSteps(steps)) => steps,
                     _ => &[],
                 };
-                acts.push(Act { call, actions, steps, shot: shot.take() });
+                acts.push(Act { call, actions, steps, shot: shot.take(), url });
+                url = steps.iter().flat_map(|step| &step.effects).filter_map(opened).last().or(url);
+            }
+            (Some(Call::BrowserTabs { .. }), Some(Reply::Tabs(tabs))) => {
+                url = tabs.iter().find(|tab| tab.is_active).map(|tab| tab.url.as_str()).or(url);
             }
             _ => {}
         }
     }
     let last = shot.filter(|_| !acts.is_empty());
     (acts, last)
+}
+
+/// The page that an action led to.
+fn opened(effect: &Effect) -> Option<&str> {
+    match effect {
+        Effect::Navigated { url, .. } | Effect::NavigationFailed { url, .. } => Some(url),
+        Effect::TabOpened(tab) if tab.is_active => Some(&tab.url),
+        _ => None,
+    }
 }
 
 impl<'a> Shot<'a> {

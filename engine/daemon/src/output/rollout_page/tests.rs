@@ -17,6 +17,7 @@ fn record() -> AttemptRecord {
         rollout_index: 0,
         attempt: 0,
         session_id: "s".to_owned(),
+        instruction: "Save the order <for Ann>.".to_owned(),
         queued: Duration::ZERO,
         plugins: BTreeMap::new(),
     };
