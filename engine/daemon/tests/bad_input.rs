@@ -391,6 +391,20 @@ fn broken_task_line() {
 }
 
 #[test]
+fn tasks_that_a_plugin_cannot_use() {
+    let fixture = Fixture::with("plugin = \"environment-reward\"", "plugin = \"page-state\"");
+    let task =
+        |id: &str, page: &str| format!(r#"{{"id":"{id}","instruction":"x","private":{{"page":{page}}}}}"#);
+    let tasks = [
+        task("good", r#"[{"expression":"true"}]"#),
+        task("misspelt", r#"[{"expression":"true"},{"expresion":"true"}]"#),
+        task("world", r#"[{"expression":"true","world":"main"}]"#),
+    ];
+    fixture.write("tasks.jsonl", &tasks.join("\n"));
+    assert_message!(fixture, fixture.refused(RUN));
+}
+
+#[test]
 fn duplicate_ids() {
     let fixture = Fixture::with("size = 2", "size = 2");
     fixture.write("tasks.jsonl", &format!("{TASK}\n\n{TASK}\n"));

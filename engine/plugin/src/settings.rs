@@ -28,7 +28,8 @@ pub(crate) fn problem_of_task(
     validator: &jsonschema::Validator,
     task: &Value,
 ) -> Option<String> {
-    let error = validator.iter_errors(task).next()?;
+    let first = validator.iter_errors(task).next()?;
+    let error = deepest(&first);
     let place = error.instance_path().as_str().trim_start_matches('/').replace('/', ".");
     let inside = |name: &str| if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
     Some(match error.kind() {
@@ -52,6 +53,20 @@ pub(crate) fn problem_of_task(
             format!("`{place}`: {text}")
         }
     })
+}
+
+/// Of alternatives, such as a value or null, what is wrong farthest inside: the value was meant.
+fn deepest<'a, 'b>(error: &'a jsonschema::ValidationError<'b>) -> &'a jsonschema::ValidationError<'b>
+where
+    'b: 'a,
+{
+    let (ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context }) = error.kind()
+    else {
+        return error;
+    };
+    let depth = |error: &jsonschema::ValidationError<'_>| error.instance_path().as_str().matches('/').count();
+    let inner = context.iter().flatten().map(deepest);
+    inner.filter(|inner| depth(inner) > depth(error)).max_by_key(|inner| depth(inner)).unwrap_or(error)
 }
 
 /// Fills in defaults and checks.
@@ -295,6 +310,7 @@ mod tests {
             json!({"private": {"page": [{"expression": "1"}, {"expresion": "1"}]}}),
             json!({"private": {"page": [{"expression": 1}]}}),
             json!({"private": {"page": [{"expression": "1", "world": "main"}]}}),
+            json!({"private": {"page": [{"expression": "1", "marks": ["a", 2]}]}}),
         ]
         .iter()
         .map(|task| problem_of_task(&schema, &validator, task).unwrap_or_else(|| "fits".to_owned()))
@@ -307,6 +323,7 @@ mod tests {
         `private.page.1.expresion`: unknown key
         `private.page.0.expression`: 1 is not of type "string"
         `private.page.0.world`: "main" is not one of "isolated", "page"
+        `private.page.0.marks.1`: 2 is not of type "string"
         "#);
         assert!(compile_task(&json!({"x-task": {"type": "rocket"}})).is_err());
         assert!(compile_task(&json!({})).unwrap().is_none());

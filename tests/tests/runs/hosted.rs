@@ -199,7 +199,10 @@ async fn another_key_sees_nothing_over_every_route() {
             item.as_object().unwrap().iter().filter(|(method, _)| *method != "parameters")
         {
             let path = path.replace("{group}", &format!("{run_id}.g0")).replace("{model}", "policy");
-            let body = body_for(operation["operationId"].as_str().unwrap());
+            let path = path.replace("{rollout}", "g0.r0").replace("{blob}", &"0".repeat(64));
+            let operation = operation["operationId"].as_str().unwrap();
+            let path = if operation == "export_run" { format!("{path}?format=sft-chat") } else { path };
+            let body = body_for(operation);
             for name in [run_id, "mine", &run_id[..run_id.len() - 2]] {
                 let asked = path.replace("{run}", name);
                 let method = method.to_uppercase();
@@ -422,7 +425,7 @@ async fn two_hundred_clients_on_ten_runs_lose_no_event() {
     let address = served.address.clone();
     for number in 0..200usize {
         let (run, key) = (runs[number % 10].clone(), key.clone());
-        let there = Served { address: address.clone(), ..watcher(&setting).await };
+        let there = watcher(&setting, address.clone()).await;
         clients.spawn(async move {
             let mut events = Events::open(&there, &key, &run, 0).await;
             let mut seen = Vec::new();

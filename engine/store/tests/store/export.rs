@@ -186,7 +186,7 @@ on_both! {
             transcript.turns.push(turn);
         }
         run.attempt_ended(ended(shown, Finality::Final)).await.unwrap();
-        run.close_group(closed(0, GroupStatus::Ready, 1, &[])).await.unwrap();
+        run.close_group(closed(0, GroupStatus::Short, 1, &[])).await.unwrap();
         let out = tempfile::tempdir().unwrap();
         for format in [Format::SftChat, Format::Sharegpt] {
             let file = out.path().join(format.as_str());

@@ -144,8 +144,8 @@ impl Events {
 }
 
 /// What stands for the service in a client's task: its address alone is used.
-pub(super) async fn watcher(setting: &Setting) -> Served {
+pub(super) async fn watcher(setting: &Setting, address: String) -> Served {
     let child = Command::new("true").spawn().unwrap();
     let said = tokio::spawn(async {});
-    Served { child, address: String::new(), store: setting.store_folder(), _said: said }
+    Served { child, address, store: setting.store_folder(), _said: said }
 }

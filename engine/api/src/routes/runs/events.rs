@@ -9,6 +9,7 @@ use crate::runs::feed::Reader;
 use axum::extract::State;
 use axum::response::sse::{Event as Sse, KeepAlive};
 use axum::response::{IntoResponse, Response};
+use espalier_store::Store;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -79,7 +80,8 @@ pub(crate) async fn events(
         None => query.after.unwrap_or(0),
     };
     let first = view(&api, &key, &run_id).await?;
-    if !is_under_way(&first.state) && after > 0 && after >= store.last_event(&run_id).await? {
+    let is_at_end = after > 0 && after >= store.last_event(&run_id).await?;
+    if is_at_end && !is_under_way(&first.state) && !goes_on(store, &run_id, &first.state).await {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let reader = api.feeds.read(store, &run_id, after).await?;
@@ -104,6 +106,12 @@ pub(crate) async fn events(
 
 fn is_under_way(state: &str) -> bool {
     matches!(state, "running" | "paused")
+}
+
+/// Whether a run that its service has left is one that this service takes up: it may not have come to it yet.
+async fn goes_on(store: &Store, run_id: &str, state: &str) -> bool {
+    let is_left = matches!(state, "interrupted" | "stopped");
+    is_left && store.hosted_run(run_id).await.is_ok_and(|run| run.is_some_and(|run| run.wanted))
 }
 
 struct Stream {
@@ -155,8 +163,11 @@ impl Stream {
     /// Whether nobody works on the run and all its events were given.
     async fn is_over(&self) -> bool {
         let Ok(run) = view(&self.api, &self.key, &self.run_id).await else { return true };
-        let last = self.api.keys.store().last_event(&self.run_id).await;
-        !is_under_way(&run.state) && last.is_ok_and(|last| self.reader.at() >= last)
+        let store = self.api.keys.store();
+        let last = store.last_event(&self.run_id).await;
+        !is_under_way(&run.state)
+            && last.is_ok_and(|last| self.reader.at() >= last)
+            && !goes_on(store, &self.run_id, &run.state).await
     }
 
     async fn counters_now(&mut self) -> Option<Sse> {
