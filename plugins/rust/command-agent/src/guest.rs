@@ -2,7 +2,7 @@
 
 espalier_sdk::bindings!("harness-plugin");
 
-use crate::ending::{End, Ended, end, text_at};
+use crate::ending::{AGENT_FAILED, End, Ended, end, text_at};
 use crate::settings::{self, Place, Settings, Task};
 use bindings::espalier::base::types::TaskView;
 use bindings::espalier::plugin::reports::{Limit, Outcome, Report};
@@ -72,7 +72,7 @@ impl Guest for Plugin {
             End::LimitFormat => Outcome::Limit(Limit::Format),
             End::LimitMemory => Outcome::Limit(Limit::Other("memory of the sandbox".to_owned())),
             End::Failed => {
-                return Err(invalid(format_args!("the agent failed: {}", Value::Object(data))));
+                return Err(other(AGENT_FAILED, Value::Object(data).to_string()));
             }
         };
         Ok(Report { outcome, answer, data: Value::Object(data).to_string(), extra: None })
