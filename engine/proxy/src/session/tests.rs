@@ -250,7 +250,7 @@ async fn another_history_departs_and_the_first_goes_on() {
     assert_eq!(session.took(), expect);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_retry_is_given_the_same_answer_and_a_second_question_another() {
     let gate = Arc::new(Semaphore::new(0));
     let session = Session::new(Some(Arc::clone(&gate)));
