@@ -316,10 +316,7 @@ fn command_line_agent_packages() -> Result<(), String> {
 }
 
 /// Packages of [`SYSTEM_PYTHON`] in a folder of their own, of which one is looked for.
-fn system_packages(
-    (packages, first, what): &(PathBuf, &str, &str),
-    names: &[&str],
-) -> Result<(), String> {
+fn system_packages((packages, first, what): &(PathBuf, &str, &str), names: &[&str]) -> Result<(), String> {
     let folder = venv("command-agent-env", "pip, for command-line agents", &["pip"])?;
     let version = quietly(Command::new(SYSTEM_PYTHON).arg("--version"))?;
     let stamp = Stamp::inside(packages).text(&version).text(&names.join(" "));

@@ -477,11 +477,7 @@ mod tests {
             ("an agent failed that nobody recorded", failed(None), R::HarnessFailure),
             ("an agent failed before its model said anything", failed(got(0, None)), R::HarnessFailure),
             ("an agent failed after its model spoke", failed(got(1, None)), R::GaveUp),
-            (
-                "an agent failed for want of turns",
-                failed(got(9, Some(BudgetKind::Turns))),
-                R::LimitTurns,
-            ),
+            ("an agent failed for want of turns", failed(got(9, Some(BudgetKind::Turns))), R::LimitTurns),
             (
                 "an agent failed since its prompt was too long from the start",
                 failed(got(0, Some(BudgetKind::Tokens))),

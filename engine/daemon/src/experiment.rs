@@ -8,6 +8,7 @@ mod asked;
 mod browser;
 mod delivery;
 pub mod meaning;
+mod sandbox;
 pub mod source;
 
 pub use delivery::DeliveryConfig;
@@ -22,7 +23,6 @@ pub use espalier_core::judge::JudgeConfig;
 use espalier_core::judge::JudgeLimits;
 use espalier_core::limits::LimitsFile;
 pub use espalier_core::sandbox::SandboxConfig;
-use espalier_core::service::MODEL_SERVICE;
 pub use espalier_core::service::ServiceConfig;
 use espalier_core::signal::Asks;
 pub use espalier_core::signal::RewardConfig;
@@ -553,21 +553,7 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
             source.refuse(&key, format!("`{key}` {}", error.problem), &error.hint)
         })?;
     }
-    if let Some(Err(error)) = file.sandbox.as_ref().map(|sandbox| sandbox.escalate.check()) {
-        let hint = "see \"More memory\" in docs/experiments.md";
-        return refuse(&format!("sandbox.escalate.{}", error.key), error.to_string(), hint);
-    }
-    if let Some(model) = file.sandbox.as_ref().and_then(|sandbox| sandbox.model.as_deref()) {
-        if !file.models.contains_key(model) {
-            let known: Vec<&str> = file.models.keys().map(String::as_str).collect();
-            let problem = format!("`sandbox.model` names {model:?}, which is not in `[models]`");
-            return refuse("sandbox.model", problem, &format!("the experiment has {}", known.join(", ")));
-        }
-        if file.services.contains_key(MODEL_SERVICE) {
-            let problem = "`services.model` has the name by which `sandbox.model` is reached";
-            return refuse("services.model", problem.to_owned(), "choose another name for the service");
-        }
-    }
+    sandbox::check(file, source)?;
     if let Some(browser) = &file.browser {
         browser::check(browser, source)?;
     }

@@ -65,6 +65,10 @@ impl AttemptProxy {
             ("OPENAI_API_KEY", &key),
             ("ANTHROPIC_BASE_URL", url),
             ("ANTHROPIC_API_KEY", &key),
+            // Of the sandbox's proxy, which speaks HTTP too: the HTTP client of the vendors' own SDKs stops where it finds a SOCKS proxy
+            // and no package for it, whatever it is to reach.
+            ("ALL_PROXY", ""),
+            ("all_proxy", ""),
         ];
         let environment =
             environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();

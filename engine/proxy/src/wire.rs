@@ -21,6 +21,7 @@ use field::Field;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Most answers to one request.
@@ -51,6 +52,8 @@ pub struct Asked {
     pub stream_usage: bool,
     /// Tools whose input is text and no JSON: by name.
     pub text_tools: Vec<String>,
+    /// Tools that the agent groups: by the name under which they are offered, the name of the group and their own.
+    pub grouped: BTreeMap<String, (String, String)>,
 }
 
 /// An answer to a request.
@@ -131,7 +134,7 @@ impl Api {
     /// What a body asks.
     pub fn read(self, body: &[u8], previous: &Previous<'_>) -> Result<Asked, Refused> {
         let value: Value = serde_json::from_slice(body)
-            .map_err(|error| Refused::invalid("body", format!("the body is no JSON: {error}")))?;
+            .map_err(|error| Refused::invalid("body", format!("the body is not valid JSON: {error}")))?;
         let root = Field::root(&value)?;
         let asked = match self {
             Api::Chat => chat::read(&root)?,

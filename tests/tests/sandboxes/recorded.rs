@@ -30,7 +30,11 @@ impl Setting<'_> {
         let tasks: String = self
             .instructions
             .iter()
-            .map(|task| value!({ "id": task, "instruction": task, "private": { "tests": { "script": "false" } } }).to_string() + "\n")
+            .map(|task| {
+                value!({ "id": task, "instruction": task, "private": { "tests": { "script": "false" } } })
+                    .to_string()
+                    + "\n"
+            })
             .collect();
         std::fs::write(store.path().join("tasks.jsonl"), tasks).unwrap();
         let (url, image, limits, groups) = (self.url, self.image, self.limits, self.groups);
@@ -48,7 +52,8 @@ impl Setting<'_> {
         let file = store.path().join("experiment.toml");
         std::fs::write(&file, experiment).unwrap();
         let played = run(store.path(), &["run", file.to_str().unwrap()]).await;
-        assert!(played.status.success(), "{}", text(&played));
+        // A group that failed makes another status.
+        assert!(text(&played).contains("(finished)"), "{}", text(&played));
         groups_of(store.path(), "recorded").await
     }
 }
@@ -78,8 +83,12 @@ fn ended<'a>(groups: &'a [Group], task: &str) -> (&'a str, Option<f64>, bool) {
 
 /// What the server was sent and what it sampled, in the rows as they stand there: each of its answers with all that stood before it.
 fn in_rows(recorded: &[Recorded], groups: &[Group]) -> usize {
-    let rows: Vec<&[u32]> =
-        groups.iter().flat_map(Group::all).flat_map(|one| &one.segments).map(|segment| &*segment.tokens).collect();
+    let rows: Vec<&[u32]> = groups
+        .iter()
+        .flat_map(Group::all)
+        .flat_map(|one| &one.segments)
+        .map(|segment| &*segment.tokens)
+        .collect();
     let ids = |value: &Value| -> Vec<u32> {
         value.as_array().unwrap().iter().map(|id| u32::try_from(id.as_u64().unwrap()).unwrap()).collect()
     };
@@ -124,7 +133,7 @@ async fn every_token_of_an_agent_of_pypi_trains() {
         task.to_string() + "\n"
     };
     let tasks = store.path().join("tasks.jsonl");
-    std::fs::write(&tasks, task("mend", "Mend it.") + &task("talk", "Talk to me.")).unwrap();
+    std::fs::write(&tasks, task("repair", "Repair it.") + &task("talk", "Talk to me.")).unwrap();
     let sets = [
         format!("tasks.source={}", tasks.display()),
         "groups.size=2".to_owned(),
@@ -137,7 +146,7 @@ async fn every_token_of_an_agent_of_pypi_trains() {
     let played = run(store.path(), &arguments).await;
     assert!(played.status.success(), "{}", text(&played));
     let groups = groups_of(store.path(), "recorded-agent").await;
-    assert_eq!(ended(&groups, "mend"), ("submitted", Some(1.0), true));
+    assert_eq!(ended(&groups, "repair"), ("submitted", Some(1.0), true));
     assert_eq!(ended(&groups, "talk"), ("limit-format", Some(0.0), true));
     let recorded = scripted.recorded();
     assert!(recorded.iter().all(|one| one.route == "/completion"), "the engine asks, in token ids");
@@ -147,11 +156,14 @@ async fn every_token_of_an_agent_of_pypi_trains() {
     let (sampled, trained) = sums(&groups);
     assert_eq!((sampled > 0, trained), (true, sampled));
     // One history, told three times and more, is one row.
-    let mend = of(&groups, "mend");
-    assert_eq!((mend.segments.len(), mend.calls.len()), (1, 3));
-    let shown = json(store.path(), &["show", &mend.traj_id]).await;
+    let repair = of(&groups, "repair");
+    assert_eq!((repair.segments.len(), repair.calls.len()), (1, 3));
+    let shown = json(store.path(), &["show", &repair.traj_id]).await;
     let turns = shown["transcript"]["turns"].as_array().unwrap();
-    assert!(turns[1]["results"].to_string().contains("<output>\\n1\\n"), "the key is in its environment: {turns:#?}");
+    assert!(
+        turns[1]["results"].to_string().contains("<output>\\n2\\n"),
+        "the key is in its environment: {turns:#?}"
+    );
     assert!(store.sandboxes().await.is_empty());
 }
 
@@ -159,6 +171,9 @@ async fn every_token_of_an_agent_of_pypi_trains() {
 fn sdk_model(prompt: &str) -> String {
     let said = |text: &str| prompt.contains(text);
     if said("Take your time.") {
+        // Longer than the client waits, twice.
+        let (_nobody, answers) = std::sync::mpsc::channel::<()>();
+        let _ = answers.recv_timeout(Duration::from_millis(2_500));
         return "Done.".to_owned();
     }
     if let Some(at) = prompt.find("Count ") {
@@ -179,44 +194,24 @@ async fn the_sdks_of_both_vendors_are_served_and_each_session_is_one_row() {
     let scripted = Scripted::start(Options::new(by_text(sdk_model))).await.unwrap();
     let store = Store::new();
     let image = image(store.path(), &xtask::setup::model_sdks()).await;
-    let instructions = ["chat", "responses", "messages", "at_once"];
+    let parts = "chat,responses,messages,at_once,retried";
     let setting = Setting {
         program: SDKS,
         image: &image,
         url: scripted.url(),
-        instructions: &instructions,
+        instructions: &[parts],
         limits: "",
         groups: "",
     };
     let groups = setting.played(&store).await;
-    for task in instructions {
-        let told = json(store.path(), &["show", &of(&groups, task).traj_id]).await;
-        assert_eq!(ended(&groups, task), ("submitted", Some(0.0), true), "{task}: {:#}", told["trajectory"]["errors"]);
-        let rows = if task == "at_once" { 4 } else { 1 };
-        assert_eq!(of(&groups, task).segments.len(), rows, "{task}");
-    }
-    in_rows(&scripted.recorded(), &groups);
+    let told = json(store.path(), &["show", &of(&groups, parts).traj_id]).await;
+    assert_eq!(ended(&groups, parts), ("submitted", Some(0.0), true), "{:#}", told["report"]);
+    // A conversation each, four sub-agents, and the one that was asked for again and again.
+    assert_eq!(of(&groups, parts).segments.len(), 3 + 4 + 1);
+    let recorded = scripted.recorded();
+    assert_eq!(in_rows(&recorded, &groups), 3 * 3 + 4 * 3 + 1, "a retry is not a call");
     let (sampled, trained) = sums(&groups);
     assert_eq!(sampled, trained);
-}
-
-#[tokio::test]
-async fn a_client_that_gives_up_and_asks_again_is_given_the_answer_that_was_sampled() {
-    let latency = Duration::from_millis(2_500);
-    let scripted = Scripted::start(Options { latency, ..Options::new(by_text(sdk_model)) }).await.unwrap();
-    let store = Store::new();
-    let image = image(store.path(), &xtask::setup::model_sdks()).await;
-    let setting = Setting {
-        program: SDKS,
-        image: &image,
-        url: scripted.url(),
-        instructions: &["retried"],
-        limits: "",
-        groups: "",
-    };
-    let groups = setting.played(&store).await;
-    assert_eq!(ended(&groups, "retried"), ("submitted", Some(0.0), true));
-    assert_eq!((of(&groups, "retried").calls.len(), scripted.recorded().len()), (1, 1));
 }
 
 #[tokio::test]
@@ -255,14 +250,14 @@ async fn how_an_agent_fails_is_judged_by_what_its_model_answered() {
 
 #[tokio::test]
 async fn a_hostile_agent_harms_nobody() {
-    let key = parking_lot::Mutex::new(None::<String>);
+    let key = std::sync::Mutex::new(None::<String>);
     let model = move |prompt: &str| {
         if let Some(at) = prompt.rfind("My key is ") {
             let told = prompt[at + 10..].split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next();
-            *key.lock() = told.map(str::to_owned);
+            *key.lock().unwrap() = told.map(str::to_owned);
         }
         if prompt.contains("Which key?") {
-            return key.lock().clone().unwrap_or_else(|| "none".to_owned());
+            return key.lock().unwrap().clone().unwrap_or_else(|| "none".to_owned());
         }
         "Yes.".to_owned()
     };

@@ -5,6 +5,7 @@ use super::{ANSWERS_MAX, Answered, Asked, Refused, now_s};
 use crate::stream::{Event, pieces};
 use espalier_core::chat::{Finish, Message, Part, Role, Tool, ToolCall, ToolResult};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The parameters of a tool that names none.
 pub(super) const NO_PARAMETERS: &str = r#"{"type":"object","properties":{}}"#;
@@ -42,6 +43,7 @@ pub(super) fn read(root: &Field<'_>) -> Result<Asked, Refused> {
         stream: root.get("stream").map_or(Ok(false), |stream| stream.flag())?,
         stream_usage: usage.map_or(Ok(false), |usage| usage.flag())?,
         text_tools: Vec::new(),
+        grouped: BTreeMap::new(),
     })
 }
 

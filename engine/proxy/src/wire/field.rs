@@ -17,7 +17,7 @@ impl<'a> Field<'a> {
         let root = Field { value, path: String::new() };
         root.object()
             .map(|_| root.clone())
-            .map_err(|_| Refused::invalid("body", "the body is no JSON object".to_owned()))
+            .map_err(|_| Refused::invalid("body", "the body is not a JSON object".to_owned()))
     }
 
     /// A field of an object; `None` where it is not there, or null.

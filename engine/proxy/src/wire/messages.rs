@@ -6,6 +6,7 @@ use super::{Answered, Asked, Refused};
 use crate::stream::{Event, pieces};
 use espalier_core::chat::{Finish, Message, Part, Role, Tool, ToolCall, ToolResult};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// What a request asks.
 pub(super) fn read(root: &Field<'_>) -> Result<Asked, Refused> {
@@ -36,6 +37,7 @@ pub(super) fn read(root: &Field<'_>) -> Result<Asked, Refused> {
         stream: root.get("stream").map_or(Ok(false), |stream| stream.flag())?,
         stream_usage: true,
         text_tools: Vec::new(),
+        grouped: BTreeMap::new(),
     })
 }
 

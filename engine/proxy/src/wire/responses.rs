@@ -6,6 +6,7 @@ use super::{Answered, Asked, Previous, Refused, now_s};
 use crate::stream::{Event, pieces};
 use espalier_core::chat::{Finish, Message, Part, Role, Tool, ToolCall, ToolResult};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Ids of responses begin so, and end with the number of the call.
 const ID: &str = "resp_";
@@ -59,22 +60,14 @@ pub(super) fn read(root: &Field<'_>, previous: &Previous<'_>) -> Result<Asked, R
             }
         }
     }
-    let (mut tools, mut text_tools) = (Vec::new(), Vec::new());
-    if let Some(offered) = root.get("tools") {
-        for field in offered.items()? {
-            let kind = field.need("type")?;
-            match kind.text()? {
-                "function" => tools.push(declared(&field, "parameters")?),
-                "custom" => {
-                    let tool = text_tool(&field)?;
-                    text_tools.push(tool.name.clone());
-                    tools.push(tool);
-                }
-                hosted if HOSTED.contains(&hosted) => {}
-                _ => return Err(kind.wrong("function or custom")),
-            }
+    one_system_message(&mut messages);
+    let mut offered = Offered::default();
+    if let Some(tools) = root.get("tools") {
+        for field in tools.items()? {
+            offered.read(&field, None)?;
         }
     }
+    let Offered { tools, text_tools, grouped } = offered;
     Ok(Asked {
         model: root.need("model")?.text()?.to_owned(),
         messages,
@@ -86,7 +79,69 @@ pub(super) fn read(root: &Field<'_>, previous: &Previous<'_>) -> Result<Asked, R
         stream: root.get("stream").map_or(Ok(false), |stream| stream.flag())?,
         stream_usage: true,
         text_tools,
+        grouped,
     })
+}
+
+/// Instructions come in several messages at the start, which most templates take as one alone.
+fn one_system_message(messages: &mut Vec<Message>) {
+    let count = messages.iter().take_while(|message| message.role == Role::System).count();
+    if count > 1 {
+        let texts: Vec<String> = messages.drain(..count).map(|message| message.joined_text()).collect();
+        messages.insert(0, Message::text(Role::System, texts.join("\n\n")));
+    }
+}
+
+/// The tools of a request.
+#[derive(Default)]
+struct Offered {
+    tools: Vec<Tool>,
+    text_tools: Vec<String>,
+    grouped: BTreeMap<String, (String, String)>,
+}
+
+impl Offered {
+    /// Adds a tool, or those of a group.
+    fn read(&mut self, field: &Field<'_>, group: Option<&str>) -> Result<(), Refused> {
+        let kind = field.need("type")?;
+        let mut tool = match (kind.text()?, group) {
+            ("function", _) => declared(field, "parameters")?,
+            ("custom", _) => text_tool(field)?,
+            ("namespace", None) => {
+                let name = field.need("name")?.text()?;
+                for tool in field.need("tools")?.items()? {
+                    self.read(&tool, Some(name))?;
+                }
+                return Ok(());
+            }
+            (hosted, _) if HOSTED.contains(&hosted) => return Ok(()),
+            _ => return Err(kind.wrong("function, custom or namespace")),
+        };
+        if let Some(group) = group {
+            let name = in_group(group, &tool.name);
+            let own = std::mem::replace(&mut tool.name, name.clone());
+            self.grouped.insert(name, (group.to_owned(), own));
+        }
+        if kind.text()? == "custom" {
+            self.text_tools.push(tool.name.clone());
+        }
+        self.tools.push(tool);
+        Ok(())
+    }
+}
+
+/// The name under which a tool of a group is offered.
+fn in_group(group: &str, name: &str) -> String {
+    format!("{group}__{name}")
+}
+
+/// The name of a call's tool, under which it was offered.
+fn offered_name(item: &Field<'_>) -> Result<String, Refused> {
+    let name = item.need("name")?.text()?;
+    match item.get("namespace") {
+        Some(group) => Ok(in_group(group.text()?, name)),
+        None => Ok(name.to_owned()),
+    }
 }
 
 /// A tool whose input is text, as one with a single parameter.
@@ -136,7 +191,7 @@ fn read_item(item: &Field<'_>, messages: &mut Vec<Message>, open: bool) -> Resul
         "function_call" => {
             answer(Part::ToolCall(ToolCall {
                 id: item.need("call_id")?.text()?.to_owned(),
-                name: item.need("name")?.text()?.to_owned(),
+                name: offered_name(item)?,
                 arguments: item.need("arguments")?.arguments()?,
             }));
             Ok(true)
@@ -144,7 +199,7 @@ fn read_item(item: &Field<'_>, messages: &mut Vec<Message>, open: bool) -> Resul
         "custom_tool_call" => {
             answer(Part::ToolCall(ToolCall {
                 id: item.need("call_id")?.text()?.to_owned(),
-                name: item.need("name")?.text()?.to_owned(),
+                name: offered_name(item)?,
                 arguments: json!({ INPUT: item.need("input")?.text()? }).to_string(),
             }));
             Ok(true)
@@ -203,16 +258,22 @@ fn output(asked: &Asked, answered: &Answered, number: u64) -> Vec<Value> {
     }
     for (at, call) in answer.calls.iter().enumerate() {
         let text = asked.text_tools.contains(&call.name).then(|| text_input(call)).flatten();
-        items.push(match text {
+        let group = asked.grouped.get(&call.name);
+        let name = group.map_or(&call.name, |(_, name)| name);
+        let mut item = match text {
             Some(text) => json!({
                 "id": format!("ctc_{number}_{at}"), "type": "custom_tool_call", "status": "completed",
-                "call_id": call.id, "name": call.name, "input": text,
+                "call_id": call.id, "name": name, "input": text,
             }),
             None => json!({
                 "id": format!("fc_{number}_{at}"), "type": "function_call", "status": "completed",
-                "call_id": call.id, "name": call.name, "arguments": call.arguments,
+                "call_id": call.id, "name": name, "arguments": call.arguments,
             }),
-        });
+        };
+        if let Some((group, _)) = group {
+            item["namespace"] = group.as_str().into();
+        }
+        items.push(item);
     }
     items
 }

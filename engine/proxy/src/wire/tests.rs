@@ -92,7 +92,11 @@ fn what_cannot_be_done_is_refused_by_its_name() {
         (Api::Chat, json!({ "model": "m", "messages": "x" }), "messages"),
         (Api::Chat, json!({ "model": "m", "messages": [{ "content": "x" }] }), "messages[0].role"),
         (Api::Chat, json!({ "model": "m", "messages": [{ "role": "robot" }] }), "messages[0].role"),
-        (Api::Chat, json!({ "model": "m", "messages": [{ "role": "user", "content": 1 }] }), "messages[0].content"),
+        (
+            Api::Chat,
+            json!({ "model": "m", "messages": [{ "role": "user", "content": 1 }] }),
+            "messages[0].content",
+        ),
         (
             Api::Chat,
             json!({ "model": "m", "messages": [{ "role": "user", "content": [{ "type": "input_audio" }] }] }),
@@ -117,22 +121,43 @@ fn what_cannot_be_done_is_refused_by_its_name() {
         (Api::Chat, with(&user, json!({ "logit_bias": { "5": 1 } })), "logit_bias"),
         (Api::Chat, with(&user, json!({ "functions": [] })), "functions"),
         (Api::Chat, with(&user, json!({ "tools": [{ "type": "custom" }] })), "tools[0].type"),
-        (Api::Chat, with(&user, json!({ "tools": [{ "type": "function", "function": {} }] })), "tools[0].function.name"),
+        (
+            Api::Chat,
+            with(&user, json!({ "tools": [{ "type": "function", "function": {} }] })),
+            "tools[0].function.name",
+        ),
         (Api::Chat, with(&user, json!({ "tool_choice": "perhaps" })), "tool_choice"),
         (Api::Messages, json!({ "model": "m", "messages": user }), "max_tokens"),
-        (Api::Messages, with(&json!([{ "role": "user", "content": [{ "type": "document" }] }]), json!({})), "messages[0].content[0].type"),
+        (
+            Api::Messages,
+            with(&json!([{ "role": "user", "content": [{ "type": "document" }] }]), json!({})),
+            "messages[0].content[0].type",
+        ),
         (Api::Messages, with(&user, json!({ "tool_choice": { "type": "perhaps" } })), "tool_choice.type"),
         (Api::Responses, json!({ "model": "m" }), "input"),
         (Api::Responses, input(json!([{ "type": "item_reference" }])), "input[0].type"),
         (Api::Responses, json!({ "model": "m", "input": "x", "background": true }), "background"),
-        (Api::Responses, json!({ "model": "m", "input": "x", "text": { "format": { "type": "json_schema" } } }), "text.format"),
-        (Api::Responses, json!({ "model": "m", "input": "x", "previous_response_id": "resp_1" }), "previous_response_id"),
+        (
+            Api::Responses,
+            json!({ "model": "m", "input": "x", "text": { "format": { "type": "json_schema" } } }),
+            "text.format",
+        ),
+        (
+            Api::Responses,
+            json!({ "model": "m", "input": "x", "previous_response_id": "resp_1" }),
+            "previous_response_id",
+        ),
     ] {
         let refused = read(api, &body).unwrap_err();
-        assert_eq!((refused.status.as_u16(), refused.param.as_deref()), (400, Some(param)), "{body}: {refused:?}");
+        assert_eq!(
+            (refused.status.as_u16(), refused.param.as_deref()),
+            (400, Some(param)),
+            "{body}: {refused:?}"
+        );
     }
     let long = "x".repeat(TEXT_BYTES_MAX + 1);
-    let refused = read(Api::Chat, &with(&json!([{ "role": "user", "content": long }]), json!({}))).unwrap_err();
+    let refused =
+        read(Api::Chat, &with(&json!([{ "role": "user", "content": long }]), json!({}))).unwrap_err();
     assert_eq!(refused.status, StatusCode::PAYLOAD_TOO_LARGE);
 }
 
@@ -152,13 +177,34 @@ fn how_it_is_sampled_is_read_over_and_harmless_values_are_taken() {
     let asked = read(Api::Responses, &hosted).unwrap();
     assert_eq!((asked.tools.len(), asked.text_tools), (1, vec!["patch".to_owned()]));
     assert!(asked.tools[0].description.ends_with("start: x"), "{}", asked.tools[0].description);
+    let grouped = json!({ "model": "m", "instructions": "one", "input": [
+        { "role": "developer", "content": "two" },
+        { "role": "user", "content": "x" },
+        { "type": "function_call", "call_id": "c1", "namespace": "agents", "name": "spawn", "arguments": "{}" },
+        { "type": "function_call_output", "call_id": "c1", "output": "ok" },
+    ], "tools": [{ "type": "namespace", "name": "agents", "tools": [{ "type": "function", "name": "spawn" }] }] });
+    let asked = read(Api::Responses, &grouped).unwrap();
+    assert_eq!(asked.tools[0].name, "agents__spawn");
+    let expect = ["system:one\n\ntwo", "user:x", "assistant:agents__spawn({})", "tool:c1=ok"];
+    assert_eq!(told(&asked.messages), expect);
+    let call = ToolCall { id: "c2".into(), name: "agents__spawn".into(), arguments: "{}".into() };
+    let answer =
+        Answer { message: Message::text(Role::Assistant, "s"), text: String::new(), calls: vec![call] };
+    let answered = Answered { answer, ..answered() };
+    let item = &Api::Responses.whole(&asked, std::slice::from_ref(&answered), 1)["output"][0];
+    assert_eq!((&item["namespace"], &item["name"]), (&json!("agents"), &json!("spawn")));
 }
 
 /// An answer with a text and a call.
 fn answered() -> Answered {
-    let call = |name: &str, arguments: &str| ToolCall { id: "c1".into(), name: name.into(), arguments: arguments.into() };
+    let call = |name: &str, arguments: &str| ToolCall {
+        id: "c1".into(),
+        name: name.into(),
+        arguments: arguments.into(),
+    };
     let calls = vec![call("ls", r#"{"a":1}"#), call("patch", r#"{"input":"*** x"}"#)];
-    let answer = Answer { message: Message::text(Role::Assistant, "as sampled"), text: "I look.".into(), calls };
+    let answer =
+        Answer { message: Message::text(Role::Assistant, "as sampled"), text: "I look.".into(), calls };
     Answered { answer, malformed: None, finish: Finish::ToolCalls, prompt_tokens: 10, sampled_tokens: 4 }
 }
 
@@ -193,7 +239,9 @@ fn the_events_of_an_answer_come_to_the_whole() {
             }
             "content_block_delta" if event["delta"]["type"] == "text_delta" => {
                 let last = last.unwrap();
-                last["text"] = format!("{}{}", last["text"].as_str().unwrap(), event["delta"]["text"].as_str().unwrap()).into();
+                last["text"] =
+                    format!("{}{}", last["text"].as_str().unwrap(), event["delta"]["text"].as_str().unwrap())
+                        .into();
             }
             "content_block_delta" => {
                 let last = last.unwrap();
@@ -214,10 +262,14 @@ fn the_events_of_an_answer_come_to_the_whole() {
 
     let whole = Api::Responses.whole(&asked, std::slice::from_ref(&answered), 5);
     let events_of = events(Api::Responses);
-    let numbers: Vec<u64> = events_of.iter().map(|event| event["sequence_number"].as_u64().unwrap()).collect();
+    let numbers: Vec<u64> =
+        events_of.iter().map(|event| event["sequence_number"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (0..events_of.len() as u64).collect::<Vec<_>>());
-    let done: Vec<&Value> =
-        events_of.iter().filter(|event| event["type"] == "response.output_item.done").map(|event| &event["item"]).collect();
+    let done: Vec<&Value> = events_of
+        .iter()
+        .filter(|event| event["type"] == "response.output_item.done")
+        .map(|event| &event["item"])
+        .collect();
     assert_eq!(json!(done), whole["output"]);
     assert_eq!(events_of.last().unwrap()["response"]["output"], whole["output"]);
     let kinds: Vec<&str> = done.iter().map(|item| item["type"].as_str().unwrap()).collect();
