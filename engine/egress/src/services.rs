@@ -20,7 +20,9 @@ use tokio::time::timeout;
 const PORT: u16 = 80;
 /// Longest body of a request.
 const BODY_BYTES_MAX: usize = 16 << 20;
-/// For the body of a request, and for its answer where the service does not say another time.
+/// For the body of a request.
+const BODY_MAX: Duration = Duration::from_secs(30);
+/// For an answer, where the service does not say another time.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Requests of one sandbox that are answered at once; more wait.
 const REQUESTS_MAX: usize = 16;
@@ -190,8 +192,9 @@ impl Granted {
         request: Request<Incoming>,
     ) -> Result<Response<ServiceBody>, (StatusCode, String)> {
         let within = service.within;
+        let place = timeout(within, self.room.acquire()).await;
+        let Ok(Ok(_place)) = place else { return Err(too_late(within)) };
         let reading = async {
-            let Ok(place) = self.room.acquire().await else { return Err(too_late(ANSWER_MAX)) };
             let (mut head, body) = request.into_parts();
             let body = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(|error| {
                 if error.is::<http_body_util::LengthLimitError>() {
@@ -201,9 +204,9 @@ impl Granted {
                 }
             })?;
             head.extensions.insert(Caller { sandbox: self.sandbox.clone() });
-            Ok((place, Request::from_parts(head, body.to_bytes())))
+            Ok(Request::from_parts(head, body.to_bytes()))
         };
-        let (_place, request) = timeout(ANSWER_MAX, reading).await.map_err(|_| too_late(ANSWER_MAX))??;
+        let request = timeout(BODY_MAX, reading).await.map_err(|_| too_late(BODY_MAX))??;
         timeout(within, (service.answer)(request)).await.map_err(|_| too_late(within))
     }
 }

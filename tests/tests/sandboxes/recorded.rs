@@ -3,7 +3,7 @@
 
 use crate::agents::image;
 use crate::whole::{Store, json, run, text};
-use espalier_core::samples::{Group, Trajectory};
+use espalier_core::samples::{Group, SpanUse, Trajectory};
 use espalier_scripted::{Faults, Options, Recorded, Scripted, by_text};
 use espalier_tests::export;
 use serde_json::{Value, json as value};
@@ -246,6 +246,36 @@ async fn how_an_agent_fails_is_judged_by_what_its_model_answered() {
     };
     let groups = setting.played(&store).await;
     assert_eq!(ended(&groups, "crash"), ("infrastructure", None, false));
+}
+
+#[tokio::test]
+async fn histories_that_part_are_rows_that_train_once() {
+    let scripted = Scripted::start(Options::new(by_text(|prompt| {
+        format!("I have read {} bytes of what was said.", prompt.len())
+    })));
+    let scripted = scripted.await.unwrap();
+    let store = Store::new();
+    let setting = Setting {
+        program: PLAIN,
+        image: "host",
+        url: scripted.url(),
+        instructions: &["again", "compact", "several"],
+        limits: "",
+        groups: "",
+    };
+    let groups = setting.played(&store).await;
+    for (task, calls, rows) in [("again", 3, 2), ("compact", 4, 2), ("several", 4, 3)] {
+        assert_eq!(ended(&groups, task), ("submitted", Some(0.0), true), "{task}");
+        let rollout = of(&groups, task);
+        assert_eq!((rollout.calls.len(), rollout.segments.len()), (calls, rows), "{task}");
+        // What was sampled before the histories parted stands in both rows, and trains in one.
+        let reused =
+            rollout.segments.iter().flat_map(|row| &row.spans).filter(|span| span.usage == SpanUse::Reused);
+        assert!(task == "several" || reused.count() > 0, "{task}");
+    }
+    in_rows(&scripted.recorded(), &groups);
+    let (sampled, trained) = sums(&groups);
+    assert_eq!(sampled, trained);
 }
 
 #[tokio::test]
