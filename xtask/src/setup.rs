@@ -275,6 +275,27 @@ const COMMAND_LINE_AGENT: [&str; 26] = [
     "wcwidth==0.9.4",
 ];
 
+/// The SDKs of two vendors of models, as agents use them.
+const MODEL_SDKS: [&str; 17] = [
+    "openai==3.57.0",
+    "anthropic==2.14.0",
+    "annotated-types==0.8.0",
+    "anyio==4.16.0",
+    "docstring_parser==0.18.0",
+    "h11==0.16.0",
+    "httpcore2==2.16.2",
+    "httpx2==2.16.2",
+    "idna==3.20",
+    "jiter==0.19.0",
+    "opentelemetry-api==1.45.2",
+    "pydantic==2.14.4",
+    "pydantic_core==2.50.5",
+    "sniffio==1.3.1",
+    "truststore==0.10.5",
+    "typing-inspection==0.4.5",
+    "typing_extensions==4.16.0",
+];
+
 /// The Python that sandboxes of the image `host` have.
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
@@ -283,18 +304,29 @@ pub fn command_line_agent() -> PathBuf {
     cache().join("command-agent-env/packages")
 }
 
+/// The SDKs of vendors of models, likewise.
+pub fn model_sdks() -> PathBuf {
+    cache().join("command-agent-env/sdks")
+}
+
 fn command_line_agent_packages() -> Result<(), String> {
+    let agent = (command_line_agent(), "minisweagent", "mini-swe-agent (40 MB)");
+    system_packages(&agent, &COMMAND_LINE_AGENT)?;
+    system_packages(&(model_sdks(), "openai", "the SDKs of OpenAI and Anthropic (90 MB)"), &MODEL_SDKS)
+}
+
+/// Packages of [`SYSTEM_PYTHON`] in a folder of their own, of which one is looked for.
+fn system_packages((packages, first, what): &(PathBuf, &str, &str), names: &[&str]) -> Result<(), String> {
     let folder = venv("command-agent-env", "pip, for command-line agents", &["pip"])?;
     let version = quietly(Command::new(SYSTEM_PYTHON).arg("--version"))?;
-    let packages = command_line_agent();
-    let stamp = Stamp::inside(&packages).text(&version).text(&COMMAND_LINE_AGENT.join(" "));
-    stamp.unless_done(&[packages.join("minisweagent")], || {
-        say("installing mini-swe-agent (40 MB)");
-        let _ = std::fs::remove_dir_all(&packages);
+    let stamp = Stamp::inside(packages).text(&version).text(&names.join(" "));
+    stamp.unless_done(&[packages.join(first)], || {
+        say(&format!("installing {what}"));
+        let _ = std::fs::remove_dir_all(packages);
         let pip =
             ["-m", "pip", "--python", SYSTEM_PYTHON, "install", "--quiet", "--disable-pip-version-check"];
         let mut command = Command::new(folder.join("bin/python"));
-        command.args(pip).args(["--no-deps", "--target"]).arg(&packages).args(COMMAND_LINE_AGENT);
+        command.args(pip).args(["--no-deps", "--target"]).arg(packages).args(names);
         quietly(&mut command).map(drop)
     })?;
     Ok(())

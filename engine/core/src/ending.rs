@@ -268,6 +268,18 @@ impl Lost {
     }
 }
 
+/// The code of a harness's failure ([`Failure::Other`]) that says: the agent it ran failed, and the harness cannot tell why.
+pub const AGENT_FAILED: &str = "agent-failed";
+
+/// What an agent got from its model, where its calls were recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentCalls {
+    /// Answers.
+    pub answered: u32,
+    /// The budget for which its last call was refused; `None`: it was not.
+    pub exhausted: Option<BudgetKind>,
+}
+
 /// All that is known when an attempt is over.
 #[derive(Clone, Debug)]
 pub struct Evidence {
@@ -282,6 +294,8 @@ pub struct Evidence {
     pub wall: bool,
     /// `limits.turn_wall` was met.
     pub turn_wall: bool,
+    /// Where an agent's calls were recorded: what it got.
+    pub agent: Option<AgentCalls>,
 }
 
 /// The ending of an attempt.
@@ -335,15 +349,26 @@ pub fn classify(evidence: &Evidence) -> Ending {
                 }
             },
         },
-        Err(Failure::Budget(kind)) => match kind {
-            BudgetKind::Turns => end(StopReason::LimitTurns, None),
-            BudgetKind::Tokens | BudgetKind::SampledTokens => end(StopReason::LimitTokens, None),
-            BudgetKind::HostCalls | BudgetKind::BlobBytes => end(StopReason::LimitCalls, None),
-            BudgetKind::Wall => end(StopReason::LimitWall, None),
-            BudgetKind::Other(word) => end(StopReason::LimitCalls, Some(format!("budget {word}"))),
+        Err(Failure::Budget(kind)) => used_up(kind),
+        Err(failure @ Failure::Other { code, .. }) if code == AGENT_FAILED => match &evidence.agent {
+            Some(AgentCalls { exhausted: Some(kind), .. }) => used_up(kind),
+            // The policy had a hand in it: an agent can be made to fail by what its model says.
+            Some(AgentCalls { answered: 1.., .. }) => end(StopReason::GaveUp, Some(failure.to_string())),
+            _ => end(StopReason::HarnessFailure, Some(failure.to_string())),
         },
         Err(failure) => end(StopReason::HarnessFailure, Some(failure.to_string())),
     }
+}
+
+fn used_up(kind: &BudgetKind) -> Ending {
+    let (stop_reason, error) = match kind {
+        BudgetKind::Turns => (StopReason::LimitTurns, None),
+        BudgetKind::Tokens | BudgetKind::SampledTokens => (StopReason::LimitTokens, None),
+        BudgetKind::HostCalls | BudgetKind::BlobBytes => (StopReason::LimitCalls, None),
+        BudgetKind::Wall => (StopReason::LimitWall, None),
+        BudgetKind::Other(word) => (StopReason::LimitCalls, Some(format!("budget {word}"))),
+    };
+    Ending { stop_reason, error }
 }
 
 #[cfg(test)]
@@ -359,7 +384,7 @@ mod tests {
     }
 
     fn quiet(harness: HarnessEnd) -> Evidence {
-        Evidence { cancelled: false, harness, lost: None, wall: false, turn_wall: false }
+        Evidence { cancelled: false, harness, lost: None, wall: false, turn_wall: false, agent: None }
     }
 
     #[test]
@@ -373,7 +398,13 @@ mod tests {
             lost: infrastructure(),
             wall: true,
             turn_wall: true,
+            agent: None,
         };
+        let failed = |agent| Evidence {
+            agent,
+            ..quiet(failure(Failure::Other { code: AGENT_FAILED.into(), text: "exit code 1".into() }))
+        };
+        let got = |answered, exhausted| Some(AgentCalls { answered, exhausted });
         let cases: Vec<(&str, Evidence, R)> = vec![
             ("cancelled before all else", all(trap()), R::Cancelled),
             ("a trap before an outage", Evidence { cancelled: false, ..all(trap()) }, R::GuestTrap),
@@ -442,6 +473,20 @@ mod tests {
                 "unavailable that did not last",
                 quiet(failure(Failure::Unavailable("x".into()))),
                 R::HarnessFailure,
+            ),
+            ("an agent failed that nobody recorded", failed(None), R::HarnessFailure),
+            ("an agent failed before its model said anything", failed(got(0, None)), R::HarnessFailure),
+            ("an agent failed after its model spoke", failed(got(1, None)), R::GaveUp),
+            ("an agent failed for want of turns", failed(got(9, Some(BudgetKind::Turns))), R::LimitTurns),
+            (
+                "an agent failed since its prompt was too long from the start",
+                failed(got(0, Some(BudgetKind::Tokens))),
+                R::LimitTokens,
+            ),
+            (
+                "an agent failed since its model was lost",
+                Evidence { lost: infrastructure(), ..failed(got(3, None)) },
+                R::Infrastructure,
             ),
             ("a failure of its own", quiet(failure(Failure::Invalid("x".into()))), R::HarnessFailure),
             ("submitted", quiet(report(Outcome::Submitted)), R::Submitted),

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 /// The domain below which names are services.
 pub const SERVICE_DOMAIN: &str = "espalier.internal";
+/// The service by which programs in a sandbox ask the model of `[sandbox] model`; no service of an experiment has this name then.
+pub const MODEL_SERVICE: &str = "model";
 /// Longest name of a service.
 const NAME_BYTES_MAX: usize = 63;
 /// Most services of one experiment.

@@ -8,6 +8,7 @@ mod asked;
 mod browser;
 mod delivery;
 pub mod meaning;
+mod sandbox;
 pub mod source;
 
 pub use delivery::DeliveryConfig;
@@ -552,10 +553,7 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
             source.refuse(&key, format!("`{key}` {}", error.problem), &error.hint)
         })?;
     }
-    if let Some(Err(error)) = file.sandbox.as_ref().map(|sandbox| sandbox.escalate.check()) {
-        let hint = "see \"More memory\" in docs/experiments.md";
-        return refuse(&format!("sandbox.escalate.{}", error.key), error.to_string(), hint);
-    }
+    sandbox::check(file, source)?;
     if let Some(browser) = &file.browser {
         browser::check(browser, source)?;
     }

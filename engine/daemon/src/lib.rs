@@ -17,6 +17,7 @@ mod installed;
 pub mod output;
 pub mod progress;
 mod project;
+mod proxy;
 mod regular;
 pub mod runner;
 pub mod sandboxes;

@@ -25,7 +25,9 @@ use crate::scheduler::{AttemptStart, MissingPart};
 use attempt::Linked;
 use espalier_core::attempt::Draft;
 use espalier_core::breaker::PluginReport;
-use espalier_core::ending::{Ending, Evidence, HarnessEnd, Lost, Scored, Status, StopReason, classify};
+use espalier_core::ending::{
+    AGENT_FAILED, Ending, Evidence, HarnessEnd, Lost, Outcome, Report, Scored, Status, StopReason, classify,
+};
 use espalier_core::failure::Failure;
 use espalier_core::group::GroupsConfig;
 use espalier_core::judge::JudgeConfig;
@@ -174,6 +176,7 @@ impl Runner {
                 lost: Some(Lost::Infrastructure(format!("store: {error}"))),
                 wall: false,
                 turn_wall: false,
+                agent: None,
             });
             return self.finish(group, start, &names, draft, &linked);
         }
@@ -241,8 +244,15 @@ impl Runner {
             lost: linked.parts.lost(),
             wall: outcome.wall,
             turn_wall: outcome.turn_wall,
+            agent: linked.proxy.as_ref().map(|proxy| proxy.calls()),
         };
         draft.ending = classify(&evidence);
+        if let HarnessEnd::Returned(Err(Failure::Other { code, text })) = &evidence.harness
+            && code == AGENT_FAILED
+            && draft.ending.stop_reason.row().status != Status::Failed
+        {
+            draft.report = Some(agent_failed(text));
+        }
         match draft.ending.stop_reason {
             // The harness fails because the environment did.
             StopReason::EnvironmentFailure => {}
@@ -354,6 +364,12 @@ impl Runner {
     ) -> Result<(), StoreError> {
         self.run.attempt_started(started(start, &self.names(group, start))).await
     }
+}
+
+/// What rewards are shown of an agent that failed and still counts.
+fn agent_failed(text: &str) -> Report {
+    let data: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|_| text.into());
+    Report { outcome: Outcome::GaveUp, answer: None, data: data.to_string(), extra: None }
 }
 
 fn started(start: &AttemptStart, names: &Names) -> AttemptStarted {

@@ -1,5 +1,7 @@
 //! Services that the engine answers itself: where MiniWoB++ is installed, and how sandboxes reach what a run serves.
 
+use crate::proxy::RunProxies;
+use espalier_core::service::MODEL_SERVICE;
 use espalier_sandbox::local::{Service, Services};
 use espalier_services::RunServices;
 use std::path::PathBuf;
@@ -11,16 +13,17 @@ const VARIABLE: &str = "ESPALIER_MINIWOB";
 /// Prints where the package is, without importing it.
 const FIND: &str = "import importlib.util, pathlib; print(pathlib.Path(importlib.util.find_spec('miniwob').origin).parent / 'html')";
 
-/// The services of a run, for allow-lists that grant them.
-pub(crate) fn for_sandboxes(services: &Arc<RunServices>) -> Services {
+/// The services of a run, for allow-lists that grant them; with its proxies, the model is one.
+pub(crate) fn for_sandboxes(services: &Arc<RunServices>, proxies: Option<Arc<RunProxies>>) -> Services {
     let services = Arc::clone(services);
+    let model = proxies.map(|proxies| proxies.service());
     Services::new(move |name| {
-        services.has(name).then(|| -> Service {
+        if let Some(model) = model.as_ref().filter(|_| name == MODEL_SERVICE) {
+            return Some(model.clone());
+        }
+        services.has(name).then(|| {
             let (services, name) = (Arc::clone(&services), name.to_owned());
-            Arc::new(move |request| {
-                let answer = services.answer(&name, request);
-                Box::pin(async move { answer })
-            })
+            Service::new(move |request| std::future::ready(services.answer(&name, request)))
         })
     })
 }

@@ -1,8 +1,9 @@
 //! The proxy's HTTP: hyper reads requests, answers them, and speaks to peers. What is asked for is checked here, and the peer is
 //! sent a request written anew, so that there is one reading of it.
 
+use super::services::{ServiceBody, direct_address};
 use super::{Peer, Proxy, Refused, Target};
-use http_body_util::{Either, Full};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::ext::ReasonPhrase;
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -24,7 +25,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const HOP: [HeaderName; 6] =
     [header::HOST, header::CONNECTION, KEEP_ALIVE, header::UPGRADE, header::TE, header::TRAILER];
 
-type Answer = Response<Either<Full<Bytes>, Incoming>>;
+type Answer = Response<Either<ServiceBody, Incoming>>;
 /// Connections to peers: ended when this is dropped.
 type Peers = Mutex<JoinSet<()>>;
 
@@ -50,6 +51,11 @@ async fn answer<P: Proxy>(
     proxy: &P,
     peers: &Peers,
 ) -> Result<Answer, (StatusCode, String)> {
+    let direct = proxy.services().and_then(|_| direct_address(request.uri()));
+    let is_direct = direct.is_some();
+    if let Some(address) = direct {
+        *request.uri_mut() = address;
+    }
     let target = target(&request).map_err(|why| (StatusCode::BAD_REQUEST, why.to_owned()))?;
     let refused = |Refused { forbidden, why }| {
         (if forbidden { StatusCode::FORBIDDEN } else { StatusCode::BAD_GATEWAY }, why)
@@ -58,6 +64,10 @@ async fn answer<P: Proxy>(
         && let Some(found) = granted.find(&target, allowed)
     {
         let service = found.map_err(refused)?;
+        if is_direct && !service.is_direct() {
+            let why = format!("{} is asked by its name alone, through the proxy", target.host);
+            return Err((StatusCode::FORBIDDEN, why));
+        }
         rewrite(&mut request);
         return Ok(granted.answer(service, request).await?.map(Either::Left));
     }
@@ -69,7 +79,7 @@ async fn answer<P: Proxy>(
                 let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut peer).await;
             }
         });
-        let mut answer = Answer::new(Either::Left(Full::default()));
+        let mut answer = Answer::new(Either::Left(whole(Bytes::new())));
         answer.extensions_mut().insert(ReasonPhrase::from_static(b"Connection established"));
         return Ok(answer);
     }
@@ -148,8 +158,12 @@ fn spawn(peers: &Peers, carry: impl Future<Output = ()> + Send + 'static) {
     peers.lock().spawn(carry);
 }
 
+fn whole(body: Bytes) -> ServiceBody {
+    Full::new(body).boxed_unsync()
+}
+
 fn refusal(status: StatusCode, why: &str) -> Answer {
-    let mut answer = Answer::new(Either::Left(format!("espalier: {why}\n").into_bytes().into()));
+    let mut answer = Answer::new(Either::Left(whole(format!("espalier: {why}\n").into_bytes().into())));
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

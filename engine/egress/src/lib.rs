@@ -13,7 +13,7 @@ mod socks;
 pub use allow::{Allowed, Verdict};
 pub use guard::{Guard, GuardRules, Hosts};
 pub use names::Shared;
-pub use services::{Caller, SERVICE_DOMAIN, Service, ServiceAnswer, Services};
+pub use services::{Caller, Refusal, SERVICE_DOMAIN, Service, ServiceAnswer, ServiceBody, Services};
 
 use names::Lookups;
 use services::Granted;
@@ -205,6 +205,11 @@ async fn connect(
         }
     }
     Err(last)
+}
+
+/// Where a service that takes plain requests is reached inside a sandbox, by clients that know of no proxies too.
+pub fn direct_url(port: u16, service: &str) -> String {
+    format!("http://127.0.0.1:{port}/{service}.{SERVICE_DOMAIN}")
 }
 
 /// Variables by which programs find the proxy.

@@ -3,10 +3,12 @@
 
 use super::{Allowed, Refused, Target};
 pub use espalier_core::service::SERVICE_DOMAIN;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{self, HeaderName};
-use hyper::{Request, Response, StatusCode};
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{Request, Response, StatusCode, Uri};
+use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +20,9 @@ use tokio::time::timeout;
 const PORT: u16 = 80;
 /// Longest body of a request.
 const BODY_BYTES_MAX: usize = 16 << 20;
-/// For the body of a request, and for its answer.
+/// For the body of a request.
+const BODY_MAX: Duration = Duration::from_secs(30);
+/// For an answer, where the service does not say another time.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Requests of one sandbox that are answered at once; more wait.
 const REQUESTS_MAX: usize = 16;
@@ -26,11 +30,74 @@ const REQUESTS_MAX: usize = 16;
 const OWN: [HeaderName; 5] =
     [header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH, header::UPGRADE, header::TRAILER];
 
-/// What a service answers a request with; dropped where it takes longer than 30 s.
-pub type ServiceAnswer = Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>;
+/// The body of an answer, whole or as it comes.
+pub type ServiceBody = UnsyncBoxBody<Bytes, Infallible>;
+/// What a service answers a request with; dropped where it takes longer than the service's time.
+pub type ServiceAnswer = Pin<Box<dyn Future<Output = Response<ServiceBody>> + Send>>;
+/// An answer that the proxy gives in the service's place: why, as a status and in words.
+pub type Refusal = fn(StatusCode, &str) -> Response<ServiceBody>;
+
 /// Answers requests. Their address is path and query, `Host` is the name under which the service was asked, [`Caller`] is among the
 /// extensions; all else, headers and a body of up to 16 MiB, is what a program in a sandbox chose.
-pub type Service = Arc<dyn Fn(Request<Bytes>) -> ServiceAnswer + Send + Sync>;
+#[derive(Clone)]
+pub struct Service {
+    answer: Arc<dyn Fn(Request<Bytes>) -> ServiceAnswer + Send + Sync>,
+    /// From a whole request to the head of its answer.
+    within: Duration,
+    /// Whether it is reached by the proxy's own address too.
+    direct: bool,
+    /// `None`: the proxy's own form.
+    refusal: Option<Refusal>,
+}
+
+impl Service {
+    /// Whether it is reached at the proxy's own address.
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// A service whose answers are whole, and take 30 s at most.
+    pub fn new<F>(answer: impl Fn(Request<Bytes>) -> F + Send + Sync + 'static) -> Service
+    where
+        F: Future<Output = Response<Bytes>> + Send + 'static,
+    {
+        Service::streaming(move |request| {
+            let answer = answer(request);
+            async move { answer.await.map(|body| Full::new(body).boxed_unsync()) }
+        })
+    }
+
+    /// A service whose answers may come in pieces: the time holds for their heads alone.
+    pub fn streaming<F>(answer: impl Fn(Request<Bytes>) -> F + Send + Sync + 'static) -> Service
+    where
+        F: Future<Output = Response<ServiceBody>> + Send + 'static,
+    {
+        let answer = Arc::new(move |request| Box::pin(answer(request)) as ServiceAnswer);
+        Service { answer, within: ANSWER_MAX, direct: false, refusal: None }
+    }
+
+    /// The same, with this time for an answer.
+    pub fn within(self, within: Duration) -> Service {
+        Service { within, ..self }
+    }
+
+    /// The same, reached at the proxy's own address too: a plain request for `/NAME.espalier.internal/PATH` means `/PATH` of the service.
+    /// For clients that know of no proxies; pages of a browser reach it as well, whatever their origin.
+    pub fn direct(self) -> Service {
+        Service { direct: true, ..self }
+    }
+
+    /// The same, with refusals of the proxy (a body that is too long or too late, no answer in time) in the service's own form.
+    pub fn refusing(self, refusal: Refusal) -> Service {
+        Service { refusal: Some(refusal), ..self }
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("within", &self.within).field("direct", &self.direct).finish()
+    }
+}
 
 /// The sandbox that a request came from: an extension of the request, which nothing inside can forge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,9 +170,31 @@ impl Granted {
         &self,
         service: Service,
         request: Request<Incoming>,
-    ) -> Result<Response<Full<Bytes>>, (StatusCode, String)> {
-        let answering = async {
-            let Ok(_place) = self.room.acquire().await else { return Err(too_late()) };
+    ) -> Result<Response<ServiceBody>, (StatusCode, String)> {
+        let answered = self.answer_or_refuse(&service, request).await;
+        let mut answer = match (answered, service.refusal) {
+            (Err((status, why)), Some(refusal)) => refusal(status, &why),
+            (answered, _) => answered?,
+        };
+        for own in OWN {
+            answer.headers_mut().remove(own);
+        }
+        if service.direct {
+            // Its clients keep connections for longer than the proxy does, and would meet one that is just being closed.
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(answer)
+    }
+
+    async fn answer_or_refuse(
+        &self,
+        service: &Service,
+        request: Request<Incoming>,
+    ) -> Result<Response<ServiceBody>, (StatusCode, String)> {
+        let within = service.within;
+        let place = timeout(within, self.room.acquire()).await;
+        let Ok(Ok(_place)) = place else { return Err(too_late(within)) };
+        let reading = async {
             let (mut head, body) = request.into_parts();
             let body = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(|error| {
                 if error.is::<http_body_util::LengthLimitError>() {
@@ -115,18 +204,27 @@ impl Granted {
                 }
             })?;
             head.extensions.insert(Caller { sandbox: self.sandbox.clone() });
-            Ok(service(Request::from_parts(head, body.to_bytes())).await)
+            Ok(Request::from_parts(head, body.to_bytes()))
         };
-        let mut answer = timeout(ANSWER_MAX, answering).await.map_err(|_| too_late())??;
-        for own in OWN {
-            answer.headers_mut().remove(own);
-        }
-        Ok(answer.map(Full::new))
+        let request = timeout(BODY_MAX, reading).await.map_err(|_| too_late(BODY_MAX))??;
+        timeout(within, (service.answer)(request)).await.map_err(|_| too_late(within))
     }
 }
 
-fn too_late() -> (StatusCode, String) {
-    (StatusCode::GATEWAY_TIMEOUT, format!("no answer of the service in {} s", ANSWER_MAX.as_secs()))
+fn too_late(within: Duration) -> (StatusCode, String) {
+    (StatusCode::GATEWAY_TIMEOUT, format!("no answer of the service in {} s", within.as_secs()))
+}
+
+/// What a plain request to the proxy's own address means, `/NAME.espalier.internal/PATH`: the address of the service's path.
+pub(super) fn direct_address(uri: &Uri) -> Option<Uri> {
+    if uri.scheme().is_some() || uri.authority().is_some() {
+        return None;
+    }
+    let target = uri.path_and_query()?.as_str().strip_prefix('/')?;
+    let (host, path) = target.split_at(target.find(['/', '?']).unwrap_or(target.len()));
+    name_of(host).filter(|name| !name.is_empty())?;
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    format!("http://{host}{slash}{path}").parse().ok()
 }
 
 /// The name of a service, of a host below the domain; empty for the domain itself.
@@ -159,10 +257,26 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_request_to_the_proxy_may_mean_a_service() {
+        for (uri, expect) in [
+            ("/model.espalier.internal/v1/models?a=b", Some("http://model.espalier.internal/v1/models?a=b")),
+            ("/model.espalier.internal", Some("http://model.espalier.internal/")),
+            ("/model.espalier.internal?a=/b", Some("http://model.espalier.internal/?a=/b")),
+            ("/espalier.internal/v1", None),
+            ("/v1/models", None),
+            ("/", None),
+            ("//model.espalier.internal/v1", None),
+            ("http://127.0.0.1:3128/model.espalier.internal/v1", None),
+        ] {
+            let meant = direct_address(&uri.parse().unwrap()).map(|uri| uri.to_string());
+            assert_eq!(meant.as_deref(), expect, "{uri}");
+        }
+    }
+
+    #[test]
     fn what_was_granted_is_found_and_nothing_else() {
-        let services = Services::new(|name| {
-            (name == "mail").then(|| -> Service { Arc::new(|_| Box::pin(async { Response::default() })) })
-        });
+        let services =
+            Services::new(|name| (name == "mail").then(|| Service::new(|_| async { Response::default() })));
         let granted = Granted::new(services, "s1".to_owned());
         let rules = ["service:mail", "service:gone", "*.espalier.internal:80", "shop.espalier.internal:80"];
         let allowed = Allowed::parse(&rules.map(str::to_owned)).unwrap();

@@ -2,38 +2,46 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use espalier_egress::{Allowed, Caller, Service, Services, Shared, serve};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
-use hyper::{Response, StatusCode, header};
-use std::sync::Arc;
+use hyper::{Request, Response, StatusCode, header};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Says what it was asked, or never answers.
 fn services() -> Services {
-    let echo: Service = Arc::new(|request| {
-        Box::pin(async move {
-            if request.uri().path() == "/never" {
-                std::future::pending::<()>().await;
-            }
-            let caller = request.extensions().get::<Caller>().cloned().unwrap();
-            let said = format!(
-                "{} {} of {} by {}: {} bytes, {:?}",
-                request.method(),
-                request.uri(),
-                request.headers()[header::HOST].to_str().unwrap(),
-                caller.sandbox,
-                request.body().len(),
-                request.headers().get("x-own"),
-            );
-            let mut answer = Response::new(Bytes::from(said));
-            *answer.status_mut() = StatusCode::CREATED;
-            // Not its own to say.
-            answer.headers_mut().insert(header::CONTENT_LENGTH, 1.into());
-            answer.headers_mut().insert(header::CONNECTION, "x-hop".parse().unwrap());
-            answer
-        })
+    let echo = Service::new(|request: Request<Bytes>| async move {
+        if request.uri().path() == "/never" {
+            std::future::pending::<()>().await;
+        }
+        let caller = request.extensions().get::<Caller>().cloned().unwrap();
+        let said = format!(
+            "{} {} of {} by {}: {} bytes, {:?}",
+            request.method(),
+            request.uri(),
+            request.headers()[header::HOST].to_str().unwrap(),
+            caller.sandbox,
+            request.body().len(),
+            request.headers().get("x-own"),
+        );
+        let mut answer = Response::new(Bytes::from(said));
+        *answer.status_mut() = StatusCode::CREATED;
+        // Not its own to say.
+        answer.headers_mut().insert(header::CONTENT_LENGTH, 1.into());
+        answer.headers_mut().insert(header::CONNECTION, "x-hop".parse().unwrap());
+        answer
     });
-    Services::new(move |name| (name == "echo").then(|| Arc::clone(&echo)))
+    // As `echo`, for clients that know of no proxies, with more time and refusals of its own.
+    let patient = echo.clone().direct().within(Duration::from_secs(90)).refusing(|status, why| {
+        let body = Full::new(Bytes::from(format!("own: {why}"))).boxed_unsync();
+        Response::builder().status(status).body(body).unwrap()
+    });
+    Services::new(move |name| match name {
+        "echo" => Some(echo.clone()),
+        "patient" => Some(patient.clone()),
+        _ => None,
+    })
 }
 
 /// A connection to a proxy with these rules.
@@ -89,6 +97,39 @@ async fn requests_are_answered_one_after_the_other() {
 }
 
 #[tokio::test]
+async fn a_service_may_be_reached_at_the_proxy_s_own_address() {
+    let rules = ["service:echo", "service:patient"];
+    for (request, expect) in [
+        (
+            "GET /patient.espalier.internal/a?b=c HTTP/1.1\r\nHost: 127.0.0.1:3128\r\n\r\n",
+            ("HTTP/1.1 201 Created", "GET /a?b=c of patient.espalier.internal by s1: 0 bytes, None"),
+        ),
+        (
+            "GET /echo.espalier.internal/a HTTP/1.1\r\nHost: 127.0.0.1:3128\r\n\r\n",
+            (
+                "HTTP/1.1 403 Forbidden",
+                "espalier: echo.espalier.internal is asked by its name alone, through the proxy\n",
+            ),
+        ),
+        (
+            "GET /other.espalier.internal/a HTTP/1.1\r\nHost: 127.0.0.1:3128\r\n\r\n",
+            (
+                "HTTP/1.1 403 Forbidden",
+                "espalier: other.espalier.internal:80 is not in the sandbox's allow-list\n",
+            ),
+        ),
+        (
+            "GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1:3128\r\n\r\n",
+            ("HTTP/1.1 400 Bad Request", "espalier: no absolute address\n"),
+        ),
+    ] {
+        let mut stream = connect(&rules).await;
+        let (status, body) = exchange(&mut stream, request.as_bytes()).await;
+        assert_eq!((&*status, &*body), expect, "{request}");
+    }
+}
+
+#[tokio::test]
 async fn what_was_not_granted_is_refused_like_any_address() {
     let rules = ["service:echo", "service:gone", "*.espalier.internal:443", "other.espalier.internal:80"];
     for (request, status, why) in [
@@ -138,4 +179,8 @@ async fn time_is_bounded() {
         assert_eq!(body, "espalier: no answer of the service in 30 s\n");
         stream = connect(&["service:echo"]).await;
     }
+    let mut stream = connect(&["service:patient"]).await;
+    let (status, body) =
+        exchange(&mut stream, b"GET http://patient.espalier.internal/never HTTP/1.1\r\n\r\n").await;
+    assert_eq!((&*status, &*body), ("HTTP/1.1 504 Gateway Timeout", "own: no answer of the service in 90 s"));
 }

@@ -243,6 +243,12 @@ impl RolloutModels {
         output
     }
 
+    /// Where the text of an answer, by its place among all answers of the job, holds its tool calls.
+    pub fn calls_at(&self, answer: u32) -> Vec<(u32, u32)> {
+        let record = self.shared.record();
+        record.transcript.turns.get(answer as usize).map(|turn| turn.calls_at.clone()).unwrap_or_default()
+    }
+
     /// The first model that was asked for and that the experiment does not have.
     pub fn missing(&self) -> Option<String> {
         self.shared.record().missing.clone()

@@ -113,6 +113,12 @@ pub struct Ended {
 /// is carried out, but never half of it: whoever drops a creation deletes by its id, which holds in whatever order both arrive.
 #[async_trait]
 pub trait Backend: Send + Sync {
+    /// Where programs in its sandboxes reach a service of this engine by a plain address, without a proxy, where their allow-list grants
+    /// it; `None`: nowhere.
+    fn service_url(&self, service: &str) -> Option<String> {
+        let _ = service;
+        None
+    }
     /// What it promises of every sandbox, each with the remedy where it cannot. The words are those of `require`.
     async fn promises(&self) -> Result<BTreeMap<String, Result<(), String>>, SandboxError>;
     /// Makes a sandbox; its agent takes calls when this returns. The same order again gives the same sandbox, so that a caller who does

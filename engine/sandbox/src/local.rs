@@ -8,7 +8,7 @@ pub mod host;
 pub mod machine;
 mod over;
 
-pub use espalier_egress::{Caller, SERVICE_DOMAIN, Service, ServiceAnswer, Services};
+pub use espalier_egress::{Caller, SERVICE_DOMAIN, Service, ServiceAnswer, ServiceBody, Services};
 pub use over::write_over_host;
 
 use crate::backend::{Backend, Checkpoint, Ended, Order, Placed};
@@ -105,6 +105,10 @@ async fn forget_ended(shared: Weak<Shared>, mut ended: broadcast::Receiver<Ended
 
 #[async_trait]
 impl Backend for Local {
+    fn service_url(&self, service: &str) -> Option<String> {
+        Some(espalier_egress::direct_url(PROXY_PORT, service))
+    }
+
     async fn promises(&self) -> Result<BTreeMap<String, Result<(), String>>, SandboxError> {
         Ok(self.shared.machine.abilities().await?.promises)
     }

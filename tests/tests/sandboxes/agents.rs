@@ -26,9 +26,8 @@ fn answer(prompt: &str) -> String {
     }
 }
 
-/// Puts the agent into a sandbox, and keeps that as an image.
-async fn image(store: &Path) -> String {
-    let agent = xtask::setup::command_line_agent();
+/// Puts packages into a sandbox, as `/opt/agent`, and keeps that as an image.
+pub(crate) async fn image(store: &Path, agent: &Path) -> String {
     assert!(agent.is_dir(), "no {}: run `cargo xtask setup tests`", agent.display());
     let said = |output: std::process::Output| {
         assert!(output.status.success(), "{}", text(&output));
@@ -57,7 +56,7 @@ async fn an_agent_of_pypi_plays_in_its_sandbox_and_its_end_has_a_cause() {
     let scripted = Scripted::start(Options::new(by_text(answer))).await.unwrap();
     let port = scripted.url().rsplit_once(':').unwrap().1.to_owned();
     let store = Store::new();
-    let image = image(store.path()).await;
+    let image = image(store.path(), &xtask::setup::command_line_agent()).await;
     let tasks = [
         task("mend", "Mend it."),
         task("idle", "Say that you are done."),

@@ -12,6 +12,7 @@ mod machine_browsers;
 mod mcp;
 mod memory;
 mod place;
+mod recorded;
 mod sdist;
 mod services;
 mod suspend;

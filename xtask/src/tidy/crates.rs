@@ -24,7 +24,7 @@ const OWNERS: [(&str, &[&str]); 16] = [
 ];
 
 /// A crate: its folder, its name, and the crates of the workspace that it may name.
-const CRATES: [(&str, &str, &[&str]); 20] = [
+const CRATES: [(&str, &str, &[&str]); 21] = [
     ("browser", "espalier-browser", &[]),
     ("engine/core", "espalier-core", &[]),
     ("engine/plugin", "espalier-plugin", &["espalier-core"]),
@@ -34,6 +34,7 @@ const CRATES: [(&str, &str, &[&str]); 20] = [
     ("engine/authoring", "espalier-authoring", &["espalier-core"]),
     ("engine/cases", "espalier-cases", &["espalier-core", "espalier-plugin"]),
     ("engine/mcp", "espalier-mcp", &["espalier-core"]),
+    ("engine/proxy", "espalier-proxy", &["espalier-core"]),
     ("engine/egress", "espalier-egress", &["espalier-core"]),
     ("engine/images", "espalier-images", &["espalier-core", "espalier-egress"]),
     ("engine/keeper", "espalier-keeper", &[]),
@@ -67,6 +68,7 @@ const CRATES: [(&str, &str, &[&str]); 20] = [
             "espalier-inference",
             "espalier-mcp",
             "espalier-plugin",
+            "espalier-proxy",
             "espalier-sandbox",
             "espalier-services",
             "espalier-store",

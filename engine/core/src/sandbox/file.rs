@@ -99,6 +99,11 @@ sandbox_keys! {
         /// and so do the timeouts of commands. Default: never.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub suspend_after: Option<DurationText>,
+        /// The model of `[models]` that programs in the sandboxes of a rollout may ask, at the address and with the key in
+        /// `OPENAI_BASE_URL` and `OPENAI_API_KEY` of their environment; every answer is recorded as the rollout's, see
+        /// docs/recorded-agents.md. Default: none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub model: Option<String>,
         /// Time without the engine after which a sandbox ends; 1s to 24h, default 60s.
         #[serde(default = "default_lease")]
         pub lease: DurationText,
@@ -152,6 +157,18 @@ fn default_lease() -> DurationText {
 }
 
 impl Network {
+    /// The same, with one more rule of an allow-list.
+    pub fn with(&self, rule: &str) -> Network {
+        let mut rules = match self {
+            Network::None | Network::Loopback => Vec::new(),
+            Network::Allow(rules) => rules.clone(),
+        };
+        if !rules.iter().any(|other| other == rule) {
+            rules.push(rule.to_owned());
+        }
+        Network::Allow(rules)
+    }
+
     /// What both allow.
     pub(crate) fn and(&self, other: &Network) -> Network {
         match (self, other) {
@@ -242,6 +259,19 @@ mod tests {
             (&["*:80", "service:mail"], &["service:mail"], &["service:mail"]),
         ] {
             assert_eq!(list(one).and(&list(other)), list(expect), "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn one_more_rule_is_added_once() {
+        let list = |rules: &[&str]| Network::Allow(rules.iter().map(|rule| (*rule).to_owned()).collect());
+        for (network, expect) in [
+            (Network::None, list(&["service:model"])),
+            (Network::Loopback, list(&["service:model"])),
+            (list(&["a.org:443"]), list(&["a.org:443", "service:model"])),
+            (list(&["service:model"]), list(&["service:model"])),
+        ] {
+            assert_eq!(network.with("service:model"), expect, "{network:?}");
         }
     }
 

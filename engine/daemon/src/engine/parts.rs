@@ -7,11 +7,13 @@ use super::tasks::{Slot, Tasks};
 use super::{EngineError, INSTANCES_SPARE, Session};
 use crate::experiment::{GeneratorGrant, GroupRewardConfig, POLICY};
 use crate::progress::Stage;
-use crate::runner::sandboxes::{RUN, RunSandboxes};
+use crate::proxy::RunProxies;
+use crate::runner::sandboxes::{RUN, RecordedModel, RunSandboxes};
 use crate::runner::{RunGenerator, Runner, now_ms};
 use crate::scheduler::TaskSource;
 use espalier_core::cause::with_causes;
 use espalier_core::limits::{Limits, LimitsFile};
+use espalier_core::service::MODEL_SERVICE;
 use espalier_engine_browser::{RunBrowsers, RunBrowsersConfig, TryOutError};
 use espalier_images::ImageOptions;
 use espalier_inference::error::EndpointError;
@@ -192,9 +194,20 @@ impl Session {
             }
         };
         let url: StoreUrl = self.options.sandboxes.parse()?;
-        let services = crate::services::for_sandboxes(&self.services);
+        let proxies = config.model.as_ref().map(|_| Arc::new(RunProxies::default()));
+        let services = crate::services::for_sandboxes(&self.services, proxies.clone());
         let open = move || crate::sandboxes::open_with(&url, images, services);
         let service = off_runtime("the store of sandboxes", open).await??;
+        let recorded = match config.model.zip(proxies) {
+            Some((name, proxies)) => {
+                let url = service.backend().service_url(MODEL_SERVICE).ok_or_else(|| {
+                    let problem = "`sandbox.model`: these sandboxes cannot reach a service of the engine";
+                    self.experiment.refuse("sandbox.model", problem.to_owned(), "see docs/recorded-agents.md")
+                })?;
+                Some(RecordedModel { name, url, proxies })
+            }
+            None => None,
+        };
         let room = off_runtime("this machine's memory", crate::runner::sandboxes::room).await?;
         let sandboxes = RunSandboxes {
             service,
@@ -207,6 +220,7 @@ impl Session {
             suspend_after: config.suspend_after.map(|after| after.0),
             lease: config.lease.0,
             run_id: self.run.run_id().to_owned(),
+            recorded,
         };
         // A value that no sandbox can have, and a promise that this machine cannot keep, are told before the first rollout.
         if let Err(error) = sandboxes.check() {

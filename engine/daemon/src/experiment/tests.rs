@@ -171,6 +171,17 @@ fn levels_of_memory_have_known_keys_and_bounds() {
 }
 
 #[test]
+fn a_model_for_sandboxes_is_one_of_the_experiment_and_has_its_service_s_name_alone() {
+    let read = |more: &str| read(&format!("{FILE}\n[sandbox]\nmodel = \"policy\"\n{more}"), &[]);
+    assert_eq!(read("").unwrap().file.sandbox.unwrap().model.as_deref(), Some("policy"));
+    let taken = read("[services.model]\nkind = \"miniwob\"\n").unwrap_err().to_string();
+    assert!(taken.contains("`services.model` has the name"), "{taken}");
+    let unknown = super::tests::read(&format!("{FILE}\n[sandbox]\nmodel = \"judge\"\n"), &[]);
+    let unknown = unknown.unwrap_err().to_string();
+    assert!(unknown.contains("`sandbox.model` names \"judge\", which is not in `[models]`"), "{unknown}");
+}
+
+#[test]
 fn an_error_of_an_argument_names_the_argument() {
     let error = read(FILE, &["groups.size=\"many\""]).unwrap_err();
     let ExperimentError::Invalid(invalid) = error else { panic!("{error}") };

@@ -1,8 +1,9 @@
 //! Linking an attempt: each capability is made here, by one line that hands it to whoever uses it.
 
 use super::absent::Absent;
-use super::sandboxes::{AttemptSandboxes, Stage};
+use super::sandboxes::{AttemptSandboxes, RecordedModel, Stage};
 use super::{GroupContext, Names, Runner};
+use crate::proxy::AttemptProxy;
 use crate::scheduler::AttemptStart;
 use async_trait::async_trait;
 use espalier_core::attempt::{AttemptCapabilities, Owner};
@@ -18,6 +19,7 @@ use espalier_core::task::{Task, TaskId};
 use espalier_engine_browser::{RolloutBrowsers, RunBrowsers, TaskSandboxes};
 use espalier_inference::models::{RolloutContext, RolloutModels};
 use espalier_plugin::EnvironmentRun;
+use espalier_proxy::ProxyOptions;
 use espalier_sandbox::rollout::{Provider, RolloutSandboxes};
 use espalier_sandbox::service::Sandbox;
 use espalier_services::RolloutServices;
@@ -38,6 +40,8 @@ pub(super) struct Linked {
     pub(super) models: Arc<RolloutModels>,
     /// Stands for what the experiment does not have.
     pub(super) absent: Arc<Absent>,
+    /// The model as programs of its sandboxes ask it.
+    pub(super) proxy: Option<Arc<AttemptProxy>>,
 }
 
 /// What the rewards of a rollout use of it.
@@ -114,7 +118,9 @@ impl Runner {
             self.context(group, start, names, (&meter, &blobs), edges.clone()),
         );
         let models = parts.link(Arc::new(models));
+        let proxy = self.proxy_of(&models, &meter, &blobs).map(|proxy| parts.link(Arc::new(proxy)));
         let sandboxes = self.sandboxes_of(group, names, Arc::clone(&blobs), |provider| {
+            let provider = provider.with_proxy(proxy.clone());
             (provider.at(start.level, Stage::Harness { again: !start.last }), edges)
         });
         let absent = Arc::new(Absent::default());
@@ -159,7 +165,30 @@ impl Runner {
         let no_browsers = || Arc::clone(&absent) as Arc<dyn Browsers>;
         let harness =
             Capabilities { browsers: harness.browsers.clone().or_else(|| Some(no_browsers())), ..harness };
-        Linked { parts, harness, scoring, meter, models, absent }
+        Linked { parts, harness, scoring, meter, models, absent, proxy }
+    }
+
+    /// Where the experiment names a model for programs in sandboxes.
+    fn proxy_of(
+        &self,
+        models: &Arc<RolloutModels>,
+        meter: &Meter,
+        blobs: &Arc<RolloutBlobs>,
+    ) -> Option<AttemptProxy> {
+        let RecordedModel { name, url, proxies } = self.sandboxes.as_ref()?.recorded.as_ref()?;
+        let max_tokens = self.models.get(name).map_or(u32::MAX, |model| model.config.sampling.max_tokens);
+        Some(AttemptProxy::new(Arc::clone(proxies), url, |key| {
+            let of = Arc::clone(models);
+            let options = ProxyOptions {
+                model: name.clone(),
+                key,
+                max_tokens,
+                call_max: meter.limits().import_wall,
+                calls_at: Arc::new(move |answer| of.calls_at(answer)),
+                blobs: Some(Arc::clone(blobs) as Arc<dyn Blobs>),
+            };
+            (Arc::clone(models) as Arc<dyn Models>, options)
+        }))
     }
 
     /// What an attempt that is over is scored again with: its blobs; of its sandboxes those that can be made afresh.

@@ -1,11 +1,13 @@
 //! The sandboxes of one attempt: made by the store's service from what experiment and task say, named by run and rollout, and
 //! ended when harness and rewards are done with them.
 
+use crate::proxy::{AttemptProxy, RunProxies};
 use async_trait::async_trait;
 use espalier_core::escalation::{Escalation, Room};
 use espalier_core::host::Models;
 use espalier_core::limits::SizeText;
 use espalier_core::sandbox::{MAIN, SandboxFile, SandboxSpec, SpecError, check_lease};
+use espalier_core::service::MODEL_SERVICE;
 use espalier_core::task::Task;
 use espalier_core::trajectory::SandboxUse;
 use espalier_sandbox::error::SandboxError;
@@ -45,6 +47,18 @@ pub struct RunSandboxes {
     pub lease: Duration,
     /// The run.
     pub run_id: String,
+    /// `sandbox.model`, where the experiment has one.
+    pub(crate) recorded: Option<RecordedModel>,
+}
+
+/// The model that programs in sandboxes may ask.
+pub(crate) struct RecordedModel {
+    /// The experiment's name of it.
+    pub(crate) name: String,
+    /// Where sandboxes reach it.
+    pub(crate) url: String,
+    /// The attempts that ask.
+    pub(crate) proxies: Arc<RunProxies>,
 }
 
 impl RunSandboxes {
@@ -122,6 +136,8 @@ pub(crate) struct AttemptSandboxes {
     run: Arc<RunSandboxes>,
     task: Arc<Task>,
     attempt: String,
+    /// The model that its programs may ask.
+    proxy: Option<Arc<AttemptProxy>>,
     state: Mutex<SandboxesState>,
 }
 
@@ -159,7 +175,12 @@ impl AttemptSandboxes {
         let (opened, gone) = (BTreeMap::new(), BTreeSet::new());
         let (level, stage) = (0, Stage::Harness { again: false });
         let state = SandboxesState { opened, level, stage, made: Vec::new(), gone, missed: false };
-        AttemptSandboxes { run, task, attempt, state: Mutex::new(state) }
+        AttemptSandboxes { run, task, attempt, proxy: None, state: Mutex::new(state) }
+    }
+
+    /// With a model that programs in them may ask; in fresh ones they may not.
+    pub(super) fn with_proxy(self, proxy: Option<Arc<AttemptProxy>>) -> AttemptSandboxes {
+        AttemptSandboxes { proxy, ..self }
     }
 
     /// At this level, with this one at work.
@@ -202,7 +223,10 @@ impl AttemptSandboxes {
     async fn make(&self, name: &str, fresh: bool) -> Result<Sandbox, SandboxError> {
         let level = self.state().level;
         let asked = self.run.spec(&self.task, name)?;
-        let spec = self.run.escalation.at(&asked, level, self.run.room);
+        let mut spec = self.run.escalation.at(&asked, level, self.run.room);
+        if self.proxy.is_some() && !fresh {
+            spec.network = spec.network.with(&format!("service:{MODEL_SERVICE}"));
+        }
         let labels = [(RUN, &self.run.run_id), (ATTEMPT, &self.attempt), (NAME, &name.to_owned())];
         let purpose = Purpose {
             labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect(),
@@ -233,8 +257,10 @@ impl Provider for AttemptSandboxes {
             }
         }
         let sandbox = self.make(name, false).await?;
-        self.state().opened.insert(name.to_owned(), sandbox.placed.id.clone());
-        Ok(lend(&self.run, sandbox))
+        let id = sandbox.placed.id.clone();
+        let env = self.proxy.as_ref().map(|proxy| proxy.admit(&id)).unwrap_or_default();
+        self.state().opened.insert(name.to_owned(), id);
+        Ok(Opened { env, ..lend(&self.run, sandbox) })
     }
 
     async fn open_fresh(&self, name: &str) -> Result<Opened, SandboxError> {

@@ -250,15 +250,13 @@ async fn a_page_reaches_what_was_granted_and_nothing_else() {
     let (secret, secret_count) = server("a secret page").await;
     let stun = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let udp = stun.local_addr().unwrap().port();
-    let page: Service = Arc::new(|request| {
-        Box::pin(async move {
-            let text = format!("<!doctype html><body>the service's {}", request.uri());
-            let mut answer = http::Response::new(Bytes::from(text));
-            answer.headers_mut().insert("content-type", http::HeaderValue::from_static("text/html"));
-            answer
-        })
+    let page = Service::new(|request| async move {
+        let text = format!("<!doctype html><body>the service's {}", request.uri());
+        let mut answer = http::Response::new(Bytes::from(text));
+        answer.headers_mut().insert("content-type", http::HeaderValue::from_static("text/html"));
+        answer
     });
-    let services = Services::new(move |_| Some(Arc::clone(&page)));
+    let services = Services::new(move |_| Some(page.clone()));
     let place = Place::new();
     let service = Sandboxes::new(Arc::new(place.backend_with(None, services)));
     // A name that is allowed and leads inside stands for all that name servers may say.

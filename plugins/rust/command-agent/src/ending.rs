@@ -23,9 +23,12 @@ pub enum End {
     LimitFormat,
     /// The agent exceeded the memory of its sandbox.
     LimitMemory,
-    /// The agent crashed, which says nothing about the policy.
+    /// The agent crashed: not scored, unless its model calls were recorded and answered, where it counts as given up.
     Failed,
 }
+
+/// The code of the failure by which the engine knows that an agent failed.
+pub const AGENT_FAILED: &str = "agent-failed";
 
 /// How the agent's process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

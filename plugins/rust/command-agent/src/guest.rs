@@ -2,9 +2,9 @@
 
 espalier_sdk::bindings!("harness-plugin");
 
-use crate::ending::{End, Ended, end, text_at};
+use crate::ending::{AGENT_FAILED, End, Ended, end, text_at};
 use crate::settings::{self, Place, Settings, Task};
-use bindings::espalier::base::types::TaskView;
+use bindings::espalier::base::types::{OtherFailure, TaskView};
 use bindings::espalier::plugin::reports::{Limit, Outcome, Report};
 use bindings::espalier::sandbox::sandboxes::{
     self, Command, Ending, Output, Path, Process, Program, Sandbox, WriteOptions,
@@ -72,7 +72,8 @@ impl Guest for Plugin {
             End::LimitFormat => Outcome::Limit(Limit::Format),
             End::LimitMemory => Outcome::Limit(Limit::Other("memory of the sandbox".to_owned())),
             End::Failed => {
-                return Err(invalid(format_args!("the agent failed: {}", Value::Object(data))));
+                let text = Value::Object(data).to_string();
+                return Err(Failure::Other(OtherFailure { code: AGENT_FAILED.to_owned(), text }));
             }
         };
         Ok(Report { outcome, answer, data: Value::Object(data).to_string(), extra: None })

@@ -48,7 +48,7 @@ pub struct Settings {
     pub status: Option<Place>,
     /// Meaning of words of `status` or exit codes, in addition to: "0" and "Submitted" are `submitted`, "LimitsExceeded"
     /// `limit-turns`, "TimeExceeded" `limit-wall`, "RepeatedFormatError" `limit-format`. Any other is `failed`: the rollout is
-    /// not scored.
+    /// not scored, unless its model calls were recorded and answered.
     #[serde(default)]
     pub outcomes: BTreeMap<String, End>,
     /// Ending if the agent was killed by a signal (or its exit code is 129 to 192), or wrote no word where `status` points. The
