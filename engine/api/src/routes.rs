@@ -62,6 +62,7 @@ pub(crate) fn all() -> (axum::Router<Api>, Described) {
         runs::router(),
         runs::control::router(),
         runs::events::router(),
+        runs::tasks::router(),
         runs::uploads::router(),
         delivery::router(),
         orchard::router(),

@@ -14,7 +14,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::process::{Child, Command};
 
 /// `espalier serve` over a store. Killed when dropped.
-struct Served {
+pub(crate) struct Served {
     child: Child,
     address: String,
     store: std::path::PathBuf,
@@ -23,7 +23,7 @@ struct Served {
 }
 
 impl Served {
-    async fn start(store: &Path, more: &[&str]) -> Served {
+    pub(crate) async fn start(store: &Path, more: &[&str]) -> Served {
         let mut command = espalier(store);
         command.args(["serve", "--listen", "127.0.0.1:0", "--drain", "5s"]).args(more);
         let mut child = command.spawn().unwrap();
@@ -40,7 +40,7 @@ impl Served {
         Served { child, address, store: store.to_owned(), _said: said }
     }
 
-    async fn key(&self, more: &[&str]) -> String {
+    pub(crate) async fn key(&self, more: &[&str]) -> String {
         let mut command = espalier(&self.store);
         command.args(["key", "create", "test"]).args(more);
         let output = command.output().await.unwrap();
@@ -48,7 +48,7 @@ impl Served {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    async fn open(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> TcpStream {
+    pub(crate) async fn open(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
         let length = body.len();
         let head = format!(
@@ -60,7 +60,7 @@ impl Served {
     }
 
     /// One request on a connection of its own.
-    async fn ask(&self, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) async fn ask(&self, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let headers = format!("x-api-key: {key}\r\ncontent-type: application/json\r\n");
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut stream = self.open(method, path, &headers, body.as_bytes()).await;
@@ -72,14 +72,14 @@ impl Served {
         (status, serde_json::from_str(body).unwrap_or(Value::Null))
     }
 
-    async fn begin(&self, key: &str, body: &Value) -> Value {
+    pub(crate) async fn begin(&self, key: &str, body: &Value) -> Value {
         let (status, run) = self.ask(key, "POST", "/v1/runs", body).await;
         assert!(status == 201 || status == 200, "{run}");
         run
     }
 
     /// Waits until the run is in one of these states.
-    async fn until(&self, key: &str, run: &str, states: &[&str]) -> Value {
+    pub(crate) async fn until(&self, key: &str, run: &str, states: &[&str]) -> Value {
         let begun = Instant::now();
         loop {
             let (status, view) = self.ask(key, "GET", &format!("/v1/runs/{run}"), &Value::Null).await;
@@ -91,13 +91,13 @@ impl Served {
         }
     }
 
-    async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         let pid = rustix::process::Pid::from_raw(self.child.id().unwrap() as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         tokio::time::timeout(BOUND, self.child.wait()).await.expect("the service ends").unwrap();
     }
 
-    async fn kill(mut self) {
+    pub(crate) async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 }
@@ -146,13 +146,13 @@ impl Events {
     }
 }
 
-async fn model(latency_ms: u64) -> Scripted {
+pub(crate) async fn model(latency_ms: u64) -> Scripted {
     let latency = Duration::from_millis(latency_ms);
     Scripted::start(Options { latency, ..Options::new(by_text(|_| "well".to_owned())) }).await.unwrap()
 }
 
 /// The flag that allows a model's server.
-fn allowed(server: &Scripted) -> String {
+pub(crate) fn allowed(server: &Scripted) -> String {
     format!("--model-server={}", server.url().trim_start_matches("http://"))
 }
 
@@ -166,7 +166,7 @@ fn experiment(name: &str, server: &Scripted, harness: &str) -> String {
     )
 }
 
-const RUNS: &[&str] = &["--scopes", "runs:write,plugins:write"];
+pub(crate) const RUNS: &[&str] = &["--scopes", "runs:write,plugins:write"];
 
 /// The same counters, whoever counts: what is under way for a moment left out.
 fn steady(view: &Value) -> Value {
@@ -381,6 +381,7 @@ fn body_for(operation: &str) -> Value {
         "ack_groups" => json!({ "lease_id": "a.g0.l1", "train_step": 1 }),
         "nack_groups" => json!({ "lease_id": "a.g0.l1", "reason": "no" }),
         "rewind_groups" => json!({ "model": "policy", "train_step": 1 }),
+        "post_task" => json!({ "client_id": "a", "task": { "id": "t", "instruction": "go" } }),
         "swap_plugin" => json!({ "alias": "fault-harness", "plugin": "idle" }),
         "set_concurrency" => json!({ "concurrent_rollouts": 3 }),
         "new_weights" => json!({ "label": "step-1" }),

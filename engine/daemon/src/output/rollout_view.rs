@@ -9,7 +9,7 @@ use anstyle::Style;
 use espalier_core::chat::{Message, Part, Role};
 use espalier_core::ending::Assembly;
 use espalier_core::limits::SizeText;
-use espalier_core::samples::ErrorNote;
+use espalier_core::samples::{ErrorNote, GroupPurpose};
 use espalier_core::trajectory::{AttemptRecord, LogLine, Step, Turn};
 use espalier_store::{AttemptRow, GroupRow};
 use std::time::Duration;
@@ -70,6 +70,9 @@ impl RolloutView<'_> {
         let mut row = |name: &str, text: Cell| table.row(vec![Cell::styled(name, styles::FAINT), text]);
         row("rollout", Cell::styled(trajectory.traj_id.as_str(), styles::STRONG));
         row("task", self.group.opened.task_id.as_str().into());
+        if self.group.opened.purpose == GroupPurpose::Eval {
+            row("purpose", "evaluation (eval): never leased for training".into());
+        }
         let style = match trajectory.stop_reason.row().assembly {
             Assembly::Usable => styles::GOOD,
             Assembly::Backfill => styles::WARN,
