@@ -1,4 +1,4 @@
-"""Makes what is made: `sync` of `aio` in `sandbox` and `delivery`, and `docs/python.md` from the package's docstrings.
+"""Makes what is made: `sync` of `aio` in `sandbox`, `delivery` and `tasks`, and `docs/python.md` from the package's docstrings.
 
 `python generate.py` writes them; `python generate.py --check` says which are not current (a test does that).
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Dict
 
 HERE = Path(__file__).resolve().parent
-PACKAGES = [HERE / "src/espalier/sandbox", HERE / "src/espalier/delivery"]
+PACKAGES = [HERE / "src/espalier/sandbox", HERE / "src/espalier/delivery", HERE / "src/espalier/tasks"]
 REFERENCE = HERE.parent.parent / "docs/python.md"
 
 #: Written by hand on both sides: what asyncio and threads do not have in common.

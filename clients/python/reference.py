@@ -136,6 +136,13 @@ which is closed by `aclose`; all other names are in `espalier.delivery`. Errors 
 
 """
 
+TASKS = """# Reference: tasks of a trainer
+
+`from espalier import TaskClient`, or for asyncio `AsyncTaskClient`, whose methods are to be awaited, and which is closed by `aclose`; all other
+names are in `espalier.tasks` ([trainers.md](trainers.md), [runs-over-http.md](runs-over-http.md#tasks-of-a-trainer)).
+
+"""
+
 #: Package; in the order of reading modules, and what of them is shown.
 SANDBOX_PAGES = [
     ("Client", "sync/client.py", ["SandboxClient"]),
@@ -153,6 +160,10 @@ DELIVERY_PAGES = [
     ("Batches", "model.py", ["Batch", "Lease", "Counts"]),
     ("Errors of readers", "errors.py", []),
 ]
+TASKS_PAGES = [
+    ("Client for tasks", "sync/client.py", ["TaskClient"]),
+    ("Errors of tasks", "errors.py", []),
+]
 
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 
@@ -160,7 +171,8 @@ Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 def text() -> str:
     """The whole page."""
     parts: List[str] = [BEGIN]
-    for begin, package, pages in (("", "sandbox", SANDBOX_PAGES), (DELIVERY, "delivery", DELIVERY_PAGES)):
+    packages = [("", "sandbox", SANDBOX_PAGES), (DELIVERY, "delivery", DELIVERY_PAGES), (TASKS, "tasks", TASKS_PAGES)]
+    for begin, package, pages in packages:
         parts.append(begin)
         for title, module, names in pages:
             source = (PACKAGE / package / module).read_text()

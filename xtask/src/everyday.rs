@@ -357,6 +357,13 @@ pub fn test_live() -> Result<(), String> {
     openly(&mut command)
 }
 
+/// The adapters of the Python package in the trainers that they are for.
+pub fn test_adapters() -> Result<(), String> {
+    build()?;
+    let mut command = Command::new(root().join("clients/python/adapters/run"));
+    openly(command.current_dir(root()).env("ESPALIER_BIN", place::binary()))
+}
+
 /// The templates of projects: every kind in every language, with its compilers, which must be installed.
 pub fn test_templates() -> Result<(), String> {
     build()?;

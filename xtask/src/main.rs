@@ -68,6 +68,8 @@ enum Command {
     Tidy,
     /// The tests against a live vLLM.
     TestLive,
+    /// Tries the Python package's adapters in their trainers, each in an environment of its own.
+    TestAdapters,
     /// The readers of test logs against others.
     TestGraders,
     /// Writes the templates of projects into the guides that show them.
@@ -139,6 +141,7 @@ fn run(command: Command) -> Result<(), String> {
         Command::Lint => everyday::lint(),
         Command::Tidy => tidy::check(&place::root()),
         Command::TestLive => everyday::test_live(),
+        Command::TestAdapters => everyday::test_adapters(),
         Command::TestGraders => graders::test(),
         Command::Guides => guides::write(),
         Command::TestTemplates => everyday::test_templates(),

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 from espalier.delivery import AsyncGroupReader, GroupReader
 from espalier.sandbox import AsyncSandboxClient, SandboxClient
+from espalier.tasks import AsyncTaskClient, TaskClient
 
 KINDS = ["sync", "async"]
 
@@ -93,6 +94,18 @@ def reader(kind: str, run: str, **more: Any) -> Any:
 
     async def make() -> Any:
         return AsyncGroupReader(run, **more)
+
+    return Blocking(_LOOP, _LOOP.run(make()))
+
+
+def tasks(kind: str, run: str, **more: Any) -> Any:
+    """A client for tasks of either kind."""
+    more = {"base_url": "http://service", "api_key": "key", **more}
+    if kind == "sync":
+        return TaskClient(run, **more)
+
+    async def make() -> Any:
+        return AsyncTaskClient(run, **more)
 
     return Blocking(_LOOP, _LOOP.run(make()))
 

@@ -156,6 +156,12 @@ impl GroupsConfig {
         self.bar.as_ref().map_or(self.size, |bar| bar.first_stride(self.size))
     }
 
+    /// The same for a group of this many rollouts. Where `min_size` is larger, all of them make it worth delivering.
+    pub fn of_size(&self, size: u32) -> GroupsConfig {
+        let min_size = self.min_size.map(|min_size| min_size.min(size));
+        GroupsConfig { size, min_size, ..self.clone() }
+    }
+
     /// How one rollout is retried.
     pub fn retry_policy(&self) -> RetryPolicy {
         RetryPolicy {

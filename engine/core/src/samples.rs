@@ -94,6 +94,31 @@ impl GroupStatus {
     }
 }
 
+/// What the rollouts of a group are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GroupPurpose {
+    /// They train.
+    #[default]
+    Train,
+    /// They say how good a model is: never leased to trainers, part of no schedule that follows rewards.
+    Eval,
+}
+
+impl GroupPurpose {
+    /// The word used in samples, tables and the store.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            GroupPurpose::Train => "train",
+            GroupPurpose::Eval => "eval",
+        }
+    }
+
+    fn is_train(&self) -> bool {
+        *self == GroupPurpose::Train
+    }
+}
+
 /// One task's rollouts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
@@ -111,6 +136,9 @@ pub struct Group {
     pub group_index: u64,
     /// What is compared.
     pub kind: GroupKind,
+    /// What it is for; left out where it is `train`.
+    #[serde(default, skip_serializing_if = "GroupPurpose::is_train")]
+    pub purpose: GroupPurpose,
     /// Whose tokens train here: `policy`, `judge`, ...
     pub model: String,
     /// What a judge's group judges.
@@ -122,7 +150,7 @@ pub struct Group {
     pub task_hash: String,
     /// The task's environment, or the plugin's name.
     pub environment: String,
-    /// `groups.size`.
+    /// `groups.size`, or what the trainer that posted the task asked for.
     pub n_requested: u32,
     /// Trajectories with a reward.
     pub n_ready: u32,

@@ -19,6 +19,7 @@ mod options;
 mod parts;
 mod plan;
 pub(crate) mod plugins;
+mod posted;
 mod redo;
 mod stream;
 mod tasks;
@@ -295,7 +296,9 @@ impl Session {
         let target = target.min(no_bound(self.tasks.available()));
         let earlier: Vec<EarlierGroup> =
             earlier.into_iter().filter(|group| !group.failed || group.opened.group_index < target).collect();
-        let nothing_left = resume.open.is_empty() && (0..target).all(|index| resume.closed.contains(&index));
+        let nothing_left = resume.open.is_empty()
+            && (self.tasks.all_closed(&resume.closed)
+                || (0..target).all(|index| resume.closed.contains(&index)));
         let end_of =
             |closed: u64| if closed < planned && closed >= wanted { RunEnd::Open } else { RunEnd::Finished };
         let lost = earlier.iter().any(EarlierGroup::was_lost);

@@ -72,6 +72,10 @@ pub struct GroupContext {
     pub whole_task: Arc<TaskView>,
     /// Which pass over the task set, from 0.
     pub repeat: u32,
+    /// Rollouts; `None`: as `[groups]` says.
+    pub size: Option<u32>,
+    /// The server that the policy is called at; `None`: any of its own.
+    pub endpoint: Option<String>,
     /// Experiment over task over default.
     pub limits: Limits,
     /// Drives the turns.
@@ -168,6 +172,8 @@ impl Runner {
         let began = Instant::now();
         let names = self.names(group, start);
         let linked = self.link(group, start, &names);
+        let policy = self.models.get(&self.policy).zip(group.endpoint.as_deref());
+        let _pinned = policy.map(|(model, url)| model.pin(&names.session_id, url));
         let mut draft = Draft::empty(Ending { stop_reason: StopReason::Cancelled, error: None }, now_ms());
         if let Err(error) = self.run.attempt_started(started(start, &names)).await {
             draft.ending = classify(&Evidence {

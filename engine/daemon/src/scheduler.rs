@@ -32,7 +32,7 @@ pub use backend::{
     SchedulerBackend, Written,
 };
 pub use lag::LagMeter;
-pub use source::{SourceFailed, TaskSource};
+pub use source::{Next, SourceFailed, TaskSource};
 pub use undelivered::UndeliveredBound;
 
 use crate::control::{CANCEL_GRACE, Commands};

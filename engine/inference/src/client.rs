@@ -223,6 +223,13 @@ impl Client {
         }
     }
 
+    /// Lets the calls of a session go to this server alone, or no longer. An address that is not one of its own changes nothing.
+    pub(crate) fn pin(&self, session: &str, url: &str, on: bool) {
+        if let Server::Routed(router) = &self.server {
+            router.pin(session, &base_of(url), on);
+        }
+    }
+
     /// Gives a server no more calls.
     pub(crate) fn fence(&self, at: usize, reason: String) {
         if let Server::Routed(router) = &self.server {
@@ -459,7 +466,7 @@ fn read_key(config: &ModelConfig) -> Result<Option<HeaderValue>, ConfigError> {
 }
 
 /// Without a trailing slash, and without `/v1`: routes begin with their own where they have one.
-fn base_of(url: &str) -> String {
+pub(crate) fn base_of(url: &str) -> String {
     let url = url.trim_end_matches('/');
     url.strip_suffix("/v1").unwrap_or(url).to_owned()
 }

@@ -80,6 +80,9 @@ pub trait Endpoint: Send + Sync {
     /// have other weights get no calls.
     async fn resume_weights(&self, _: &str) {}
 
+    /// Lets the calls of a session go to this server alone, one of its own (`true`), or no longer. As often the one as the other.
+    fn pin(&self, _session: &str, _url: &str, _on: bool) {}
+
     /// Requests, retries and faults so far.
     fn stats(&self) -> ClientStats;
 

@@ -97,6 +97,13 @@ impl Model {
         self.config.context_tokens.or(self.info.context_tokens).map(u64::from)
     }
 
+    /// Lets the calls of a session go to this server of the model alone, until what is returned is dropped.
+    pub fn pin(&self, session_id: &Arc<str>, url: &str) -> Pinned {
+        self.endpoint.pin(session_id, url, true);
+        let (session_id, url) = (Arc::clone(session_id), url.to_owned());
+        Pinned { endpoint: Arc::clone(&self.endpoint), session_id, url }
+    }
+
     /// Whether earlier turns are shown as the template renders them now.
     pub(crate) fn renders_history(&self) -> bool {
         self.config.history == History::Template && !self.is_plain()
@@ -116,6 +123,20 @@ impl Model {
     /// Whether contents stand in order, without roles.
     pub(crate) fn is_plain(&self) -> bool {
         self.config.template_source() == TemplateSource::Plain
+    }
+}
+
+/// A session that has one server alone.
+#[must_use]
+pub struct Pinned {
+    endpoint: Arc<dyn Endpoint>,
+    session_id: Arc<str>,
+    url: String,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.endpoint.pin(&self.session_id, &self.url, false);
     }
 }
 

@@ -30,6 +30,7 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
         step(11, "model versions", include_str!("../migrations/0011_model_versions.sql")),
         step(12, "delivery holds", include_str!("../migrations/0012_delivery_holds.sql")),
         step(13, "hosted runs", include_str!("../migrations/0013_hosted_runs.sql")),
+        step(14, "posted tasks", include_str!("../migrations/0014_posted_tasks.sql")),
     ])
 });
 

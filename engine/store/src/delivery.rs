@@ -2,7 +2,7 @@
 //! so that any number of processes over one store may serve leases. What an operation means is decided by
 //! [`espalier_core::delivery`]; nothing here holds a lease in memory.
 //!
-//! Delivered are groups that closed as ready or short. Groups of trained judges leave by [`crate::export`] alone.
+//! Delivered are groups that closed as ready or short and are for training. Groups of trained judges leave by [`crate::export`] alone.
 
 mod holders;
 
@@ -74,6 +74,8 @@ pub struct DeliveryCounts {
     pub dropped: BTreeMap<String, u64>,
     /// How often groups became available again.
     pub redraws: u64,
+    /// Closed, and not for training: nobody leases them.
+    pub evaluation: u64,
     /// The run is finished: no further group closes.
     pub finished: bool,
 }
@@ -110,7 +112,7 @@ impl From<sqlx::Error> for DeliveryError {
 /// Groups that could be leased, as far as rows say: the parameters are the run, the model and the time.
 const LEASABLE: &str = "FROM groups g LEFT JOIN deliveries d \
     ON d.run_id = g.run_id AND d.group_index = g.group_index AND d.model = g.model \
-    WHERE g.run_id = $1 AND g.model = $2 AND g.status IN ('ready', 'short') \
+    WHERE g.run_id = $1 AND g.model = $2 AND g.status IN ('ready', 'short') AND g.purpose IS NULL \
     AND (d.state IS NULL OR d.state = 'available' OR (d.state = 'leased' AND d.expires_ms <= $3))";
 
 impl Store {
@@ -128,7 +130,7 @@ impl Store {
     ) -> Result<Vec<LeasedGroup>, DeliveryError> {
         let (most, exact) = (request.groups_max.min(LEASED_AT_ONCE_MAX) as usize, request.exact);
         // Requests that wait look often; most of the time a reader sees that there is nothing.
-        self.run_is_there(run_id).await?;
+        self.run_state(run_id).await?;
         let seen: i64 = sqlx::query_scalar(AssertSqlSafe(format!("SELECT COUNT(*) {LEASABLE}")))
             .bind(run_id)
             .bind(request.model.as_str())
@@ -281,13 +283,14 @@ impl Store {
         model: Option<&str>,
         now_ms: u64,
     ) -> Result<DeliveryCounts, StoreError> {
-        let finished = self.run_is_there(run_id).await? == RunState::Finished.as_str();
+        let finished = self.run_state(run_id).await? == RunState::Finished.as_str();
         let rows = sqlx::query(
             "SELECT CASE WHEN d.state IS NULL OR (d.state = 'leased' AND d.expires_ms <= $3) THEN 'available' \
              ELSE d.state END AS standing, d.reason, COUNT(*) AS n, CAST(COALESCE(SUM(d.redraws), 0) AS BIGINT) AS redraws \
              FROM groups g LEFT JOIN deliveries d \
              ON d.run_id = g.run_id AND d.group_index = g.group_index AND d.model = g.model \
-             WHERE g.run_id = $1 AND g.status IN ('ready', 'short') AND ($2 IS NULL OR g.model = $2) \
+             WHERE g.run_id = $1 AND g.status IN ('ready', 'short') AND g.purpose IS NULL \
+             AND ($2 IS NULL OR g.model = $2) \
              GROUP BY 1, d.reason",
         )
         .bind(run_id)
@@ -295,7 +298,16 @@ impl Store {
         .bind(now_ms as i64)
         .fetch_all(self.database().readers())
         .await?;
-        let mut counts = DeliveryCounts { finished, ..DeliveryCounts::default() };
+        let evaluation: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM groups g WHERE g.run_id = $1 AND g.status IN ('ready', 'short') \
+             AND g.purpose IS NOT NULL AND ($2 IS NULL OR g.model = $2)",
+        )
+        .bind(run_id)
+        .bind(model)
+        .fetch_one(self.database().readers())
+        .await?;
+        let evaluation = evaluation.unsigned_abs();
+        let mut counts = DeliveryCounts { evaluation, finished, ..DeliveryCounts::default() };
         for row in &rows {
             let n = row.try_get::<i64, _>("n")? as u64;
             counts.redraws += row.try_get::<i64, _>("redraws")? as u64;
@@ -362,14 +374,18 @@ impl Store {
     }
 
     /// Holds the row that says who works on the run: operations on one run's deliveries come one after another.
-    async fn lock_run(&self, connection: &mut AnyConnection, run_id: &str) -> Result<(), StoreError> {
+    pub(crate) async fn lock_run(
+        &self,
+        connection: &mut AnyConnection,
+        run_id: &str,
+    ) -> Result<(), StoreError> {
         let lock =
             sqlx::query(self.database().dialect.lock_row()).bind(run_id).fetch_optional(connection).await?;
         lock.map(drop).ok_or_else(|| self.not_found("run", run_id))
     }
 
-    /// The word of its state.
-    async fn run_is_there(&self, run_id: &str) -> Result<String, StoreError> {
+    /// The word of a run's state, by who worked on it last.
+    pub async fn run_state(&self, run_id: &str) -> Result<String, StoreError> {
         let found: Option<String> = sqlx::query_scalar("SELECT state FROM runs WHERE run_id = $1")
             .bind(run_id)
             .fetch_optional(self.database().readers())

@@ -166,6 +166,8 @@ pub(crate) struct Nudges {
     pub(crate) of_writes: ByRun,
     /// It was asked something.
     pub(crate) of_commands: ByRun,
+    /// A task was posted to it.
+    pub(crate) of_tasks: ByRun,
 }
 
 /// Counters by run, of runs that somebody waits for.

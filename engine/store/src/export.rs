@@ -17,6 +17,7 @@ pub use images::Images;
 
 use crate::blobs::blocking;
 use crate::error::StoreError;
+use crate::query::GroupRow;
 use crate::store::Store;
 use curate::Chosen;
 use espalier_core::ledger::reason;
@@ -24,7 +25,7 @@ use espalier_core::samples::advantages::{Advantages, Whitening, weighed};
 use espalier_core::samples::check::{self, Violation};
 use espalier_core::samples::credit::NoProbability;
 use espalier_core::samples::per_call::per_call;
-use espalier_core::samples::{Group, GroupStatus, TokenSums};
+use espalier_core::samples::{Group, GroupPurpose, GroupStatus, TokenSums};
 use espalier_core::trajectory::AttemptRecord;
 use output::Output;
 use std::collections::BTreeMap;
@@ -103,6 +104,8 @@ pub struct ExportOptions {
     pub format: Format,
     /// Groups of these statuses.
     pub status: Vec<GroupStatus>,
+    /// Groups for this purpose.
+    pub purpose: GroupPurpose,
     /// Groups of this model alone; `None`: of every model.
     pub model: Option<String>,
     /// What becomes of the images in rows of `group/v1` and in conversations.
@@ -140,13 +143,14 @@ pub enum Rows {
 }
 
 impl ExportOptions {
-    /// Ready and short groups of every model.
+    /// Ready and short groups for training, of every model.
     pub fn new(run_id: impl Into<String>, format: Format) -> Self {
         let status = vec![GroupStatus::Ready, GroupStatus::Short];
         ExportOptions {
             run_id: run_id.into(),
             format,
             status,
+            purpose: GroupPurpose::Train,
             model: None,
             images: Images::default(),
             rows: Rows::default(),
@@ -157,8 +161,8 @@ impl ExportOptions {
         }
     }
 
-    fn wants_status(&self, status: Option<GroupStatus>) -> bool {
-        status.is_some_and(|status| self.status.contains(&status))
+    fn wants_row(&self, row: &GroupRow) -> bool {
+        row.opened.purpose == self.purpose && row.status.is_some_and(|status| self.status.contains(&status))
     }
 
     fn wants(&self, group: &Group) -> bool {
@@ -332,7 +336,7 @@ impl Store {
         let whitening = self.whitening(options, chosen.as_ref()).await?;
         summary.not_selected = chosen.as_ref().map(|chosen| chosen.not_selected.clone()).unwrap_or_default();
         for row in self.groups(&options.run_id).await? {
-            if !options.wants_status(row.status) {
+            if !options.wants_row(&row) {
                 continue;
             }
             let mut content = self.group_content(&options.run_id, row.opened.group_index).await?;
@@ -413,7 +417,7 @@ impl Store {
         };
         let mut values = Vec::new();
         for row in self.groups(&options.run_id).await? {
-            if !options.wants_status(row.status)
+            if !options.wants_row(&row)
                 || options.model.as_ref().is_some_and(|model| *model != row.opened.model)
             {
                 continue;

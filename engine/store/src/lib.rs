@@ -9,7 +9,7 @@
 //! transaction. This crate never decides what happens to a rollout or a group: it keeps what the scheduler says, and
 //! refuses what contradicts itself. Only this crate names sqlx.
 //!
-//! Reading order: [`StoreUrl`] -> [`Store`] (what it says of itself: `marker`) -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume`, `commands`, `generated` -> `events`, `hosted`, `delivery` -> `query` ->
+//! Reading order: [`StoreUrl`] -> [`Store`] (what it says of itself: `marker`) -> `lock` -> `claim` -> [`RunWriter`] (`run`, `write`) -> `resume`, `commands`, `generated`, `posted` -> `events`, `hosted`, `delivery` -> `query` ->
 //! [`export`].
 
 mod alias;
@@ -29,6 +29,7 @@ mod keys;
 mod lock;
 mod marker;
 mod meaning;
+mod posted;
 mod query;
 mod record;
 mod requests;
@@ -55,6 +56,7 @@ pub use keys::{ApiKey, Quotas};
 pub use lock::{Holder, LEASE_MS, RENEW_EVERY_MS};
 pub use marker::MARKER_FILE;
 pub use meaning::{Difference, differences};
+pub use posted::{GroupStanding, PostError, Posted, PostedTask, TaskPost, TaskQueue};
 pub use query::{
     AttemptRow, Cause, Causes, Exclusion, GroupRow, LeftOut, LockRow, RolloutCounts, RunRow, RunTotals,
     SOLVED_REWARD, is_solved,

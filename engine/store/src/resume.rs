@@ -81,12 +81,13 @@ pub struct AttemptResult {
 }
 
 impl RunWriter {
-    /// Mean rewards of the rollouts that count, by group; groups without a reward are left out. `group_index`: of this group alone.
+    /// Mean rewards of the rollouts that count, by group; groups without a reward, and those that do not train, are left out. `group_index`: of this group alone.
     pub async fn mean_rewards(&self, group_index: Option<u64>) -> Result<BTreeMap<u64, f64>, StoreError> {
         let all = group_index.is_none();
         let rows = sqlx::query(
-            "SELECT group_index, AVG(reward) AS mean FROM attempts WHERE run_id = $1 AND state = 'final' \
-             AND replaced = 0 AND reward IS NOT NULL AND ($2 = 1 OR group_index = $3) GROUP BY group_index",
+            "SELECT a.group_index, AVG(a.reward) AS mean FROM attempts a JOIN groups g ON g.run_id = a.run_id \
+             AND g.group_index = a.group_index AND g.purpose IS NULL WHERE a.run_id = $1 AND a.state = 'final' \
+             AND a.replaced = 0 AND a.reward IS NOT NULL AND ($2 = 1 OR a.group_index = $3) GROUP BY a.group_index",
         )
         .bind(self.run_id())
         .bind(i64::from(all))
@@ -183,6 +184,8 @@ pub(crate) fn opened(row: &AnyRow) -> Result<GroupOpened, StoreError> {
         repeat: row.try_get::<i64, _>("task_repeat")? as u32,
         environment: row.try_get("environment")?,
         n_requested: row.try_get::<i64, _>("n_requested")? as u32,
+        purpose: words::parse_purpose(row.try_get("purpose")?)?,
+        endpoint: row.try_get("endpoint")?,
         dispatch_version: row.try_get("dispatch_version")?,
         deadline_ms: row.try_get::<Option<i64>, _>("deadline_ms")?.map(|ms| ms as u64),
         step_budget: row.try_get::<Option<i64>, _>("step_budget")?.map(|turns| turns as u32),

@@ -7,9 +7,9 @@ use crate::store::Store;
 use crate::write::{Ended, Write};
 use crate::{ids, record};
 use espalier_core::meter::Meter;
-use espalier_core::samples::GroupStatus;
+use espalier_core::samples::{GroupPurpose, GroupStatus};
 use espalier_core::trajectory::AttemptRecord;
-use sqlx::Row;
+use sqlx::{AnyConnection, Row};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -78,8 +78,12 @@ pub struct GroupOpened {
     pub repeat: u32,
     /// The task's environment, or the plugin's name.
     pub environment: String,
-    /// `groups.size`.
+    /// `groups.size`, or what the task asks for.
     pub n_requested: u32,
+    /// What it is for.
+    pub purpose: GroupPurpose,
+    /// The server that its model is called at; `None`: any of the model's.
+    pub endpoint: Option<String>,
     /// Version of the policy.
     pub dispatch_version: String,
     /// When the group is stale, ms since 1970.
@@ -266,29 +270,41 @@ impl RunWriter {
         self.write(Write::AbandonResult { group_index, rollout_index }).await
     }
 
-    /// Removes the run where it never opened a group; whether it did. Nothing may be written to it behind this.
-    pub async fn discard(&self) -> Result<bool, StoreError> {
-        let database = self.store.database();
-        let mut transaction = database.begin().await?;
-        let lock = sqlx::query(database.dialect.lock_row())
+    /// Holds the row of the lock for this transaction, where it is still this engine's. `false`: there is no run any more.
+    pub(crate) async fn check_fence(&self, connection: &mut AnyConnection) -> Result<bool, StoreError> {
+        let lock = sqlx::query(self.store.database().dialect.lock_row())
             .bind(self.run_id())
-            .fetch_optional(&mut *transaction)
+            .fetch_optional(connection)
             .await?;
         let Some(lock) = lock else { return Ok(false) };
         let now = lock.try_get::<i64, _>("fence")? as u64;
         if now != self.fence {
             return Err(StoreError::Fenced { run_id: self.run_id().to_owned(), fence: self.fence, now });
         }
-        let groups: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM groups WHERE run_id = $1")
-            .bind(self.run_id())
-            .fetch_one(&mut *transaction)
-            .await?;
-        if groups > 0 {
+        Ok(true)
+    }
+
+    /// Removes the run where it never opened a group and nobody has posted a task; whether it did. Nothing may be written to it behind this.
+    pub async fn discard(&self) -> Result<bool, StoreError> {
+        let database = self.store.database();
+        let mut transaction = database.begin().await?;
+        if !self.check_fence(&mut transaction).await? {
+            return Ok(false);
+        }
+        let kept: i64 = sqlx::query_scalar(
+            "SELECT (SELECT COUNT(*) FROM groups WHERE run_id = $1) + (SELECT COUNT(*) FROM posted_tasks WHERE run_id = $1)",
+        )
+        .bind(self.run_id())
+        .fetch_one(&mut *transaction)
+        .await?;
+        if kept > 0 {
             return Ok(false);
         }
         for table in [
             "generated_tasks",
             "generator_calls",
+            "posted_tasks",
+            "task_queues",
             "run_commands",
             "run_events",
             "hosted_runs",

@@ -3,7 +3,7 @@
 use crate::error::StoreError;
 use espalier_core::ending::{Status, StopReason};
 use espalier_core::plugin_failure::PluginFailure;
-use espalier_core::samples::GroupStatus;
+use espalier_core::samples::{GroupPurpose, GroupStatus};
 
 pub(crate) fn parse_group_status(word: &str) -> Result<GroupStatus, StoreError> {
     find(GROUP_STATUSES, GroupStatus::as_str, word)
@@ -11,6 +11,12 @@ pub(crate) fn parse_group_status(word: &str) -> Result<GroupStatus, StoreError> 
 
 pub(crate) const GROUP_STATUSES: [GroupStatus; 5] =
     [GroupStatus::Ready, GroupStatus::Short, GroupStatus::Stale, GroupStatus::Failed, GroupStatus::Filtered];
+
+/// A column that is NULL where a group trains.
+pub(crate) fn parse_purpose(word: Option<&str>) -> Result<GroupPurpose, StoreError> {
+    let all = [GroupPurpose::Train, GroupPurpose::Eval];
+    word.map_or(Ok(GroupPurpose::Train), |word| find(all, GroupPurpose::as_str, word))
+}
 
 pub(crate) fn parse_stop_reason(word: &str) -> Result<StopReason, StoreError> {
     find(StopReason::ALL, StopReason::as_str, word)

@@ -9,19 +9,20 @@ use espalier_scripted::{Options, Scripted, by_text};
 use espalier_store::Store;
 use espalier_tests::place::{espalier, plugin_folder, repository};
 use serde_json::{Value, json};
-use served::{Events, Served, watcher};
+pub(crate) use served::Served;
+use served::{Events, watcher};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 
-async fn model(latency_ms: u64) -> Scripted {
+pub(crate) async fn model(latency_ms: u64) -> Scripted {
     let latency = Duration::from_millis(latency_ms);
     Scripted::start(Options { latency, ..Options::new(by_text(|_| "well".to_owned())) }).await.unwrap()
 }
 
 /// The flag that allows a model's server.
-fn allowed(server: &Scripted) -> String {
+pub(crate) fn allowed(server: &Scripted) -> String {
     format!("--model-server={}", server.url().trim_start_matches("http://"))
 }
 
@@ -35,7 +36,7 @@ fn experiment(name: &str, server: &Scripted, harness: &str) -> String {
     )
 }
 
-const RUNS: &[&str] = &["--scopes", "runs:write,plugins:write"];
+pub(crate) const RUNS: &[&str] = &["--scopes", "runs:write,plugins:write"];
 
 /// The same counters, whoever counts: what is under way for a moment left out.
 fn steady(view: &Value) -> Value {
@@ -255,6 +256,7 @@ fn body_for(operation: &str) -> Value {
         "rewind_groups" => json!({ "model": "policy", "train_step": 1 }),
         "swap_plugin" => json!({ "alias": "fault-harness", "plugin": "idle" }),
         "set_concurrency" => json!({ "concurrent_rollouts": 3 }),
+        "post_task" => json!({ "client_id": "a", "task": { "id": "t", "instruction": "go" } }),
         "new_weights" => json!({ "label": "step-1" }),
         _ => Value::Null,
     }

@@ -17,6 +17,7 @@ mod judges;
 mod kills;
 mod names;
 mod pairwise;
+mod posted;
 mod recorded;
 mod schedules;
 mod setting;

@@ -96,7 +96,8 @@ impl GroupsSocket {
             scopes: vec![Scope::RunsWrite],
             quotas: Quotas::default(),
         };
-        let (router, _) = crate::routes::delivery::router().split_for_parts();
+        let router = crate::routes::delivery::router().merge(crate::routes::runs::tasks::router());
+        let (router, _) = router.split_for_parts();
         let router: Router = router
             .fallback(crate::routes::no_route)
             .layer(axum::middleware::from_fn_with_state(self.api.clone(), around))

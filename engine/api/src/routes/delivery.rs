@@ -7,6 +7,7 @@ use crate::http::{Api, Json, Query, RunReader, RunWriter, Segments};
 use crate::listen::local::AllClosed;
 use crate::problem::{Code, Problem};
 use crate::registry::now_ms;
+use crate::routes::runs::tasks::{self, GroupState, awaited};
 use crate::routes::runs::{of_store, visible_run};
 use axum::Extension;
 use axum::extract::State;
@@ -368,7 +369,7 @@ pub(crate) async fn delivery(
     let run_id = visible_run(store, &key, &run).await?;
     let closed = all_closed.is_some_and(|Extension(all)| all.0());
     let counts = store.delivery_counts(&run_id, query.model.as_deref(), now_ms()).await;
-    let DeliveryCounts { available, leased, acknowledged, dropped, redraws, finished } =
+    let DeliveryCounts { available, leased, acknowledged, dropped, redraws, finished, .. } =
         counts.map_err(of_store)?;
     let finished = finished || closed;
     Ok(axum::Json(DeliveryView { run_id, available, leased, acknowledged, dropped, redraws, finished }))
@@ -461,12 +462,16 @@ pub(crate) struct GroupQuery {
     /// The advantages that rows carry, from the rewards of the group. Default: none.
     #[param(inline)]
     advantages: Option<GroupAdvantages>,
+    /// How long to wait for the group to be closed, in milliseconds; 0 to 60000. Default: 0.
+    #[param(maximum = 60000)]
+    wait_ms: Option<u64>,
 }
 
-/// Returns one closed group, as an export of the run has it, without the length in front.
+/// Returns one group: closed, as an export of the run has it, without the length in front; else where it stands.
 #[utoipa::path(get, path = "/v1/runs/{run}/groups/{group}", tag = "delivery", operation_id = "get_group",
     params(("run" = String, Path, description = "The id of the run, its name, or the beginning of its id"), ("group" = String, Path, description = "The id of the group"), GroupQuery),
-    responses((status = 200, content((Vec<u8> = "application/msgpack"), (serde_json::Value = "application/json")))))]
+    responses((status = 200, content((Vec<u8> = "application/msgpack"), (serde_json::Value = "application/json"))),
+        (status = 202, description = "The group is not closed", body = GroupState)))]
 pub(crate) async fn group(
     RunReader(key): RunReader,
     State(api): State<Api>,
@@ -475,7 +480,12 @@ pub(crate) async fn group(
 ) -> Result<Response, Problem> {
     let store = api.keys.store();
     let run_id = visible_run(store, &key, &run).await?;
-    let group_index = store.group_index(&run_id, &group).await.map_err(of_store)?;
+    let wait_ms = between("wait_ms", query.wait_ms.unwrap_or(0), 0, tasks::WAIT_MS_MAX)?;
+    let standing = awaited(&api, &run_id, &group, wait_ms).await?;
+    if standing.status.is_none() {
+        return GroupState::response(&api, &run_id, group, standing).await;
+    }
+    let group_index = standing.group_index;
     let (format, kind) = match query.form.unwrap_or_default() {
         GroupForm::Msgpack => (Format::GroupMsgpack, "application/msgpack"),
         GroupForm::Json => (Format::GroupJsonl, "application/json"),

@@ -4,6 +4,7 @@
 pub(crate) mod control;
 pub(crate) mod events;
 pub(crate) mod results;
+pub(crate) mod tasks;
 pub(crate) mod uploads;
 
 use crate::http::{Api, Json, Query, RunReader, RunWriter, Segments};

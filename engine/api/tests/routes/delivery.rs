@@ -39,6 +39,8 @@ async fn close(run: &RunWriter, group_index: u64) {
         dispatch_version: "base".into(),
         deadline_ms: None,
         step_budget: None,
+        purpose: espalier_core::samples::GroupPurpose::Train,
+        endpoint: None,
         plugins: Default::default(),
         opened_ms: 1,
     };

@@ -1,6 +1,8 @@
 //! Small samples for the tests of this crate: a test changes what it is about.
 
-use super::{Call, Group, GroupKind, GroupStatus, LogprobKind, SCHEMA, Sampling, Timing, Trajectory};
+use super::{
+    Call, Group, GroupKind, GroupPurpose, GroupStatus, LogprobKind, SCHEMA, Sampling, Timing, Trajectory,
+};
 use crate::ending::StopReason;
 use crate::ledger::Finished;
 use std::collections::BTreeMap;
@@ -65,6 +67,7 @@ pub(crate) fn group(trajectories: Vec<Trajectory>) -> Group {
         group_id: "g".into(),
         group_index: 0,
         kind: GroupKind::Task,
+        purpose: GroupPurpose::Train,
         model: "policy".into(),
         parent: None,
         task_id: "t".into(),

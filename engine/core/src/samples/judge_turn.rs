@@ -73,6 +73,7 @@ impl Turn<'_> {
             group_id,
             group_index: group.group_index,
             kind: GroupKind::JudgeTurn,
+            purpose: group.purpose,
             model: self.judge.model.clone(),
             parent: Some(Parent { traj_id: parent.traj_id.clone(), turn: self.turn }),
             task_id: group.task_id.clone(),

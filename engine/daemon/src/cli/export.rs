@@ -8,8 +8,8 @@ use crate::cli::exit::Exit;
 use crate::output::problem::Problem;
 use crate::output::text::{bytes, count, counted};
 use clap::{Args, ValueEnum};
-use espalier_core::samples::GroupStatus;
 use espalier_core::samples::advantages::Advantages;
+use espalier_core::samples::{GroupPurpose, GroupStatus};
 use espalier_store::export::{
     ExportError, ExportOptions, ExportSummary, Format, Images, Rows, ToolArguments,
 };
@@ -32,6 +32,9 @@ pub struct ExportArgs {
     /// Statuses of the groups to export.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ready,short")]
     pub status: Vec<StatusArg>,
+    /// What the groups are for: training, or evaluation that a trainer asked for.
+    #[arg(long, value_enum, default_value = "train")]
+    pub purpose: PurposeArg,
     /// Model whose groups to export.
     #[arg(long, value_name = "NAME", default_value = crate::experiment::POLICY)]
     pub model: String,
@@ -50,6 +53,15 @@ pub struct ExportArgs {
     /// What is learned.
     #[command(flatten)]
     pub curation: CurationArgs,
+}
+
+/// What groups are for, as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PurposeArg {
+    /// Groups that train.
+    Train,
+    /// Groups that say how good a model is.
+    Eval,
 }
 
 /// How arguments of tool calls are written, as an argument.
@@ -194,6 +206,10 @@ pub(super) async fn export(context: &mut Context, args: ExportArgs) -> Result<Ex
         run_id: run_id.clone(),
         format: args.format.into(),
         status: args.status.iter().map(|status| GroupStatus::from(*status)).collect(),
+        purpose: match args.purpose {
+            PurposeArg::Train => GroupPurpose::Train,
+            PurposeArg::Eval => GroupPurpose::Eval,
+        },
         model: Some(args.model.clone()),
         images: args.images.into(),
         rows: match args.rows {

@@ -126,6 +126,11 @@ async fn check_experiment(context: &mut Context, args: &TaskCheckArgs) -> Result
         let problem = "a check runs every task twice, but `tasks.source` can be read only once";
         return Err(experiment.refuse("tasks.source", problem, "write the tasks to a file").into());
     }
+    if experiment.file.tasks.trainer.is_some() {
+        let problem = "a check runs every task, but `tasks.trainer` says that a trainer posts them";
+        let hint = "`espalier task check FILE` checks a file of tasks; `--set tasks.source=FILE` needs an experiment without `tasks.trainer`";
+        return Err(experiment.refuse("tasks.trainer", problem, hint).into());
+    }
     if experiment.file.rewards.is_empty() {
         return Err(experiment
             .refuse(

@@ -2,7 +2,7 @@
 
 use super::EngineError;
 use super::plugins::Plugins;
-use super::tasks::{Slot, Tasks};
+use super::tasks::{Asked, Slot, Tasks};
 use crate::experiment::Experiment;
 use crate::progress::{ProgressSender, VersionLog};
 use crate::runner::sandboxes::RunSandboxes;
@@ -145,6 +145,14 @@ impl EngineBackend {
         let limits = Limits::resolve(&of_experiment, &slot.task.limits)
             .map_err(|error| EngineError::Engine(format!("task {}: {error}", slot.task.id)))?;
         let digests = plugins.digests();
+        let asked = match before {
+            Some(opened) => Asked {
+                size: Some(opened.n_requested),
+                purpose: opened.purpose,
+                endpoint: opened.endpoint.clone(),
+            },
+            None => slot.asked,
+        };
         let (opened_ms, deadline_ms) = match before {
             Some(opened) => (opened.opened_ms, opened.deadline_ms),
             None => {
@@ -170,7 +178,9 @@ impl EngineBackend {
                     task_text,
                     repeat: slot.repeat,
                     environment: slot.task.environment.clone().or(own).unwrap_or_default(),
-                    n_requested: file.groups.size,
+                    n_requested: asked.size.unwrap_or(file.groups.size),
+                    purpose: asked.purpose,
+                    endpoint: asked.endpoint.clone(),
                     dispatch_version: version.unwrap_or_default(),
                     deadline_ms,
                     step_budget,
@@ -186,6 +196,8 @@ impl EngineBackend {
             whole_task: Arc::new(slot.task.view(true)),
             task: slot.task,
             repeat: slot.repeat,
+            size: asked.size,
+            endpoint: asked.endpoint,
             limits,
             harness: plugins.harness,
             environment: plugins.environment,
@@ -272,6 +284,10 @@ impl SchedulerBackend for EngineBackend {
         let others = u32::from(self.runner.keeps_patches()) + u32::from(self.runner.keeps_changes());
         let tries = rewards + judges + others;
         group.limits.rollout_wall + group.limits.scoring_wall.saturating_mul(tries) + UNCOUNTED
+    }
+
+    fn size(&self, group: &GroupContext) -> Option<u32> {
+        group.size
     }
 
     fn time_left(&self, group: &GroupContext) -> Option<Duration> {

@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::tasks::Slot;
-use crate::scheduler::{SourceFailed, TaskSource};
+use crate::scheduler::{Next, SourceFailed, TaskSource};
 use async_trait::async_trait;
 use espalier_core::curriculum::{Curriculum, CurriculumConfig, LevelledGroup};
 use espalier_core::task::Task;
@@ -37,8 +37,8 @@ pub(super) struct LevelledTasks(pub(super) Arc<Levels>);
 impl TaskSource for LevelledTasks {
     type Task = Slot;
 
-    async fn next(&mut self, group_index: u64) -> Result<Option<Slot>, SourceFailed> {
-        Ok(self.0.take(group_index))
+    async fn next(&mut self, group_index: u64) -> Result<Next<Slot>, SourceFailed> {
+        Ok(self.0.take(group_index).into())
     }
 
     fn groups(&self) -> Option<u64> {

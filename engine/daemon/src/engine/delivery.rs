@@ -113,8 +113,8 @@ async fn watched(run: RunWriter) -> Result<(watch::Receiver<u64>, JoinHandle<()>
     Ok((done, task))
 }
 
-/// Groups that were acknowledged or dropped.
+/// Groups that were acknowledged or dropped, and those that are not for training: trainers do not get them.
 async fn done_with(run: &RunWriter) -> Result<u64, StoreError> {
     let counts = run.store().delivery_counts(run.run_id(), None, now_ms()).await?;
-    Ok(counts.acknowledged + counts.dropped.values().sum::<u64>())
+    Ok(counts.acknowledged + counts.dropped.values().sum::<u64>() + counts.evaluation)
 }

@@ -7,7 +7,7 @@ use super::EngineError;
 use super::tasks::{Provided, RejectedTask, Slot, line_text, read_task};
 use crate::progress::ProgressSender;
 use crate::runner::{self, Loaded, RunGenerator, now_ms};
-use crate::scheduler::{SourceFailed, TaskSource};
+use crate::scheduler::{Next, SourceFailed, TaskSource};
 use async_trait::async_trait;
 use espalier_core::generator::{AdaptConfig, EMPTY_BATCHES_MAX, Request, Statistics};
 use espalier_core::limits::LimitsFile;
@@ -195,7 +195,7 @@ impl Drop for GeneratedTasks {
 impl TaskSource for GeneratedTasks {
     type Task = Slot;
 
-    async fn next(&mut self, group_index: u64) -> Result<Option<Slot>, SourceFailed> {
+    async fn next(&mut self, group_index: u64) -> Result<Next<Slot>, SourceFailed> {
         // A group that no longer waits has left its call; what it accepted stands.
         if self.under_way.as_ref().is_some_and(|(of, task)| *of != group_index && !task.is_finished()) {
             if let Some((_, task)) = &mut self.under_way {
@@ -213,7 +213,7 @@ impl TaskSource for GeneratedTasks {
         let made = made.unwrap_or_else(|error| Err(SourceFailed::Generator(format!("the engine: {error}"))));
         match made {
             Ok(_) if stale => self.next(group_index).await,
-            made => made,
+            made => made.map(Next::from),
         }
     }
 
@@ -230,7 +230,7 @@ impl Maker {
         loop {
             if let Some(accepted) = state.tasks.get(&place) {
                 let (task, text) = (Arc::clone(&accepted.task), Some(accepted.text.clone()));
-                return Ok(Some(Slot { task, repeat: 0, text }));
+                return Ok(Some(Slot { text, ..Slot::new(task, 0) }));
             }
             self.batch(&mut state).await?;
             if state.empty >= EMPTY_BATCHES_MAX {

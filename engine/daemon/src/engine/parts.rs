@@ -63,7 +63,7 @@ impl Session {
         closed: &BTreeSet<u64>,
     ) -> Result<Box<dyn TaskSource<Task = Slot>>, EngineError> {
         let Tasks::Generated(generator) = &self.tasks else {
-            return self.tasks.source(taken, &self.progress);
+            return self.tasks.source(&self.run, taken, &self.progress);
         };
         let file = &self.experiment.file;
         let loaded = plugins.generator(&self.experiment).await?;

@@ -3,7 +3,7 @@
 use super::EngineError;
 use super::tasks::{BYTE_ORDER_MARK, Provided, RejectedTask, Slot, line_text, read_task};
 use crate::experiment::{TaskOrder, TasksConfig};
-use crate::scheduler::{SourceFailed, TaskSource};
+use crate::scheduler::{Next, SourceFailed, TaskSource};
 use async_trait::async_trait;
 use espalier_core::limits::LimitsFile;
 use espalier_core::task::{Task, TaskId};
@@ -35,8 +35,8 @@ pub(super) struct PlannedTasks(pub(super) Arc<Plan>);
 impl TaskSource for PlannedTasks {
     type Task = Slot;
 
-    async fn next(&mut self, group_index: u64) -> Result<Option<Slot>, SourceFailed> {
-        Ok(self.0.slot(group_index))
+    async fn next(&mut self, group_index: u64) -> Result<Next<Slot>, SourceFailed> {
+        Ok(self.0.slot(group_index).into())
     }
 
     fn groups(&self) -> Option<u64> {
@@ -118,7 +118,7 @@ impl Plan {
             (0, group_index - self.wanted() + self.taken)
         };
         let task = *self.passes.get(repeat as usize)?.get(place as usize)?;
-        Some(Slot { task: Arc::clone(&self.tasks[task as usize]), repeat: repeat as u32, text: None })
+        Some(Slot::new(Arc::clone(&self.tasks[task as usize]), repeat as u32))
     }
 }
 

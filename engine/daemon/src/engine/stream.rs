@@ -6,7 +6,7 @@
 use super::tasks::{BYTE_ORDER_MARK, Provided, RejectedTask, Slot, line_text, read_task};
 use crate::experiment::STANDARD_INPUT;
 use crate::progress::ProgressSender;
-use crate::scheduler::{SourceFailed, TaskSource};
+use crate::scheduler::{Next, SourceFailed, TaskSource};
 use async_trait::async_trait;
 use espalier_core::limits::LimitsFile;
 use parking_lot::Mutex;
@@ -146,7 +146,7 @@ impl TaskStream {
             }
         }
         self.stream.tally.tasks.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(Slot { task: Arc::new(task), repeat: 0, text: Some(text.to_owned()) }))
+        Ok(Some(Slot { text: Some(text.to_owned()), ..Slot::new(Arc::new(task), 0) }))
     }
 
     fn publish(&self) {
@@ -163,7 +163,7 @@ impl TaskStream {
 impl TaskSource for TaskStream {
     type Task = Slot;
 
-    async fn next(&mut self, _group_index: u64) -> Result<Option<Slot>, SourceFailed> {
+    async fn next(&mut self, _group_index: u64) -> Result<Next<Slot>, SourceFailed> {
         loop {
             let line = self.lines.recv().await;
             self.line += 1;
@@ -176,7 +176,7 @@ impl TaskSource for TaskStream {
                     self.take(line)
                 }
                 Some(Line::TooLong) => Err((format!("has more than {LINE_BYTES_MAX} bytes"), None)),
-                Some(Line::End) => return Ok(None),
+                Some(Line::End) => return Ok(Next::End),
                 Some(Line::Failed(error)) => {
                     return Err(SourceFailed::Stream(format!("cannot read further tasks: {error}")));
                 }
@@ -188,7 +188,7 @@ impl TaskSource for TaskStream {
                 Ok(None) => {}
                 Ok(Some(slot)) => {
                     self.publish();
-                    return Ok(Some(slot));
+                    return Ok(Next::Task(slot));
                 }
                 Err((reason, column)) => {
                     tracing::warn!(line = self.line, "a task is rejected: {reason}");
@@ -290,10 +290,18 @@ mod tests {
         let mut ids = Vec::new();
         loop {
             match stream.next(ids.len() as u64).await {
-                Ok(Some(slot)) => ids.push(slot.task.id.to_string()),
-                Ok(None) => return (ids, Ok(())),
+                Ok(Next::Task(slot)) => ids.push(slot.task.id.to_string()),
+                Ok(Next::Skip) => panic!("a stream leaves no place empty"),
+                Ok(Next::End) => return (ids, Ok(())),
                 Err(failed) => return (ids, Err(failed)),
             }
+        }
+    }
+
+    async fn next_id(stream: &mut TaskStream, place: u64) -> String {
+        match stream.next(place).await.unwrap() {
+            Next::Task(slot) => slot.task.id.to_string(),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -347,7 +355,7 @@ mod tests {
         let known = task("old", "x");
         let mut stream = stream(lines, &[("old", hash(&known))]);
         let of = Arc::clone(&stream.stream);
-        assert_eq!(stream.next(0).await.unwrap().unwrap().task.id.as_str(), "a");
+        assert_eq!(next_id(&mut stream, 0).await, "a");
         // Half a line is none yet.
         go.send(()).unwrap();
         let (ids, end) = drain(&mut stream).await;
@@ -378,7 +386,7 @@ mod tests {
         });
         let mut stream = stream(lines, &[]);
         for place in 0..100 {
-            assert_eq!(stream.next(place).await.unwrap().unwrap().task.id.to_string(), format!("t{place}"));
+            assert_eq!(next_id(&mut stream, place).await, format!("t{place}"));
         }
         drop(stream);
         let bound = std::time::Duration::from_secs(60);

@@ -1,9 +1,11 @@
-//! The tasks of a run: a file that is read before it begins (`plan`), or a stream that is read as it comes (`stream`).
+//! The tasks of a run: a file that is read before it begins (`plan`), a stream that is read as it comes (`stream`), what a plugin makes
+//! (`generator`), or what a trainer posts (`posted`).
 
 use super::EngineError;
 use super::curriculum::{LevelledTasks, Levels};
 use super::generator::Generator;
 use super::plan::{Plan, PlannedTasks};
+use super::posted::{PostedQueue, PostedTasks};
 use super::stream::{self, Stream, Tally, TaskStream};
 use crate::experiment::{Experiment, STANDARD_INPUT, TaskOrder};
 use crate::progress::ProgressSender;
@@ -12,12 +14,13 @@ use crate::runner::statistics;
 use crate::scheduler::TaskSource;
 use espalier_core::browser::{BrowserConfig, BrowserFile, BrowserSpec};
 use espalier_core::limits::{Limits, LimitsFile};
+use espalier_core::samples::GroupPurpose;
 use espalier_core::sandbox::SandboxFile;
 use espalier_core::task::Task;
 use espalier_services::RunServices;
 use espalier_store::{GroupOpened, RunWriter, Store, StoreError};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,6 +32,25 @@ pub(crate) struct Slot {
     pub(crate) repeat: u32,
     /// The line, where nobody else has it: it is kept with the group.
     pub(crate) text: Option<String>,
+    /// What its trainer asked for beside it.
+    pub(crate) asked: Asked,
+}
+
+/// What a trainer asks for beside a task.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    /// Rollouts; `None`: as `[groups]` says.
+    pub(crate) size: Option<u32>,
+    /// What the group is for.
+    pub(crate) purpose: GroupPurpose,
+    /// The server that the policy is called at.
+    pub(crate) endpoint: Option<String>,
+}
+
+impl Slot {
+    pub(crate) fn new(task: Arc<Task>, repeat: u32) -> Slot {
+        Slot { task, repeat, text: None, asked: Asked::default() }
+    }
 }
 
 /// A line that is not a task.
@@ -51,6 +73,8 @@ pub(super) enum Tasks {
     Streamed(Arc<Stream>),
     /// A plugin that makes them.
     Generated(Arc<Generator>),
+    /// A trainer posts them.
+    Posted(Arc<PostedQueue>),
 }
 
 /// What an experiment has for tasks that nobody knows when its run begins.
@@ -120,6 +144,10 @@ impl Tasks {
             let generator = Generator::new(asked, file.tasks.adapt, file.limits.clone(), provided);
             return Ok(Tasks::Generated(Arc::new(generator)));
         }
+        if let Some(trainer) = &file.tasks.trainer {
+            let provided = Provided::of(experiment, services);
+            return Ok(Tasks::Posted(Arc::new(PostedQueue::new(trainer, file, provided))));
+        }
         let Some(path) = experiment.task_file() else {
             let problem = "`tasks` has no source".to_owned();
             return Err(experiment.refuse("tasks", problem, "add `source = \"tasks.jsonl\"`").into());
@@ -167,7 +195,7 @@ impl Tasks {
     pub(super) fn file_hash(&self) -> Option<&str> {
         match self {
             Tasks::Planned(plan, _) => Some(&plan.file_hash),
-            Tasks::Streamed(_) | Tasks::Generated(_) => None,
+            Tasks::Streamed(_) | Tasks::Generated(_) | Tasks::Posted(_) => None,
         }
     }
 
@@ -177,6 +205,7 @@ impl Tasks {
             Tasks::Planned(plan, _) => Some(plan.wanted()),
             Tasks::Streamed(stream) => stream.limit,
             Tasks::Generated(generator) => Some(generator.limit),
+            Tasks::Posted(_) => None,
         }
     }
 
@@ -184,7 +213,7 @@ impl Tasks {
     pub(super) fn available(&self) -> Option<u64> {
         match self {
             Tasks::Planned(plan, _) => Some(plan.available()),
-            Tasks::Streamed(_) | Tasks::Generated(_) => None,
+            Tasks::Streamed(_) | Tasks::Generated(_) | Tasks::Posted(_) => None,
         }
     }
 
@@ -194,6 +223,7 @@ impl Tasks {
             Tasks::Planned(plan, _) => (plan.tasks(), plan.tasks_read()),
             Tasks::Streamed(stream) => (stream.tally.tasks(), stream.tally.tasks()),
             Tasks::Generated(generator) => (generator.tally.tasks(), generator.tally.tasks()),
+            Tasks::Posted(queue) => (queue.tally.tasks(), queue.tally.tasks()),
         }
     }
 
@@ -207,6 +237,7 @@ impl Tasks {
                 let kept = run.store().generated_tasks(run.run_id()).await?;
                 generator.tally.set_tasks(kept.len() as u64);
             }
+            Tasks::Posted(queue) => queue.open(run).await?,
         }
         Ok(())
     }
@@ -217,6 +248,7 @@ impl Tasks {
             Tasks::Planned(plan, _) => (plan.rejected.len() as u64, plan.rejected.clone()),
             Tasks::Streamed(stream) => stream.tally.rejected(),
             Tasks::Generated(generator) => generator.tally.rejected(),
+            Tasks::Posted(queue) => queue.tally.rejected(),
         }
     }
 
@@ -226,6 +258,7 @@ impl Tasks {
             Tasks::Planned(plan, _) => plan.speaks_of_sandboxes(),
             Tasks::Streamed(stream) => stream.provided.sandboxes,
             Tasks::Generated(generator) => generator.provided.sandboxes,
+            Tasks::Posted(queue) => queue.provided.sandboxes,
         }
     }
 
@@ -235,6 +268,7 @@ impl Tasks {
             Tasks::Planned(plan, _) => plan.speaks_of_browsers(),
             Tasks::Streamed(stream) => stream.provided.browsers,
             Tasks::Generated(generator) => generator.provided.browsers,
+            Tasks::Posted(queue) => queue.provided.browsers,
         }
     }
 
@@ -242,7 +276,7 @@ impl Tasks {
     pub(super) fn have_browsers_apart(&self) -> bool {
         match self {
             Tasks::Planned(plan, _) => plan.have_browsers_apart(),
-            Tasks::Streamed(_) | Tasks::Generated(_) => true,
+            Tasks::Streamed(_) | Tasks::Generated(_) | Tasks::Posted(_) => true,
         }
     }
 
@@ -250,13 +284,23 @@ impl Tasks {
     pub(super) fn known(&self, group_index: u64) -> Option<Arc<Task>> {
         match self {
             Tasks::Planned(plan, None) => plan.slot(group_index).map(|slot| slot.task),
-            Tasks::Planned(_, Some(_)) | Tasks::Streamed(_) | Tasks::Generated(_) => None,
+            Tasks::Planned(_, Some(_)) | Tasks::Streamed(_) | Tasks::Generated(_) | Tasks::Posted(_) => None,
+        }
+    }
+
+    /// Whether no task is left, now or later, where groups at these places are closed and none is open: known before any model or
+    /// plugin is there.
+    pub(super) fn all_closed(&self, closed: &BTreeSet<u64>) -> bool {
+        match self {
+            Tasks::Posted(queue) => queue.all_closed(closed),
+            Tasks::Planned(..) | Tasks::Streamed(_) | Tasks::Generated(_) => false,
         }
     }
 
     /// What gives tasks to new groups. `taken`: hashes by id of the tasks that groups of the run have.
     pub(super) fn source(
         &self,
+        run: &RunWriter,
         taken: HashMap<String, String>,
         progress: &ProgressSender,
     ) -> Result<Box<dyn TaskSource<Task = Slot>>, EngineError> {
@@ -271,6 +315,9 @@ impl Tasks {
                 };
                 let lines = stream::read(&stream.path).map_err(refuse)?;
                 Box::new(TaskStream::new(Arc::clone(stream), lines, taken, progress.clone()))
+            }
+            Tasks::Posted(queue) => {
+                Box::new(PostedTasks::open(Arc::clone(queue), run.clone(), progress.clone()))
             }
             Tasks::Generated(_) => {
                 return Err(EngineError::Engine("a generator has a source of its own".into()));
@@ -302,19 +349,20 @@ impl Tasks {
             (Tasks::Planned(_, Some(levels)), _) => levels
                 .again(&opened.task_id, opened.repeat)
                 .ok_or_else(|| lost(format!("{} is not in the task file", opened.task_id))),
-            (Tasks::Streamed(_) | Tasks::Generated(_), None) => {
+            (Tasks::Streamed(_) | Tasks::Generated(_) | Tasks::Posted(_), None) => {
                 Err(lost("the store has not kept it".to_owned()))
             }
-            (Tasks::Streamed(_) | Tasks::Generated(_), Some(hash)) => {
+            (Tasks::Streamed(_) | Tasks::Generated(_) | Tasks::Posted(_), Some(hash)) => {
                 let limits = match self {
                     Tasks::Streamed(stream) => &stream.limits,
                     Tasks::Generated(generator) => &generator.limits,
+                    Tasks::Posted(queue) => &queue.limits,
                     Tasks::Planned(..) => &LimitsFile::default(),
                 };
                 let bytes = store.blobs().read_whole(hash).await?;
                 let text = line_text(&bytes).map_err(&lost)?;
                 let task = read_task(text, limits).map_err(|(why, _)| lost(why))?;
-                Ok(Slot { task: Arc::new(task), repeat: opened.repeat, text: None })
+                Ok(Slot::new(Arc::new(task), opened.repeat))
             }
         }
     }

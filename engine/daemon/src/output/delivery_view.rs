@@ -123,6 +123,7 @@ mod tests {
                 acknowledged: 2_560,
                 dropped: [("leases-expired".to_owned(), 1), ("too-long".to_owned(), 2)].into(),
                 redraws: 7,
+                evaluation: 0,
                 finished: false,
             },
             holders: vec![

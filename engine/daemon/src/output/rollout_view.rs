@@ -9,7 +9,7 @@ use anstyle::Style;
 use espalier_core::chat::{Message, Part, Role};
 use espalier_core::ending::Assembly;
 use espalier_core::limits::SizeText;
-use espalier_core::samples::ErrorNote;
+use espalier_core::samples::{ErrorNote, GroupPurpose};
 use espalier_core::trajectory::{AttemptRecord, LogLine, Step, Turn};
 use espalier_store::{AttemptRow, GroupRow};
 use std::time::Duration;
@@ -74,6 +74,9 @@ impl RolloutView<'_> {
         let is_told = self.record.transcript.conversations.iter().any(|one| !one.opening.is_empty());
         if let Some(instruction) = self.record.instruction.as_ref().filter(|_| !is_told) {
             row("instruction", one_line(instruction).into());
+        }
+        if self.group.opened.purpose == GroupPurpose::Eval {
+            row("purpose", "evaluation (eval): never leased for training".into());
         }
         let style = match trajectory.stop_reason.row().assembly {
             Assembly::Usable => styles::GOOD,

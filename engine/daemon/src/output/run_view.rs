@@ -6,7 +6,7 @@ use super::text::{count, counted, cut, duration, score};
 use super::versions::Versions;
 use super::weights_view;
 use super::{Look, causes_view, styles};
-use espalier_core::samples::{GroupStatus, TokenSums};
+use espalier_core::samples::{GroupPurpose, GroupStatus, TokenSums};
 use espalier_store::{AttemptRow, AttemptState, Causes, GroupRow, LeftOut, ModelVersion, RunRow, RunTotals};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -122,6 +122,7 @@ impl RunView {
             .map(|line| {
                 json!({
                     "group_id": line.group.group_id,
+                    "purpose": line.group.opened.purpose,
                     "task_id": line.group.opened.task_id,
                     "status": word(&line.group.status),
                     "drop_reason": line.group.drop_reason,
@@ -236,6 +237,10 @@ impl RunView {
                 Some(status @ GroupStatus::Ready) => (status.as_str(), styles::GOOD),
                 Some(status @ GroupStatus::Failed) => (status.as_str(), styles::BAD),
                 Some(status) => (status.as_str(), styles::WARN),
+            };
+            let word = match line.group.opened.purpose {
+                GroupPurpose::Train => word.to_owned(),
+                purpose => format!("{word}, {}", purpose.as_str()),
             };
             let first = line.attempts.iter().map(|attempt| attempt.started_ms).min();
             let last = line.attempts.iter().filter_map(|attempt| attempt.ended_ms).max();

@@ -3,7 +3,7 @@
 //! While a plugin is suspected ([`espalier_core::breaker`]), rollouts of the groups in which it failed stay in the queue, and
 //! others are admitted before them, further groups included.
 
-use super::source::SourceFailed;
+use super::source::{Next, SourceFailed};
 use super::timers::Timer;
 use super::{Done, OPEN_DEADLINE, OpenGroup, RolloutKey, Scheduler, SchedulerBackend};
 use espalier_core::group::{GroupState, MemberEnd};
@@ -53,22 +53,24 @@ impl<W: SchedulerBackend> Scheduler<W> {
     }
 
     /// The task that was asked for. Where none comes any more, the places that are left stay empty.
-    pub(super) fn pulled(&mut self, task: Result<Option<W::Task>, SourceFailed>) {
+    pub(super) fn pulled(&mut self, task: Result<Next<W::Task>, SourceFailed>) {
         let Some(group_index) = self.pulling.take() else { return };
         let task = task.unwrap_or_else(|failed| {
             tracing::warn!(%failed, "no more tasks come");
             self.source_failed = Some(failed);
-            None
+            Next::End
         });
-        let Some(task) = task else {
+        if matches!(task, Next::End) {
             self.source_ended = true;
             self.gaps.clear();
             return;
-        };
+        }
         if !self.gaps.remove(&group_index) {
             self.next_group = group_index + 1;
         }
-        self.open_group(group_index, Some(task));
+        if let Next::Task(task) = task {
+            self.open_group(group_index, Some(task));
+        }
     }
 
     fn open_group(&mut self, group_index: u64, task: Option<W::Task>) {
@@ -142,7 +144,8 @@ impl<W: SchedulerBackend> Scheduler<W> {
                 _ => None,
             })
             .collect();
-        let (state, effects) = GroupState::resume(&self.config, self.backend.scores_together(&group), &ended);
+        let config = self.config.of_size(self.backend.size(&group).unwrap_or(self.config.size));
+        let (state, effects) = GroupState::resume(&config, self.backend.scores_together(&group), &ended);
         for rollout_index in state.live() {
             rollouts.entry(rollout_index).or_default();
             self.queue.insert(RolloutKey { group_index, rollout_index }, Instant::now());
@@ -152,6 +155,7 @@ impl<W: SchedulerBackend> Scheduler<W> {
             group_index,
             OpenGroup {
                 shared: Arc::new(group),
+                config,
                 state,
                 rollouts,
                 tokens: BTreeMap::new(),

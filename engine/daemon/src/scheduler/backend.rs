@@ -167,6 +167,10 @@ pub trait SchedulerBackend: Send + Sync + 'static {
     /// The longest an attempt may take, scoring included, until it is given up.
     fn attempt_deadline(&self, group: &Self::Group) -> Duration;
 
+    /// Rollouts that the task of the group asks for; `None`: as many as `[groups]` says.
+    fn size(&self, _group: &Self::Group) -> Option<u32> {
+        None
+    }
     /// How long the group may still wait for its rollouts; `None`: as long as they take.
     fn time_left(&self, group: &Self::Group) -> Option<Duration>;
     /// The task of a group, for the circuit breaker.

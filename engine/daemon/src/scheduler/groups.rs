@@ -1,7 +1,7 @@
 //! What the machine of a group says, carried out.
 
 use super::{Done, GroupScored, RolloutKey, STORE_DEADLINE, Scheduler, SchedulerBackend};
-use espalier_core::group::{GroupEffect, GroupEvent, GroupState};
+use espalier_core::group::{GroupEffect, GroupEvent, GroupState, GroupsConfig};
 use espalier_core::rollout::{Phase, Rollout};
 use espalier_core::samples::TokenSums;
 use std::collections::BTreeMap;
@@ -11,6 +11,8 @@ use tokio::time::Instant;
 /// A group that is open.
 pub(super) struct OpenGroup<W: SchedulerBackend> {
     pub(super) shared: Arc<W::Group>,
+    /// `[groups]`, with as many rollouts as its task asks for.
+    pub(super) config: GroupsConfig,
     pub(super) state: GroupState,
     pub(super) rollouts: BTreeMap<u32, Rollout>,
     /// Of the records that were written in this session.
@@ -24,7 +26,7 @@ pub(super) struct OpenGroup<W: SchedulerBackend> {
 impl<W: SchedulerBackend> Scheduler<W> {
     pub(super) fn group_event(&mut self, group_index: u64, event: GroupEvent) {
         let Some(group) = self.groups.get_mut(&group_index) else { return self.stale() };
-        let effects = group.state.on(&self.config, event);
+        let effects = group.state.on(&group.config, event);
         self.group_effects(group_index, effects);
     }
 

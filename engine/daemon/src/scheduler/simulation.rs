@@ -154,7 +154,7 @@ impl Numbers {
 impl TaskSource for Numbers {
     type Task = u64;
 
-    async fn next(&mut self, group_index: u64) -> Result<Option<u64>, SourceFailed> {
+    async fn next(&mut self, group_index: u64) -> Result<Next<u64>, SourceFailed> {
         if let Some(rng) = &mut self.late {
             let at = *self
                 .next_at
@@ -163,9 +163,9 @@ impl TaskSource for Numbers {
             self.next_at = None;
         }
         match group_index < self.end {
-            true => Ok(Some(group_index)),
+            true => Ok(Next::Task(group_index)),
             false if self.fails => Err(SourceFailed::Stream("the writer is gone".to_owned())),
-            false => Ok(None),
+            false => Ok(Next::End),
         }
     }
 

@@ -11,12 +11,29 @@ pub trait TaskSource: Send {
     /// What a group is about.
     type Task: Send + 'static;
 
-    /// The task of the group at this place, waiting for it as long as it takes; `None`: there is no further one. Cancel-safe:
-    /// a task that was not returned is returned by the next call.
-    async fn next(&mut self, group_index: u64) -> Result<Option<Self::Task>, SourceFailed>;
+    /// The task of the group at this place, waiting for it as long as it takes. Cancel-safe: a task that was not returned is returned by
+    /// the next call.
+    async fn next(&mut self, group_index: u64) -> Result<Next<Self::Task>, SourceFailed>;
 
     /// Groups that there are tasks for in all, where that is known.
     fn groups(&self) -> Option<u64>;
+}
+
+/// What a source has for a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next<T> {
+    /// The task of the group.
+    Task(T),
+    /// No group takes this place, now or in a later session: ask for the next one.
+    Skip,
+    /// There is no further task.
+    End,
+}
+
+impl<T> From<Option<T>> for Next<T> {
+    fn from(task: Option<T>) -> Next<T> {
+        task.map_or(Next::End, Next::Task)
+    }
 }
 
 /// Why no more tasks come, though there may be some. What has begun goes on to its end, and the run stays open.
@@ -31,13 +48,16 @@ pub enum SourceFailed {
     /// What was made cannot be kept.
     #[error("generated tasks cannot be kept: {0}")]
     Lost(String),
+    /// Tasks that a trainer posted cannot be read, or not be rejected.
+    #[error("posted tasks: {0}")]
+    Posted(String),
 }
 
 /// The next task, where one is wanted.
 pub(super) async fn next<T: Send + 'static>(
     source: &mut dyn TaskSource<Task = T>,
     wanted: Option<u64>,
-) -> Result<Option<T>, SourceFailed> {
+) -> Result<Next<T>, SourceFailed> {
     match wanted {
         Some(group_index) => source.next(group_index).await,
         None => std::future::pending().await,

@@ -103,6 +103,8 @@ pub(super) struct Table {
     servers: Vec<Server>,
     limit_max: u32,
     sessions: HashMap<u64, (usize, Instant)>,
+    /// Sessions that have one server alone, and how many want it so.
+    pins: HashMap<u64, (usize, u32)>,
     choices: u64,
 }
 
@@ -128,11 +130,24 @@ impl Table {
             chosen: 0,
             asked: Some(now),
         });
-        Table { servers: servers.collect(), limit_max: limit, sessions: HashMap::new(), choices: 0 }
+        Table {
+            servers: servers.collect(),
+            limit_max: limit,
+            sessions: HashMap::new(),
+            pins: HashMap::new(),
+            choices: 0,
+        }
     }
 
     /// Chooses, and counts the call. `session`: a call that samples, for this session. `avoid`: servers that failed this call before.
     pub(super) fn choose(&mut self, session: Option<&str>, avoid: &[usize], now: Instant) -> Choice {
+        if let Some((at, _)) = session.and_then(|session| self.pins.get(&hash(session))).copied() {
+            return match &self.servers[at].condition {
+                Condition::Fenced(reason) => Choice::Fenced(reason.clone()),
+                _ if self.servers[at].in_flight >= self.servers[at].limit => Choice::Full,
+                Condition::Well { .. } | Condition::Broken { .. } => self.chosen(at, true),
+            };
+        }
         let mut usable = self.usable(avoid, now);
         if usable.is_empty() {
             usable = self.usable(&[], now);
@@ -261,6 +276,17 @@ impl Table {
         }
     }
 
+    /// Lets a session have this server alone, or no longer.
+    pub(super) fn pin(&mut self, session: &str, url: &str, on: bool) {
+        let Some(at) = self.servers.iter().position(|server| server.url == url) else { return };
+        let name = hash(session);
+        let (_, wanted) = self.pins.entry(name).or_insert((at, 0));
+        *wanted = if on { *wanted + 1 } else { wanted.saturating_sub(1) };
+        if *wanted == 0 {
+            self.pins.remove(&name);
+        }
+    }
+
     /// Fences a server off for this reason, or lifts its fence; one that is not fenced stays as it is.
     pub(super) fn fence(&mut self, at: usize, reason: Option<String>) {
         let condition = &mut self.servers[at].condition;
@@ -361,6 +387,10 @@ impl Router {
 
     pub(super) fn urls(&self) -> Vec<String> {
         self.table.lock().servers.iter().map(|server| server.url.clone()).collect()
+    }
+
+    pub(super) fn pin(&self, session: &str, url: &str, on: bool) {
+        self.table.lock().pin(session, url, on);
     }
 
     /// Fences a server off for this reason, or lifts its fence.

@@ -266,6 +266,10 @@ impl Endpoint for LlamaCpp {
         self.label.resume(&self.client, ModelKind::LlamaCpp, label).await;
     }
 
+    fn pin(&self, session: &str, url: &str, on: bool) {
+        self.client.pin(session, url, on);
+    }
+
     fn stats(&self) -> ClientStats {
         self.client.stats()
     }

@@ -123,6 +123,10 @@ impl Endpoint for OpenAiChat {
         Err(EndpointError::Unsupported { kind: "openai-chat", what: "detokenize" })
     }
 
+    fn pin(&self, session: &str, url: &str, on: bool) {
+        self.client.pin(session, url, on);
+    }
+
     fn stats(&self) -> ClientStats {
         self.client.stats()
     }

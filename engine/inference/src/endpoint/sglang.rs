@@ -106,6 +106,10 @@ impl Endpoint for Sglang {
         self.label.resume(&self.client, ModelKind::Sglang, label).await;
     }
 
+    fn pin(&self, session: &str, url: &str, on: bool) {
+        self.client.pin(session, url, on);
+    }
+
     fn stats(&self) -> ClientStats {
         self.client.stats()
     }

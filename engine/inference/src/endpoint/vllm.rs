@@ -214,6 +214,10 @@ impl Endpoint for Vllm {
         self.label.resume(&self.client, ModelKind::Vllm, label).await;
     }
 
+    fn pin(&self, session: &str, url: &str, on: bool) {
+        self.client.pin(session, url, on);
+    }
+
     fn stats(&self) -> ClientStats {
         self.client.stats()
     }

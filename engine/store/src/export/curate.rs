@@ -125,7 +125,7 @@ impl Store {
     ) -> Result<Chosen, ExportError> {
         let (mut candidates, mut names) = (Vec::new(), Vec::new());
         for row in self.groups(&options.run_id).await? {
-            if !options.wants_status(row.status)
+            if !options.wants_row(&row)
                 || options.model.as_ref().is_some_and(|model| *model != row.opened.model)
             {
                 continue;

@@ -78,6 +78,7 @@ impl Store {
             group_id: row.group_id,
             group_index,
             kind: GroupKind::Task,
+            purpose: opened.purpose,
             model: opened.model,
             parent: None,
             task_id: opened.task_id,

@@ -7,6 +7,7 @@ use crate::error::StoreError;
 use crate::events::{self, EventKind};
 use crate::ids;
 use crate::run::{AttemptStarted, GroupClosed, GroupOpened, GroupReopened, RunState};
+use espalier_core::samples::GroupPurpose;
 use serde_json::json;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
@@ -107,8 +108,8 @@ async fn open_group(
     let plugins = serde_json::to_string(&group.plugins).expect("a map of strings can be written");
     let inserted = sqlx::query(
         "INSERT INTO groups (run_id, group_index, group_id, kind, model, task_id, task_hash, task_repeat, environment, \
-         n_requested, dispatch_version, deadline_ms, plugins, opened_ms, task_text, step_budget) \
-         VALUES ($1, $2, $3, 'task', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) ON CONFLICT DO NOTHING",
+         n_requested, dispatch_version, deadline_ms, plugins, opened_ms, task_text, step_budget, purpose, endpoint) \
+         VALUES ($1, $2, $3, 'task', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING",
     )
     .bind(run_id)
     .bind(group.group_index as i64)
@@ -125,6 +126,8 @@ async fn open_group(
     .bind(group.opened_ms as i64)
     .bind(group.task_text.as_deref())
     .bind(group.step_budget.map(i64::from))
+    .bind((group.purpose != GroupPurpose::Train).then(|| group.purpose.as_str()))
+    .bind(group.endpoint.as_deref())
     .execute(&mut *connection)
     .await?;
     if inserted.rows_affected() == 1 {

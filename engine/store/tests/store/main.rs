@@ -11,6 +11,7 @@ mod export;
 mod kill;
 mod lock;
 mod open;
+mod posted;
 mod progress;
 mod python;
 mod queries;

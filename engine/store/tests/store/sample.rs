@@ -3,8 +3,8 @@
 use espalier_core::chat::{Message, Role, Usage};
 use espalier_core::ending::StopReason;
 use espalier_core::samples::{
-    Call, Excluded, ExcludedHow, GroupStatus, LogprobKind, RewardPart, Sampling, Segment, Span, SpanUse,
-    Timing, Trajectory,
+    Call, Excluded, ExcludedHow, GroupPurpose, GroupStatus, LogprobKind, RewardPart, Sampling, Segment, Span,
+    SpanUse, Timing, Trajectory,
 };
 use espalier_core::trajectory::{AttemptRecord, ConversationLog, Step, Transcript, Turn};
 use espalier_store::{
@@ -36,6 +36,8 @@ pub(crate) fn opened(group_index: u64) -> GroupOpened {
         repeat: 0,
         environment: "textcraft".into(),
         n_requested: 2,
+        purpose: GroupPurpose::Train,
+        endpoint: None,
         dispatch_version: "base".into(),
         deadline_ms: None,
         step_budget: None,

@@ -11,16 +11,16 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::process::{Child, Command};
 
 /// `espalier serve` over a store. Killed when dropped.
-pub(super) struct Served {
+pub(crate) struct Served {
     child: Child,
-    pub(super) address: String,
+    pub(crate) address: String,
     store: std::path::PathBuf,
     /// What the service says, kept flowing.
     _said: tokio::task::JoinHandle<()>,
 }
 
 impl Served {
-    pub(super) async fn start(store: &Path, more: &[&str]) -> Served {
+    pub(crate) async fn start(store: &Path, more: &[&str]) -> Served {
         let mut command = espalier(store);
         command.args(["serve", "--listen", "127.0.0.1:0", "--drain", "5s"]).args(more);
         let mut child = command.spawn().unwrap();
@@ -37,7 +37,7 @@ impl Served {
         Served { child, address, store: store.to_owned(), _said: said }
     }
 
-    pub(super) async fn key(&self, more: &[&str]) -> String {
+    pub(crate) async fn key(&self, more: &[&str]) -> String {
         let mut command = espalier(&self.store);
         command.args(["key", "create", "test"]).args(more);
         let output = command.output().await.unwrap();
@@ -45,7 +45,7 @@ impl Served {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    pub(super) async fn open(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> TcpStream {
+    pub(crate) async fn open(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
         let length = body.len();
         let head = format!(
@@ -57,7 +57,7 @@ impl Served {
     }
 
     /// One request on a connection of its own.
-    pub(super) async fn ask(&self, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) async fn ask(&self, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let headers = format!("x-api-key: {key}\r\ncontent-type: application/json\r\n");
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut stream = self.open(method, path, &headers, body.as_bytes()).await;
@@ -69,14 +69,14 @@ impl Served {
         (status, serde_json::from_str(body).unwrap_or(Value::Null))
     }
 
-    pub(super) async fn begin(&self, key: &str, body: &Value) -> Value {
+    pub(crate) async fn begin(&self, key: &str, body: &Value) -> Value {
         let (status, run) = self.ask(key, "POST", "/v1/runs", body).await;
         assert!(status == 201 || status == 200, "{run}");
         run
     }
 
     /// Waits until the run is in one of these states.
-    pub(super) async fn until(&self, key: &str, run: &str, states: &[&str]) -> Value {
+    pub(crate) async fn until(&self, key: &str, run: &str, states: &[&str]) -> Value {
         let begun = Instant::now();
         loop {
             let (status, view) = self.ask(key, "GET", &format!("/v1/runs/{run}"), &Value::Null).await;
@@ -88,13 +88,13 @@ impl Served {
         }
     }
 
-    pub(super) async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         let pid = rustix::process::Pid::from_raw(self.child.id().unwrap() as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         tokio::time::timeout(BOUND, self.child.wait()).await.expect("the service ends").unwrap();
     }
 
-    pub(super) async fn kill(mut self) {
+    pub(crate) async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 }

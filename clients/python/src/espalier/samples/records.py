@@ -189,6 +189,8 @@ class Group:
     raw: Raw
     #: Rollouts with a reward, or removed, that do not count because others were chosen (`[groups.bar]`). Nothing of them trains.
     not_chosen: List[Trajectory] = field(default_factory=list)
+    #: `train`; `eval`: a trainer asked for it as evaluation, and it is never leased.
+    purpose: str = "train"
 
 
 def read(path: Union[str, "os.PathLike[str]"]) -> Iterator[Group]:
@@ -240,6 +242,7 @@ def _group(raw: Raw) -> Group:
         images=raw.get("images", 0),
         raw=raw,
         not_chosen=[_trajectory(item) for item in raw.get("not_chosen", [])],
+        purpose=raw.get("purpose", "train"),
     )
 
 

@@ -75,6 +75,8 @@ fn group(group_index: u64, digest: &str) -> GroupRow {
             dispatch_version: String::new(),
             deadline_ms: None,
             step_budget: None,
+            purpose: espalier_core::samples::GroupPurpose::Train,
+            endpoint: None,
             plugins: [("react-text".to_owned(), format!("{digest:0<64}"))].into(),
             opened_ms: 0,
         },

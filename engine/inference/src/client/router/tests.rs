@@ -246,3 +246,25 @@ fn counts_hold_under_any_order() {
         }
     }
 }
+
+#[test]
+fn a_pinned_session_has_one_server_alone_until_nobody_wants_it_so() {
+    let mut play = Play::new(3, 2);
+    play.table.pin("a", "http://2", true);
+    play.table.pin("a", "http://2", true);
+    play.table.pin("b", "http://elsewhere", true);
+    assert_eq!(
+        (play.call("a", Failed), play.call("a", Failed), play.call("a", Failed)),
+        (2, 2, 2),
+        "failing or not"
+    );
+    assert_eq!((play.at("a"), play.at("a")), (2, 2));
+    assert_eq!(play.choose("a"), Choice::Full);
+    assert_ne!(play.at("b"), 2, "that is no server of its own, and 2 is left alone");
+    play.table.fence(2, Some("stale".to_owned()));
+    assert_eq!(play.choose("a"), Choice::Fenced("stale".to_owned()));
+    play.table.pin("a", "http://2", false);
+    assert_eq!(play.choose("a"), Choice::Fenced("stale".to_owned()), "another attempt wants it still");
+    play.table.pin("a", "http://2", false);
+    assert_ne!(play.at("a"), 2);
+}

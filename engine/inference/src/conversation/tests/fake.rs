@@ -407,6 +407,7 @@ fn group(output: &ModelOutput, trainable: bool) -> Group {
         group_id: "g".into(),
         group_index: 0,
         kind: GroupKind::Task,
+        purpose: espalier_core::samples::GroupPurpose::Train,
         model: "policy".into(),
         parent: None,
         task_id: "t".into(),

@@ -1,0 +1,1 @@
+"""What both clients share, without any input or output: requests, and what their answers mean."""

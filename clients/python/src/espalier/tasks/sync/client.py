@@ -1,0 +1,151 @@
+# Made of aio/client.py by clients/python/generate.py; change that, not this.
+"""Tasks that a trainer gives to a run, and the groups that they become."""
+
+from __future__ import annotations
+
+import ssl
+from types import TracebackType
+from typing import Any, Mapping, Optional, Type, Union
+
+from ...samples import Group
+from ...sandbox.sync.connection import Connection
+from ...sandbox.sync.io import Transport, now, sleep
+from ...sandbox.core.calls import Calls
+from ...sandbox.core.retry import Policy
+from ...sandbox.core.settings import Settings
+from ...sandbox.errors import ApiError, WaitTimeout
+from ..core.requests import WAIT_SECONDS, Form, Idle, close, post, posted
+from ..errors import TaskRejected
+
+
+class TaskClient:
+    """Gives tasks to a run whose experiment has `[tasks.trainer]`, and waits for their groups. May be used by many at once.
+
+    `run`: the id of a run, its name, or the beginning of its id. `base_url` and `api_key` default to `ESPALIER_URL` and
+    `ESPALIER_API_KEY`; `unix:PATH` is the socket of an `espalier run`, which needs no key.
+
+    - `within`: seconds for a whole `rollout`, the wait for a place in the run's queue included. Then `WaitTimeout`: the task goes on, and the
+      same `client_id` finds it again.
+    - `rows`: `history` or `per-call`. `advantages`: a kind of `espalier.samples.KINDS` that needs no batch, put into the rows.
+    - `images`: `refuse` raises `ImagesRefused` at a group whose rows hold images, `embed` delivers them
+      (`espalier.samples.images.embedded`), `omit` ignores them.
+
+    Calls that fail on the way are repeated for `reconnect_within` seconds.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        *,
+        base_url: Optional[str] = None,
+        api_key: Optional[str] = None,
+        within: float = 3600.0,
+        rows: str = "history",
+        advantages: Optional[str] = None,
+        images: str = "refuse",
+        reconnect_within: float = 60.0,
+        connect_within: float = 10.0,
+        verify: Union[bool, ssl.SSLContext] = True,
+        transport: Optional[Transport] = None,
+    ) -> None:
+        if not 0 < within <= 604_800:
+            raise ValueError(f"within={within}: expected a number above 0, at most 604800")
+        self._form = Form(rows, advantages, images)
+        settings = Settings.of(base_url, api_key, 1000)
+        policy = Policy(reconnect_within=reconnect_within, connect_within=connect_within)
+        self._connection = Connection(settings, policy, Calls(), verify, transport)
+        self._run, self._within = run, within
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._run}>"
+
+    def __enter__(self) -> "TaskClient":
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection. Tasks that were posted go on."""
+        self._connection.close()
+
+    def rollout(
+        self,
+        task: Mapping[str, Any],
+        *,
+        group_size: Optional[int] = None,
+        purpose: str = "train",
+        endpoint: Optional[str] = None,
+        client_id: Optional[str] = None,
+    ) -> Group:
+        """Posts a task, and waits for its group.
+
+        `task`: as a line of a task file. `group_size`: rollouts, by default `groups.size` of the experiment. `purpose`: `train` or `eval`.
+        `endpoint`: the server at which the policy samples, one of `tasks.trainer.endpoints`. `client_id`: a name of the task; the same
+        call with it, also of another process, is given the same group, and without it every call is a task of its own.
+
+        Raises `TaskRejected`, `GroupNotReady`, `ImagesRefused`, `RunNotWorking`, `WaitTimeout`.
+        """
+        until = now() + self._within
+        group_id = self._post(task, client_id, group_size, purpose, endpoint, until)
+        return self._wait(group_id, until)
+
+    def post(
+        self,
+        task: Mapping[str, Any],
+        *,
+        group_size: Optional[int] = None,
+        purpose: str = "train",
+        endpoint: Optional[str] = None,
+        client_id: Optional[str] = None,
+    ) -> str:
+        """Posts a task and returns the id of the group that it becomes. The run has it then, whatever happens next."""
+        return self._post(task, client_id, group_size, purpose, endpoint, now() + self._within)
+
+    def group(self, group_id: str) -> Group:
+        """Waits for a group."""
+        return self._wait(group_id, now() + self._within)
+
+    def close_tasks(self) -> int:
+        """Says that no more tasks come, so that the run ends; how many were posted."""
+        return int((self._connection.call(close(self._run))).object().get("tasks", 0))
+
+    def _post(
+        self,
+        task: Mapping[str, Any],
+        client_id: Optional[str],
+        group_size: Optional[int],
+        purpose: str,
+        endpoint: Optional[str],
+        until: float,
+    ) -> str:
+        # The same in all attempts: it cannot become two tasks.
+        request = post(self._run, task, client_id, group_size, purpose, endpoint)
+        while True:
+            try:
+                return posted((self._connection.call(request)).object())
+            except ApiError as error:
+                # The queue of the run is full for as long as its rollouts take.
+                if error.code != "rate-limited":
+                    raise
+                if now() >= until:
+                    raise WaitTimeout(f"no place in the queue of run {self._run} within {self._within:g} s: {error.detail}") from error
+                sleep(error.retry_after or 1.0)
+
+    def _wait(self, group_id: str, until: float) -> Group:
+        idle = Idle(group_id)
+        while True:
+            wait = min(WAIT_SECONDS, max(until - now(), 0.0))
+            try:
+                response = self._connection.call(self._form.group(self._run, group_id, wait))
+            except ApiError as error:
+                if error.status == 422 and "was rejected" in error.detail:
+                    raise TaskRejected(error.detail) from error
+                raise
+            if response.status != 202:
+                return self._form.read(response, group_id)
+            idle.heard(str(response.object().get("run_state")), now())
+            if now() >= until:
+                raise WaitTimeout(f"group {group_id} is not closed after {self._within:g} s; ask for it again, or with the same client_id")
