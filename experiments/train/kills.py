@@ -1,0 +1,119 @@
+"""Kills engine, trainer and server at random points of a training, again and again, and looks whether any group was trained twice or lost.
+
+Each time the same command is given again. At times the newest checkpoint is removed in between, so that the trainer goes on from the one
+before the last. What was lost is told in trajectory-seconds: the time of rollouts that had to be sampled again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List
+
+import history
+from processes import started
+
+#: Longest time of one start, and from the start of the trainer to the kill.
+START_S = 1800.0
+AFTER_S = 25.0
+#: How often the newest checkpoint is removed before the next start.
+REMOVED = 0.25
+
+
+def run(words: List[str], args: argparse.Namespace) -> int:
+    """The exit code: 0 where each group was trained once."""
+    draw = random.Random(f"kills {args.seed}")
+    targets = ["engine", "trainer", "server"] * args.kills
+    draw.shuffle(targets)
+    command = [sys.executable, str(Path(__file__).with_name("demo.py")), *words, "--kills", "0"]
+    folder: Path = args.folder
+    removed = 0
+    killed_ms: List[int] = []
+    for number, target in enumerate(targets, start=1):
+        after_s = draw.uniform(0, AFTER_S)
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        if not killed(child, folder, target, after_s):
+            say(f"the training was over after {number - 1} kills: choose more --steps")
+            return 1
+        killed_ms.append(round(time.time() * 1000))
+        code = child.wait(START_S)
+        if code != 1:
+            say(f"kill {number}: the demo ended with exit code {code} when its {target} was killed; expected 1")
+            return 1
+        say(f"kill {number} of {len(targets)}: the {target}, {after_s:.1f} s after the trainer began, at step {last_step(folder)}")
+        whole = sorted((folder / "checkpoints").glob("step-?????"))
+        if len(whole) > 1 and draw.random() < REMOVED:
+            shutil.rmtree(whole[-1])
+            removed += 1
+            say(f"{whole[-1].name} is removed: the trainer goes on from the checkpoint before")
+    say("the last start, to the end")
+    if subprocess.run(command, check=False).returncode != 0:
+        return 1
+    say(f"{len(targets)} kills (seed {args.seed}), {removed} checkpoints removed")
+    for line in lost(folder, args.espalier, killed_ms):
+        say(line)
+    return 0
+
+
+def killed(child: "subprocess.Popen[bytes]", folder: Path, target: str, after_s: float) -> bool:
+    """Kills a process of the demo some time after its trainer was started; false where the demo was over before."""
+    known = {name: read(folder / f"{name}.pid") for name in ("trainer", target)}
+    deadline = time.monotonic() + START_S
+    begun = None
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            return False
+        trainer = read(folder / "trainer.pid")
+        if begun is None and trainer and trainer != known["trainer"]:
+            begun = time.monotonic()
+        if begun is not None and time.monotonic() - begun >= after_s:
+            one = read(folder / f"{target}.pid")
+            if one and started(one["pid"]) == one["started"]:
+                os.kill(one["pid"], signal.SIGKILL)
+                return True
+        time.sleep(0.05)
+    raise SystemExit(f"no trainer was started within {START_S:.0f} s")
+
+
+def read(file: Path) -> Dict[str, Any]:
+    try:
+        known: Dict[str, Any] = json.loads(file.read_text())
+        return known
+    except (OSError, ValueError):
+        return {}
+
+
+def last_step(folder: Path) -> int:
+    return max(history.steps(history.read(folder / "trainer.jsonl")), default=0)
+
+
+def lost(folder: Path, espalier: Path, killed_ms: List[int]) -> List[str]:
+    """What was sampled again and what was trained again, for people."""
+    show = [str(espalier), "--store", str(folder / "store"), "show", "train-grpo", "--json", "--all"]
+    run = json.loads(subprocess.run(show, stdout=subprocess.PIPE, check=True).stdout)
+    attempts = [attempt for group in run["group_list"] for attempt in group["attempts"]]
+    again = [attempt for attempt in attempts if attempt["state"] in ("cut", "abandoned")]
+    seconds = 0.0
+    for attempt in again:
+        # A killed engine writes no end: it was the next kill.
+        ends = [ms for ms in (attempt["ended_ms"], *killed_ms) if ms is not None and ms >= attempt["started_ms"]]
+        seconds += (min(ends, default=attempt["started_ms"]) - attempt["started_ms"]) / 1000
+    events = history.read(folder / "trainer.jsonl")
+    trained = [event for event in events if event["event"] == "trained"]
+    undone = len(trained) - len(history.steps(events))
+    return [
+        f"sampled again: {len(again)} of {len(attempts)} rollouts, {seconds:.1f} trajectory-seconds",
+        f"trained again: {undone} of {len(trained)} steps; their groups were delivered again as they were, and none was sampled again",
+    ]
+
+
+def say(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
