@@ -39,7 +39,9 @@ def run(words: List[str], args: argparse.Namespace) -> int:
     killed_ms: List[int] = []
     for number, target in enumerate(targets, start=1):
         after_s = draw.uniform(0, AFTER_S)
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "kills.log").open("ab") as log:
+            child = subprocess.Popen(command, stdout=log, stderr=log)
         if not killed(child, folder, target, after_s):
             say(f"the training was over after {number - 1} kills: choose more --steps")
             return 1
@@ -64,13 +66,15 @@ def run(words: List[str], args: argparse.Namespace) -> int:
 
 
 def killed(child: "subprocess.Popen[bytes]", folder: Path, target: str, after_s: float) -> bool:
-    """Kills a process of the demo some time after its trainer was started; false where the demo was over before."""
+    """Kills a process of the demo some time after its trainer was started; false where the training was over before."""
     known = {name: read(folder / f"{name}.pid") for name in ("trainer", target)}
     deadline = time.monotonic() + START_S
     begun = None
     while time.monotonic() < deadline:
-        if child.poll() is not None:
+        if child.poll() == 0:
             return False
+        if child.poll() is not None:
+            raise SystemExit(f"the demo ended with exit code {child.poll()} before its {target} was killed; see {folder / 'kills.log'}")
         trainer = read(folder / "trainer.pid")
         if begun is None and trainer and trainer != known["trainer"]:
             begun = time.monotonic()

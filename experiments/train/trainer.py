@@ -180,7 +180,7 @@ def grpo(args: argparse.Namespace) -> None:
     ) as reader:
         again = reader.rewind(0) if state is None else reader.load_state_dict(state)
         log("begin", step=step, groups=[] if state is None else state["group_ids"], again=again)
-        # The server may have been started anew, or have weights of a later step than this checkpoint.
+        # The server may have been restarted, or have weights of a later step than this checkpoint.
         put(args, base, saved["label"], step)
         while step < args.steps:
             times, client_cpu = [time.monotonic()], children_cpu_s()

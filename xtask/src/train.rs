@@ -37,7 +37,7 @@ pub fn demo(arguments: &[String]) -> Result<(), String> {
     drive(&vllm_env().join("model"), &kept, arguments)
 }
 
-/// Two steps of a small model of random weights, in a folder that is made anew. The environment of the live tests must be there.
+/// Two steps of a small model of random weights, in an empty folder. The environment of the live tests must be there.
 pub fn two_steps() -> Result<(), String> {
     say("two training steps of a small model of random weights");
     tasks()?;
@@ -71,4 +71,22 @@ fn tasks() -> Result<(), String> {
         .path(&root().join("xtask/src"))
         .path(&root().join("plugins/rust/textcraft/src"))
         .unless_done(std::slice::from_ref(&file), || goals().write(&Book::read(&recipes)?, &file).map(drop))
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_of_worked_examples_are_left_out() {
+        for name in ["grpo", "evaluate", "reference"] {
+            let file = root().join(format!("experiments/train/{name}.toml"));
+            let text = std::fs::read_to_string(&file).unwrap();
+            let shown: Vec<&str> =
+                text.lines().filter_map(|line| line.strip_prefix("Goal: craft ")).collect();
+            assert_eq!(shown, EXAMPLES.map(|goal| format!("{goal}.")), "{}", file.display());
+        }
+        assert_eq!(goals().without, EXAMPLES);
+    }
 }
