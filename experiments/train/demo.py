@@ -57,6 +57,7 @@ class Demo:
         self.store = self.folder / "store"
         self.running: Dict[str, Process] = {}
         self.url = ""
+        self.began = time.monotonic()
 
     def run(self) -> None:
         """Every part that is not done yet."""
@@ -79,6 +80,14 @@ class Demo:
             self.show(held_out)
         finally:
             self.stop()
+            (self.folder / "seconds").write_text(f"{self.seconds():.0f}")
+
+    def seconds(self) -> float:
+        """What this training took so far, all starts together."""
+        file = self.folder / "seconds"
+        before = float(file.read_text()) if file.exists() else 0.0
+        # Showing again what is done adds nothing.
+        return before if (self.folder / "summary.json").exists() else before + time.monotonic() - self.began
 
     def check_settings(self) -> None:
         """A folder belongs to one setting; the three experiments play the same episodes."""
@@ -332,12 +341,18 @@ class Demo:
         points = [(int(step["step"]), float(step["reward"])) for step in steps]
         title = f"reward of the rollouts by training step, seed {self.args.seed}"
         shares = {entry["step"]: entry["share"] for entry in history.read(self.folder / "engine-share.jsonl")}
-        for line in ["", *report.plot(points, title), "", *report.summary(steps, held_out, shares)]:
+        seconds = self.seconds()
+        for line in ["", *report.plot(points, title), "", *report.summary(steps, held_out, shares, seconds)]:
             print(line)
         picture = self.folder / "reward.png"
         report.png(points, held_out["before"], held_out["after"], title, picture)
-        summary = {"seed": self.args.seed, "held_out": held_out, "reward_by_step": points, "engine_share": shares, "steps": steps}
+        summary = {
+            "seed": self.args.seed, "held_out": held_out, "seconds": seconds, "reward_by_step": points, "engine_share": shares, "steps": steps
+        }  # fmt: skip
+        (self.folder / "seconds").write_text(f"{seconds:.0f}")
         (self.folder / "summary.json").write_text(json.dumps(summary, indent=1))
+        for line in report.seeds(self.folder.parent, small=self.args.small):
+            print(line)
         say(f"the plot as a picture: {picture}; all figures: {self.folder / 'summary.json'}")
         problems = self.problems()
         if problems:

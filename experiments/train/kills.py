@@ -21,11 +21,13 @@ from typing import Any, Dict, List
 import history
 from processes import started
 
-#: Longest time of one start, and from the start of the trainer to the kill.
+#: Longest time of one start.
 START_S = 1800.0
-AFTER_S = 25.0
+#: How often a kill comes while the trainer starts, within so many seconds; else it comes within so many after the trainer has begun.
+STARTING, STARTING_S = 0.2, 10.0
+TRAINING_S = 20.0
 #: How often the newest checkpoint is removed before the next start.
-REMOVED = 0.25
+REMOVED = 0.5
 
 
 def run(words: List[str], args: argparse.Namespace) -> int:
@@ -38,11 +40,12 @@ def run(words: List[str], args: argparse.Namespace) -> int:
     removed = 0
     killed_ms: List[int] = []
     for number, target in enumerate(targets, start=1):
-        after_s = draw.uniform(0, AFTER_S)
+        starting = draw.random() < STARTING
+        after_s = draw.uniform(0, STARTING_S if starting else TRAINING_S)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "kills.log").open("ab") as log:
             child = subprocess.Popen(command, stdout=log, stderr=log)
-        if not killed(child, folder, target, after_s):
+        if not killed(child, folder, target, starting, after_s):
             say(f"the training was over after {number - 1} kills: choose more --steps")
             return 1
         killed_ms.append(round(time.time() * 1000))
@@ -50,7 +53,8 @@ def run(words: List[str], args: argparse.Namespace) -> int:
         if code != 1:
             say(f"kill {number}: the demo ended with exit code {code} when its {target} was killed; expected 1")
             return 1
-        say(f"kill {number} of {len(targets)}: the {target}, {after_s:.1f} s after the trainer began, at step {last_step(folder)}")
+        since = "was started" if starting else "began"
+        say(f"kill {number} of {len(targets)}: the {target}, {after_s:.1f} s after the trainer {since}, at step {last_step(folder)}")
         whole = sorted((folder / "checkpoints").glob("step-?????"))
         if len(whole) > 1 and draw.random() < REMOVED:
             shutil.rmtree(whole[-1])
@@ -65,9 +69,9 @@ def run(words: List[str], args: argparse.Namespace) -> int:
     return 0
 
 
-def killed(child: "subprocess.Popen[bytes]", folder: Path, target: str, after_s: float) -> bool:
-    """Kills a process of the demo some time after its trainer was started; false where the training was over before."""
-    known = {name: read(folder / f"{name}.pid") for name in ("trainer", target)}
+def killed(child: "subprocess.Popen[bytes]", folder: Path, target: str, starting: bool, after_s: float) -> bool:
+    """Kills a process of the demo some time after its trainer was started, or has begun; false where the training was over before."""
+    known, begins = read(folder / "trainer.pid"), count_begins(folder)
     deadline = time.monotonic() + START_S
     begun = None
     while time.monotonic() < deadline:
@@ -76,7 +80,7 @@ def killed(child: "subprocess.Popen[bytes]", folder: Path, target: str, after_s:
         if child.poll() is not None:
             raise SystemExit(f"the demo ended with exit code {child.poll()} before its {target} was killed; see {folder / 'kills.log'}")
         trainer = read(folder / "trainer.pid")
-        if begun is None and trainer and trainer != known["trainer"]:
+        if begun is None and trainer and trainer != known and (starting or count_begins(folder) > begins):
             begun = time.monotonic()
         if begun is not None and time.monotonic() - begun >= after_s:
             one = read(folder / f"{target}.pid")
@@ -93,6 +97,10 @@ def read(file: Path) -> Dict[str, Any]:
         return known
     except (OSError, ValueError):
         return {}
+
+
+def count_begins(folder: Path) -> int:
+    return sum(event["event"] == "begin" for event in history.read(folder / "trainer.jsonl"))
 
 
 def last_step(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -72,7 +73,9 @@ def step_line(step: Dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def summary(steps: Sequence[Dict[str, Any]], held_out: Dict[str, Optional[float]], shares: Dict[int, float]) -> List[str]:
+def summary(
+    steps: Sequence[Dict[str, Any]], held_out: Dict[str, Optional[float]], shares: Dict[int, float], seconds: float
+) -> List[str]:
     """The table at the end."""
 
     def mean(key: str) -> Optional[float]:
@@ -86,6 +89,7 @@ def summary(steps: Sequence[Dict[str, Any]], held_out: Dict[str, Optional[float]
     return [
         line("held-out success before", held_out.get("before"), ".1%"),
         line("held-out success after", held_out.get("after"), ".1%"),
+        line("minutes, all starts together", seconds / 60, ".1f"),
         line("steps", float(len(steps)), ".0f"),
         line("seconds of a step: sampling", mean("sampling_s"), ".1f"),
         line("seconds of a step: training", mean("training_s"), ".1f"),
@@ -95,3 +99,21 @@ def summary(steps: Sequence[Dict[str, Any]], held_out: Dict[str, Optional[float]
         line("processor time of the engine, of a step's time", engine, ".2%"),
         line("mean difference of logprobs, server and trainer (nats)", mean("logprob_difference"), ".4f"),
     ]
+
+
+def seeds(folder: Path, small: bool) -> List[str]:
+    """The trainings of a folder side by side, with their spread; nothing where there is only one."""
+    files = sorted(folder.glob("seed-*-small/summary.json" if small else "seed-*[0-9]/summary.json"))
+    known = [json.loads(file.read_text()) for file in files]
+    if len(known) < 2:
+        return []
+    rows = [(f"seed {one['seed']}", one["held_out"]["before"], one["held_out"]["after"], one["seconds"] / 60) for one in known]
+    columns = [[row[at] for row in rows if row[at] is not None] for at in (1, 2, 3)]
+    for name, pick in (("mean", lambda values: sum(values) / len(values)), ("least", min), ("most", max)):
+        before, after, minutes = (pick(values) if values else None for values in columns)
+        rows.append((name, before, after, minutes))
+    lines = ["", f"{'held-out success':<24}{'before':>10}{'after':>10}{'minutes':>10}"]
+    for name, before, after, minutes in rows:
+        shares = "".join(f"{'-' if share is None else format(share, '.1%'):>10}" for share in (before, after))
+        lines.append(f"{name:<24}{shares}{minutes:>10.1f}")
+    return lines

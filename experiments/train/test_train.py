@@ -116,6 +116,28 @@ def test_the_plot_fits_a_terminal() -> None:
     assert any("*" in line for line in report.plot([(1, -0.25)], "reward"))
 
 
+def test_trainings_of_several_seeds_are_shown_side_by_side(tmp_path: Path) -> None:
+    def done(seed: int, before: float, after: float, seconds: float, small: str = "") -> None:
+        folder = tmp_path / f"seed-{seed}{small}"
+        folder.mkdir()
+        summary = {"seed": seed, "held_out": {"before": before, "after": after}, "seconds": seconds}
+        (folder / "summary.json").write_text(json.dumps(summary))
+
+    done(7, 0.25, 0.8, 1080)
+    done(7, 0.0, 0.0, 60, "-small")
+    assert report.seeds(tmp_path, small=False) == []
+    done(11, 0.2, 0.9, 1200)
+    assert report.seeds(tmp_path, small=False) == [
+        "",
+        "held-out success            before     after   minutes",
+        "seed 11                      20.0%     90.0%      20.0",
+        "seed 7                       25.0%     80.0%      18.0",
+        "mean                         22.5%     85.0%      19.0",
+        "least                        20.0%     80.0%      18.0",
+        "most                         25.0%     90.0%      20.0",
+    ]
+
+
 def test_a_killed_process_is_told_and_what_it_left_is_ended(tmp_path: Path) -> None:
     one = Process("engine", ["sh", "-c", "echo well; sleep 600 & wait"], tmp_path)
     os.kill(one.pid, signal.SIGKILL)

@@ -41,7 +41,8 @@ pub fn demo(arguments: &[String]) -> Result<(), String> {
 pub fn two_steps() -> Result<(), String> {
     say("two training steps of a small model of random weights");
     tasks()?;
-    let folder = place::target().join("train-two-steps");
+    // Short, since the path of a socket is.
+    let folder = place::cache().join("train-test");
     if folder.exists() {
         std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
