@@ -12,6 +12,8 @@ use std::process::Command;
 
 /// What its experiments name.
 const PLUGINS: [&str; 4] = ["environment-reward", "length-penalty", "react-text", "textcraft"];
+/// From the repository's root.
+const DRIVER: &str = "experiments/train/demo.py";
 /// Goals of the worked examples in `experiments/train`.
 const EXAMPLES: [&str; 2] = ["glowstone", "oak planks"];
 /// The task file, from the repository's root.
@@ -25,6 +27,9 @@ fn goals() -> TextCraft {
 
 /// Builds, installs, and trains; `arguments` are the driver's.
 pub fn demo(arguments: &[String]) -> Result<(), String> {
+    if arguments.iter().any(|word| word == "--help") {
+        return openly(Command::new("python3").current_dir(root()).args([DRIVER, "--help"]));
+    }
     let kept = place::cache().join("demo-train");
     say(&format!(
         "this needs vLLM and PyTorch, which are installed once (6.6 GB in {}, about 4 minutes), and keeps 4 GB in {}; a training \
@@ -51,7 +56,7 @@ pub fn two_steps() -> Result<(), String> {
 
 fn drive(model: &Path, folder: &Path, arguments: &[String]) -> Result<(), String> {
     let mut command = Command::new(vllm_env().join("venv/bin/python"));
-    command.current_dir(root()).arg("experiments/train/demo.py").env("PYTHONDONTWRITEBYTECODE", "1");
+    command.current_dir(root()).arg(DRIVER).env("PYTHONDONTWRITEBYTECODE", "1");
     command.arg("--espalier").arg(place::binary()).arg("--model").arg(model);
     command.args(["--tasks", TASKS]).arg("--folder").arg(folder).args(arguments);
     openly(&mut command)
