@@ -38,23 +38,29 @@ def run(words: List[str], args: argparse.Namespace) -> int:
     command = [sys.executable, str(Path(__file__).with_name("demo.py")), *words, "--kills", "0"]
     folder: Path = args.folder
     removed = 0
-    killed_ms: List[int] = []
+    again: List[float] = []
     for number, target in enumerate(targets, start=1):
         starting = draw.random() < STARTING
         after_s = draw.uniform(0, STARTING_S if starting else TRAINING_S)
         folder.mkdir(parents=True, exist_ok=True)
+        since_ms = round(time.time() * 1000)
         with (folder / "kills.log").open("ab") as log:
             child = subprocess.Popen(command, stdout=log, stderr=log)
         if not killed(child, folder, target, starting, after_s):
             say(f"the training was over after {number - 1} kills: choose more --steps")
             return 1
-        killed_ms.append(round(time.time() * 1000))
+        killed_ms = round(time.time() * 1000)
         code = child.wait(START_S)
         if code != 1:
             say(f"kill {number}: the demo ended with exit code {code} when its {target} was killed; expected 1")
             return 1
+        cut = unfinished(folder, args.espalier, since_ms, killed_ms)
+        again += cut
         since = "was started" if starting else "began"
-        say(f"kill {number} of {len(targets)}: the {target}, {after_s:.1f} s after the trainer {since}, at step {last_step(folder)}")
+        say(
+            f"kill {number} of {len(targets)}: the {target}, {after_s:.1f} s after the trainer {since}, at step {last_step(folder)}; "
+            f"{len(cut)} rollouts begin again, {sum(cut):.1f} trajectory-seconds"
+        )
         whole = sorted((folder / "checkpoints").glob("step-?????"))
         if len(whole) > 1 and draw.random() < REMOVED:
             shutil.rmtree(whole[-1])
@@ -64,8 +70,8 @@ def run(words: List[str], args: argparse.Namespace) -> int:
     if subprocess.run(command, check=False).returncode != 0:
         return 1
     say(f"{len(targets)} kills (seed {args.seed}), {removed} checkpoints removed")
-    for line in lost(folder, args.espalier, killed_ms):
-        say(line)
+    say(f"sampled again: {len(again)} rollouts, {sum(again):.1f} trajectory-seconds")
+    say(trained_again(folder))
     return 0
 
 
@@ -107,24 +113,23 @@ def last_step(folder: Path) -> int:
     return max(history.steps(history.read(folder / "trainer.jsonl")), default=0)
 
 
-def lost(folder: Path, espalier: Path, killed_ms: List[int]) -> List[str]:
-    """What was sampled again and what was trained again, for people."""
+def unfinished(folder: Path, espalier: Path, since_ms: int, killed_ms: int) -> List[float]:
+    """The rollouts that were being sampled when a process was killed, and begin again: how long each had taken, seconds."""
     show = [str(espalier), "--store", str(folder / "store"), "show", "train-grpo", "--json", "--all"]
-    run = json.loads(subprocess.run(show, stdout=subprocess.PIPE, check=True).stdout)
-    attempts = [attempt for group in run["group_list"] for attempt in group["attempts"]]
-    again = [attempt for attempt in attempts if attempt["state"] in ("cut", "abandoned")]
-    seconds = 0.0
-    for attempt in again:
-        # A killed engine writes no end: it was the next kill.
-        ends = [ms for ms in (attempt["ended_ms"], *killed_ms) if ms is not None and ms >= attempt["started_ms"]]
-        seconds += (min(ends, default=attempt["started_ms"]) - attempt["started_ms"]) / 1000
+    done = subprocess.run(show, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        # No group has been opened yet.
+        return []
+    attempts = [attempt for group in json.loads(done.stdout)["group_list"] for attempt in group["attempts"]]
+    # Those of earlier starts were counted then.
+    cut = [attempt for attempt in attempts if attempt["state"] in ("running", "cut") and attempt["started_ms"] >= since_ms]
+    return [max((attempt["ended_ms"] or killed_ms) - attempt["started_ms"], 0) / 1000 for attempt in cut]
+
+
+def trained_again(folder: Path) -> str:
     events = history.read(folder / "trainer.jsonl")
-    trained = [event for event in events if event["event"] == "trained"]
-    undone = len(trained) - len(history.steps(events))
-    return [
-        f"sampled again: {len(again)} of {len(attempts)} rollouts, {seconds:.1f} trajectory-seconds",
-        f"trained again: {undone} of {len(trained)} steps; their groups were delivered again as they were, and none was sampled again",
-    ]
+    trained = sum(event["event"] == "trained" for event in events)
+    return f"trained again: {trained - len(history.steps(events))} of {trained} steps; their groups were delivered again as they were"
 
 
 def say(line: str) -> None:

@@ -104,7 +104,7 @@ def summary(
 def seeds(folder: Path, small: bool) -> List[str]:
     """The trainings of a folder side by side, with their spread; nothing where there is only one."""
     files = sorted(folder.glob("seed-*-small/summary.json" if small else "seed-*[0-9]/summary.json"))
-    known = [json.loads(file.read_text()) for file in files]
+    known = [one for one in (json.loads(file.read_text()) for file in files) if "seconds" in one]
     if len(known) < 2:
         return []
     rows = [(f"seed {one['seed']}", one["held_out"]["before"], one["held_out"]["after"], one["seconds"] / 60) for one in known]
