@@ -21,6 +21,11 @@ plugins bench: toolchain
 tasks: toolchain
 	@$(XTASK) tasks $(ARGUMENTS)
 
+# ARGUMENTS="--seed 11": for experiments/train/demo.py.
+.PHONY: demo-train
+demo-train: toolchain
+	@$(XTASK) $@ -- $(ARGUMENTS)
+
 # The folder that cargo builds this checkout in, for those who call cargo themselves.
 .PHONY: build-folder
 build-folder:

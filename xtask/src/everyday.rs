@@ -6,7 +6,7 @@ use crate::shell::{openly, quietly, say};
 use crate::stamp::Stamp;
 use crate::suite::Program;
 use crate::tasks::{TextCraft, book::Book, shell};
-use crate::{plugins, sdks, suite, tidy};
+use crate::{plugins, sdks, suite, tidy, train};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -274,7 +274,7 @@ const PYTHON_LONG: [(&str, &[&str]); 2] = [
     ("fuzz", &["tests/test_service_fuzz.py"]),
 ];
 
-/// The Python package's own tests, in three programs; they start the engine.
+/// The Python package's own tests, in three programs, which start the engine; and those of the training's driver.
 fn python_tests(python: &Path) -> Vec<Program> {
     let client = root().join("clients/python");
     let program = |name: &str, which: &[String]| {
@@ -293,7 +293,9 @@ fn python_tests(python: &Path) -> Vec<Program> {
             &files.iter().map(|&file| file.to_owned()).collect::<Vec<_>>(),
         )
     });
-    std::iter::once(program("clients/python", &others)).chain(long).collect()
+    let mut train = program("experiments/train", &[]);
+    train.command.current_dir(root().join("experiments/train"));
+    std::iter::once(program("clients/python", &others)).chain(long).chain([train]).collect()
 }
 
 /// The rows of the browser library's conformance by Playwright, whose outcomes must be those that the library's own test expects.
@@ -345,7 +347,7 @@ pub fn lint() -> Result<(), String> {
     ]))
 }
 
-/// The tests that need a live vLLM.
+/// The tests that need a live vLLM; then a training of two steps.
 pub fn test_live() -> Result<(), String> {
     build()?;
     openly(Command::new(root().join("tests/live/vllm-setup")).current_dir(root()))?;
@@ -354,7 +356,8 @@ pub fn test_live() -> Result<(), String> {
     command.current_dir(root()).env("CARGO_TARGET_DIR", place::target());
     command.env("ESPALIER_CLIENT_PYTHON", client_python()?);
     command.args(["cargo", "test", "--workspace", "--", "--ignored", "--nocapture", "live"]);
-    openly(&mut command)
+    openly(&mut command)?;
+    train::two_steps()
 }
 
 /// The adapters of the Python package in the trainers that they are for.

@@ -17,3 +17,4 @@ pub mod suite;
 pub mod swe;
 pub mod tasks;
 pub mod tidy;
+pub mod train;

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::tasks::{TextCraft, book::Book};
-use xtask::{dist, everyday, graders, gui, guides, place, plugins, setup, swe, tidy};
+use xtask::{dist, everyday, graders, gui, guides, place, plugins, setup, swe, tidy, train};
 
 /// What the project does with itself.
 #[derive(Parser)]
@@ -47,6 +47,12 @@ enum Command {
     DemoSwe,
     /// Builds, then plays pages of MiniWoB++ in Chromium by scripted policies.
     DemoGui,
+    /// Builds, installs vLLM and PyTorch, then trains a small model on TextCraft.
+    DemoTrain {
+        /// For `experiments/train/demo.py`.
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// The quick part of what a change must pass: unit tests, clippy, rustfmt, the project's own rules.
     Check,
     /// Builds, then runs every test.
@@ -134,6 +140,7 @@ fn run(command: Command) -> Result<(), String> {
         Command::Demo { arguments } => everyday::demo(&arguments),
         Command::DemoSwe => swe::demo(),
         Command::DemoGui => gui::demo(),
+        Command::DemoTrain { arguments } => train::demo(&arguments),
         Command::Check => everyday::check(),
         Command::Test { arguments } => everyday::test(&arguments),
         Command::Ci => everyday::test(&[]),
