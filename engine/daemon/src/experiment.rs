@@ -10,9 +10,11 @@ mod delivery;
 pub mod meaning;
 mod sandbox;
 pub mod source;
+mod trainer;
 
 pub use delivery::DeliveryConfig;
 pub use source::{ExperimentError, Place};
+pub use trainer::TrainerConfig;
 
 use crate::regular;
 pub use espalier_core::browser::BrowserConfig;
@@ -157,22 +159,6 @@ pub struct TasksConfig {
     /// Passes over the set; each pass opens a new group per task. 1 to 10,000.
     #[serde(default = "one")]
     pub repeat: u32,
-}
-
-/// `[tasks.trainer]`: tasks that a trainer posts. Not part of what a run is, but that it has them from a trainer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct TrainerConfig {
-    /// Most tasks that wait for a group; further ones are refused until some have one. 1 to 100,000, default 256.
-    pub waiting_max: u64,
-    /// Servers of the policy that a task may ask to be played at, among `models.policy.url` and `urls`. Default: none.
-    pub endpoints: Vec<String>,
-}
-
-impl Default for TrainerConfig {
-    fn default() -> Self {
-        TrainerConfig { waiting_max: 256, endpoints: Vec::new() }
-    }
 }
 
 /// A permission of a task generator.
@@ -444,7 +430,7 @@ impl Experiment {
 fn check_tasks(tasks: &TasksConfig, source: &Source) -> Result<(), ExperimentError> {
     let refuse = |key: &str, problem: String, hint: &str| Err(source.refuse(key, problem, hint));
     if let Some(trainer) = &tasks.trainer {
-        return check_trainer(trainer, tasks, source);
+        return trainer::check(trainer, tasks, source);
     }
     if tasks.plugin.is_none() {
         if tasks.source.is_none() {
@@ -503,58 +489,6 @@ fn check_tasks(tasks: &TasksConfig, source: &Source) -> Result<(), ExperimentErr
     Ok(())
 }
 
-/// What a trainer posts is bounded by it alone.
-fn check_trainer(
-    trainer: &TrainerConfig,
-    tasks: &TasksConfig,
-    source: &Source,
-) -> Result<(), ExperimentError> {
-    let others = [
-        ("source", tasks.source.is_some()),
-        ("plugin", tasks.plugin.is_some()),
-        ("settings", !tasks.settings.is_empty()),
-        ("batch", tasks.batch.is_some()),
-        ("adapt", tasks.adapt.is_some()),
-        ("grants", !tasks.grants.is_empty()),
-        ("curriculum", tasks.curriculum.is_some()),
-        ("limit", tasks.limit.is_some()),
-        ("repeat", tasks.repeat > 1),
-        ("order", tasks.order != TaskOrder::File),
-    ];
-    if let Some((key, _)) = others.into_iter().find(|(_, given)| *given) {
-        let key = format!("tasks.{key}");
-        let problem = format!("`{key}` cannot be combined with `tasks.trainer`: a trainer posts the tasks");
-        return Err(source.refuse(&key, problem, "leave one of them out"));
-    }
-    if !(1..=100_000).contains(&trainer.waiting_max) {
-        let problem = format!("`tasks.trainer.waiting_max` is {}, expected 1 to 100000", trainer.waiting_max);
-        return Err(source.refuse("tasks.trainer.waiting_max", problem, "choose a number in that range"));
-    }
-    Ok(())
-}
-
-/// The servers that tasks may name are the policy's own; schedules by the place of a group would count evaluation.
-fn check_with_trainer(
-    trainer: &TrainerConfig,
-    file: &ExperimentFile,
-    source: &Source,
-) -> Result<(), ExperimentError> {
-    let own = file.models.get(POLICY).map(|policy| policy.servers()).unwrap_or_default();
-    let other = trainer.endpoints.iter().find(|url| !own.contains(&url.as_str()));
-    if let Some(url) = other {
-        let problem = format!("`tasks.trainer.endpoints` has {url:?}, which is no server of `models.policy`");
-        let hint = "name some of `models.policy.urls`, written alike";
-        return Err(source.refuse("tasks.trainer.endpoints", problem, hint));
-    }
-    if file.step_budget.as_ref().is_some_and(|budget| budget.every.is_none() || budget.step_groups.is_some())
-    {
-        let problem = "`step_budget` counts groups, and with `tasks.trainer` some are for evaluation";
-        let hint = "use `every` without `step_groups`: the trainer says its step with new weights";
-        return Err(source.refuse("step_budget", problem.to_owned(), hint));
-    }
-    Ok(())
-}
-
 /// Ranges and what excludes each other.
 fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> {
     let refuse = |key: &str, problem: String, hint: &str| Err(source.refuse(key, problem, hint));
@@ -579,7 +513,7 @@ fn check(file: &ExperimentFile, source: &Source) -> Result<(), ExperimentError> 
     range("delivery.undelivered_max", file.delivery.undelivered_max.unwrap_or(1), 1, u64::MAX)?;
     check_tasks(&file.tasks, source)?;
     if let Some(trainer) = &file.tasks.trainer {
-        check_with_trainer(trainer, file, source)?;
+        trainer::check_rest(trainer, file, source)?;
     }
     file.groups.check().map_err(|error| {
         let key = format!("groups.{}", error.key);

@@ -60,7 +60,8 @@ fn deepest<'a, 'b>(error: &'a jsonschema::ValidationError<'b>) -> &'a jsonschema
 where
     'b: 'a,
 {
-    let (ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context }) = error.kind()
+    let (ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context }) =
+        error.kind()
     else {
         return error;
     };
