@@ -301,6 +301,7 @@ mod tests {
                 "type": "object", "additionalProperties": false, "required": ["expression"], "properties": {
                     "expression": {"type": "string"},
                     "world": {"oneOf": [{"const": "isolated"}, {"const": "page"}]},
+                    "marks": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
                 }}}}}}}});
         let validator = compile_task(&schema).unwrap().unwrap();
         let told: Vec<String> = [

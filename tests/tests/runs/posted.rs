@@ -7,6 +7,7 @@ use espalier_scripted::Scripted;
 use espalier_tests::place::espalier;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 
 /// An experiment without tasks, over these servers; `trainer` is TOML behind `[tasks.trainer]`.
@@ -119,7 +120,11 @@ async fn a_task_is_played_once_whatever_dies_between_its_post_and_its_group() {
     let trains = groups.iter().enumerate().filter(|(n, _)| n % 3 != 2).map(|(_, group)| group.as_str());
     assert_eq!(leased, trains.collect());
     // The run is open until it is told that no more come.
-    assert_eq!(served.until(&key, &run, &["running"]).await["counts"]["groups"], json!({ "ready": 9 }));
+    let begun = Instant::now();
+    while served.until(&key, &run, &["running"]).await["counts"]["groups"] != json!({ "ready": 9 }) {
+        assert!(begun.elapsed() < BOUND, "its counters follow");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert_eq!(trainer.close().await, (200, json!({ "tasks": 9 })));
     let view = served.until(&key, &run, &["finished"]).await;
     assert_eq!(view["counts"]["groups"], json!({ "ready": 9 }));
@@ -157,9 +162,16 @@ async fn a_full_queue_pushes_back_and_what_cannot_be_played_says_why() {
     let one = trainer.posted("one", at_second.clone()).await;
     let (status, state) = trainer.group(&one, 0).await;
     assert_eq!((status, &state["state"], &state["size"]), (202, &json!("waiting"), &json!(4)), "{state}");
-    // The experiment has no sandboxes: whether a task can be played is the engine's to say.
+    // The experiment has no sandboxes: whether a task can be played is the engine's to say. What it rejects waits no longer.
     let with_sandbox = json!({ "task": { "id": "s", "instruction": "go", "sandbox": { "image": "host" } } });
     let rejected = trainer.posted("sandbox", with_sandbox).await;
+    let (status, problem) = trainer.group(&rejected, 60_000).await;
+    let why = problem["detail"].as_str().unwrap();
+    assert!(
+        status == 422 && why.contains("needs a sandbox, but the experiment has no `[sandbox]`"),
+        "{problem}"
+    );
+    trainer.posted("two", at_second.clone()).await;
     let mut stream = served
         .open(
             "POST",
@@ -176,16 +188,11 @@ async fn a_full_queue_pushes_back_and_what_cannot_be_played_says_why() {
     );
     assert_eq!(trainer.post("one", at_second.clone()).await.0, 200, "a repeat takes no place");
     served.ask(&key, "POST", &format!("/v1/runs/{run}/resume"), &Value::Null).await;
-    let (status, problem) = trainer.group(&rejected, 60_000).await;
-    let why = problem["detail"].as_str().unwrap();
-    assert!(
-        status == 422 && why.contains("needs a sandbox, but the experiment has no `[sandbox]`"),
-        "{problem}"
-    );
     assert_eq!(trainer.rows(&one).await["trajectories"].as_array().unwrap().len(), 4);
     let sampled =
         |server: &Scripted| server.recorded().iter().filter(|one| one.route.contains("completion")).count();
-    assert_eq!((sampled(&first), sampled(&second)), (0, 12), "it is played where it asked to be");
+    assert_eq!(sampled(&first), 0, "they are played where they asked to be");
+    assert!(sampled(&second) >= 12);
     for (more, words) in [
         (json!({ "endpoint": first.url() }), "is not allowed in this run"),
         (json!({ "group_size": 0 }), "group_size"),
@@ -198,7 +205,7 @@ async fn a_full_queue_pushes_back_and_what_cannot_be_played_says_why() {
     trainer.posted("last", json!({})).await;
     assert_eq!(trainer.close().await.0, 200);
     let view = served.until(&key, run, &["finished"]).await;
-    assert_eq!(view["counts"]["groups"], json!({ "ready": 2 }), "the place of the rejected one stays empty");
+    assert_eq!(view["counts"]["groups"], json!({ "ready": 3 }), "the place of the rejected one stays empty");
     // A run with a file takes no tasks.
     let text = experiment("filed", &[&first, &second], "", "").replace("[tasks.trainer]", "[tasks]");
     let tasks = crate::setting::plain_tasks(1);
@@ -226,7 +233,7 @@ async fn a_run_of_the_command_line_takes_tasks_from_any_service_over_its_store()
     let trainer = Trainer { served: &served, key: &key, run: "plain" };
     let mut groups = Vec::new();
     // The engine opens its queue when it is there.
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while groups.is_empty() {
         match trainer.post("one", json!({})).await {
             (201, posted) => groups.push(posted["group_id"].as_str().unwrap().to_owned()),

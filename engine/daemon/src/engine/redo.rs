@@ -191,6 +191,8 @@ mod tests {
             task_hash: "00".into(),
             task_text: None,
             repeat: 0,
+            purpose: Default::default(),
+            endpoint: None,
             environment: String::new(),
             n_requested: 2,
             dispatch_version: String::new(),

@@ -98,7 +98,7 @@ on_both! {
         .unwrap();
         sqlx::Connection::close(connection).await.unwrap();
         let error = Store::open(&backend.url).await.unwrap_err();
-        let expect = format!("store {} has version 999, but this engine supports only up to 13", backend.url);
+        let expect = format!("store {} has version 999, but this engine supports only up to 14", backend.url);
         assert_eq!(error.to_string(), expect);
         assert!(error.hint().is_some());
     }
