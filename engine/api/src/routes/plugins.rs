@@ -28,7 +28,7 @@ pub(crate) struct PluginList {
 ///
 /// Runs name it by its digest, or by a name that `PUT /v1/plugins/{name}` gives it. The same bytes have the same digest.
 #[utoipa::path(post, path = "/v1/plugins", tag = "plugins", operation_id = "upload_plugin",
-    request_body(content = Vec<u8>, content_type = "application/wasm"), responses((status = 201, body = PluginView)))]
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 201, body = PluginView)))]
 pub(crate) async fn upload(
     PluginWriter(key): PluginWriter,
     State(api): State<Api>,
