@@ -98,6 +98,14 @@ impl Message {
         }
         out
     }
+
+    /// The blobs of its images, in order.
+    pub fn images(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Image(blob) => Some(blob.as_str()),
+            _ => None,
+        })
+    }
 }
 
 /// A tool offered to the model.

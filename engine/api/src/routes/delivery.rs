@@ -8,14 +8,13 @@ use crate::listen::local::AllClosed;
 use crate::problem::{Code, Problem};
 use crate::registry::now_ms;
 use crate::routes::runs::tasks::{self, GroupState, awaited};
-use crate::routes::runs::{of_store, visible_run};
+use crate::routes::runs::{of_export, of_store, visible_run};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use espalier_core::cause::with_causes;
 use espalier_core::delivery::{HOLD_MS_MAX, LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN, LeaseRefused};
 use espalier_core::samples::advantages::Advantages;
-use espalier_store::export::{ExportError, ExportOptions, Format, Images, Rows};
+use espalier_store::export::{ExportOptions, Format, Images, Rows};
 use espalier_store::{DeliveryCounts, DeliveryError, LEASED_AT_ONCE_MAX, LeaseRequest, LeasedGroup};
 use http::header;
 use serde::{Deserialize, Serialize};
@@ -497,11 +496,7 @@ pub(crate) async fn group(
     };
     options.rows = Rows::from(query.rows.unwrap_or_default());
     options.advantages = query.advantages.map(Advantages::from);
-    let bytes = store.group_bytes(&options, group_index).await.map_err(|error| match error {
-        ExportError::Store(error) => of_store(error),
-        error @ ExportError::NoTokens { .. } => Problem::new(Code::Invalid, error.to_string()),
-        other => Problem::new(Code::Internal, with_causes(&other)),
-    })?;
+    let bytes = store.group_bytes(&options, group_index).await.map_err(of_export)?;
     Ok(([(header::CONTENT_TYPE, kind)], bytes).into_response())
 }
 
@@ -531,7 +526,8 @@ fn between(what: &str, value: u64, least: u64, most: u64) -> Result<u64, Problem
     if fits { Ok(value) } else { Err(Problem::invalid(what, value, &format!("{least} to {most}"))) }
 }
 
-fn text(what: &str, text: String) -> Result<String, Problem> {
+/// A name or a reason that a client gives.
+pub(crate) fn text(what: &str, text: String) -> Result<String, Problem> {
     if text.is_empty() || text.len() > TEXT_BYTES_MAX || text.contains(char::is_control) {
         let shown = crate::http::shown(&text);
         return Err(Problem::invalid(what, shown, "1 to 200 bytes without control characters"));

@@ -13,6 +13,8 @@ use crate::problem::{Code, Problem};
 use crate::registry::now_ms;
 use crate::runs::{LiveRun, RunCounts, Runs, Submission};
 use axum::extract::State;
+use espalier_core::cause::with_causes;
+use espalier_store::export::ExportError;
 use espalier_store::{Holder, RunTotals, Store, StoreError};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -302,6 +304,24 @@ pub(crate) async fn own_run(store: &Store, key: &Key, text: &str) -> Result<Stri
         format!("run {run_id} was made from the command line and belongs to no key"),
     )
     .hint("tell it with `espalier pause`, `resume`, `stop` where its store is"))
+}
+
+/// The same of an export.
+pub(crate) fn of_export(error: ExportError) -> Problem {
+    match error {
+        ExportError::Store(error) => of_store(error),
+        error @ (ExportError::NoTokens { .. } | ExportError::Values { .. }) => {
+            Problem::new(Code::Invalid, error.to_string())
+        }
+        ExportError::Output { source, .. } => unwritten(source),
+        other => Problem::new(Code::Internal, with_causes(&other)),
+    }
+}
+
+/// An export has no place.
+pub(crate) fn unwritten(error: std::io::Error) -> Problem {
+    tracing::error!(%error, "an export could not be written");
+    Problem::new(Code::Unavailable, "the service has no space for the export").retry_after(5)
 }
 
 /// What a client can do about the store's answer; the rest is the service's.

@@ -22,6 +22,13 @@ pub trait Browsers: Send + Sync {
     async fn open(&self, name: &str) -> Result<Arc<dyn BrowserSession>, Failure>;
 }
 
+/// What whoever asks for a browser is told where neither task nor experiment has one.
+pub fn no_browser(name: &str) -> Failure {
+    Failure::Invalid(format!(
+        "no browser `{name}`: this rollout has no browsers; a task declares one in `browser`, the experiment in [browser]"
+    ))
+}
+
 /// One browser of a rollout.
 #[async_trait]
 pub trait BrowserSession: Send + Sync {

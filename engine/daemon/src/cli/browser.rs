@@ -150,6 +150,16 @@ fn stream(of: &impl AsFd) -> Result<tokio::fs::File, Problem> {
     Ok(tokio::fs::File::from_std(owned.into()))
 }
 
+/// What `--allow` names, entry by entry.
+pub(super) fn check_allow(entries: &[String]) -> Result<(), Problem> {
+    for entry in entries {
+        Rule::parse(entry).map_err(|error| {
+            Problem::new(Exit::Input, format!("invalid --allow {entry:?}: expected {}", error.wanted))
+        })?;
+    }
+    Ok(())
+}
+
 /// `[browser]` as file and options say it, and the folder that its paths start from.
 fn configured(args: &McpArgs) -> Result<(BrowserConfig, PathBuf), Problem> {
     let mut config = BrowserConfig::default();
@@ -160,11 +170,7 @@ fn configured(args: &McpArgs) -> Result<(BrowserConfig, PathBuf), Problem> {
             "invalid --call-max 0s: expected a time that a call may take, such as 3m",
         ));
     }
-    for entry in &args.allow {
-        Rule::parse(entry).map_err(|error| {
-            Problem::new(Exit::Input, format!("invalid --allow {entry:?}: expected {}", error.wanted))
-        })?;
-    }
+    check_allow(&args.allow)?;
     if let Some(path) = &args.config {
         let wrong = |why: String| Problem::new(Exit::Input, format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;

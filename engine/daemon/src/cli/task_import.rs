@@ -6,7 +6,6 @@ use crate::output::problem::Problem;
 use crate::output::text::counted;
 use crate::output::whole_file::write_whole;
 use clap::Args;
-use espalier_core::sandbox::Rule;
 use espalier_tasks::dataset::{
     Answers, DatasetError, Format, HarborOptions, RowOptions, SEEDS_MAX, WebOptions, WebSet, harbor_task,
     miniwob_tasks, read, read_web,
@@ -185,11 +184,7 @@ fn rows(args: &TaskImportArgs, format: Format) -> Result<Records, Problem> {
 }
 
 fn sites(args: &TaskImportArgs, set: WebSet) -> Result<Records, Problem> {
-    for entry in &args.allow {
-        Rule::parse(entry).map_err(|error| {
-            Problem::new(Exit::Input, format!("invalid --allow {entry:?}: expected {}", error.wanted))
-        })?;
-    }
+    super::browser::check_allow(&args.allow)?;
     let answers = args.answers.as_deref().map(|path| {
         let text = text_of(path, "expected the set's file of reference answers, a JSON object")?;
         Answers::read(&text)

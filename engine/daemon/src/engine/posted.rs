@@ -183,6 +183,10 @@ impl Reader {
     async fn look(&self, from: &mut u64) -> Result<Look, StoreError> {
         let (tasks, last) = self.run.store().posted_tasks(self.run.run_id(), *from, AT_ONCE).await?;
         let more = tasks.len() == AT_ONCE as usize;
+        // Counted once for all of them: the count is one over all that was ever posted.
+        if !tasks.is_empty() {
+            self.publish().await?;
+        }
         for posted in tasks {
             match self.queue.slot(&self.run, &posted).await? {
                 Ok(slot) => {
@@ -190,10 +194,12 @@ impl Reader {
                         return Ok(Look::Over);
                     }
                 }
-                Err(reason) => self.reject(posted.place, reason).await?,
+                Err(reason) => {
+                    self.reject(posted.place, reason).await?;
+                    self.publish().await?;
+                }
             }
             *from = posted.place + 1;
-            self.publish().await?;
         }
         if last {
             // Nobody is left to tell where the run has ended.

@@ -5,7 +5,7 @@ use super::Runner;
 use crate::scheduler::{MissingPart, RunBlocker};
 use async_trait::async_trait;
 use espalier_core::failure::Failure;
-use espalier_core::host::browser::{BrowserSession, Browsers};
+use espalier_core::host::browser::{BrowserSession, Browsers, no_browser};
 use espalier_core::host::{Environment, Environments};
 use espalier_inference::models::{Gone, RolloutModels};
 use std::sync::Arc;
@@ -40,9 +40,7 @@ impl Environments for Absent {
 impl Browsers for Absent {
     async fn open(&self, name: &str) -> Result<Arc<dyn BrowserSession>, Failure> {
         self.browser.store(true, Ordering::Relaxed);
-        Err(Failure::Invalid(format!(
-            "no browser `{name}`: this rollout has no browsers; a task declares one in `browser`, the experiment in [browser]"
-        )))
+        Err(no_browser(name))
     }
 }
 

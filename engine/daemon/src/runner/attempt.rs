@@ -155,16 +155,15 @@ impl Runner {
             _ => asked,
         };
         let scoring = ScoringResources { blobs, sandboxes, browsers, services };
+        let scored = scoring.capabilities();
         let harness = Capabilities {
             models: Some(asked),
             environments: Some(environments),
+            browsers: scored.browsers.clone().or(Some(Arc::clone(&absent) as Arc<dyn Browsers>)),
             // What they know is for whoever scores.
             services: None,
-            ..scoring.capabilities()
+            ..scored
         };
-        let no_browsers = || Arc::clone(&absent) as Arc<dyn Browsers>;
-        let harness =
-            Capabilities { browsers: harness.browsers.clone().or_else(|| Some(no_browsers())), ..harness };
         Linked { parts, harness, scoring, meter, models, absent, proxy }
     }
 

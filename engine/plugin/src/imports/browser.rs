@@ -12,7 +12,7 @@ use crate::gate::Work;
 use crate::guest::{Guest, OpenBrowser};
 use espalier_core::failure::Failure;
 use espalier_core::host::browser::{
-    ACTIONS_MAX, Action, BrowserSession, BrowserStep, Browsers, ScriptWorld, StepOutcome,
+    ACTIONS_MAX, Action, BrowserSession, BrowserStep, Browsers, ScriptWorld, StepOutcome, no_browser,
 };
 use espalier_core::journal::{Call, Reply};
 use std::borrow::Cow;
@@ -28,12 +28,7 @@ impl Guest {
     }
 
     fn the_browsers(&self, name: &str) -> Result<Arc<dyn Browsers>, Failure> {
-        self.capabilities.browsers.clone().ok_or_else(|| {
-            Failure::Invalid(format!(
-                "no browser `{name}`: this rollout has no browsers; a task declares one in `browser`, the experiment in \
-                 [browser]"
-            ))
-        })
+        self.capabilities.browsers.clone().ok_or_else(|| no_browser(name))
     }
 
     /// One import of a browser, with a note for people on what came of it.

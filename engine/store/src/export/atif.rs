@@ -121,14 +121,7 @@ pub(super) fn images(record: &AttemptRecord) -> impl Iterator<Item = &str> {
     let openings = record.transcript.conversations.iter().flat_map(|log| &log.opening);
     let turns = record.transcript.turns.iter();
     let told = turns.flat_map(|turn| std::iter::once(&turn.message).chain(&turn.results));
-    openings.chain(told).flat_map(images_of)
-}
-
-fn images_of(message: &Message) -> impl Iterator<Item = &str> {
-    message.parts.iter().filter_map(|part| match part {
-        Part::Image(blob) => Some(blob.as_str()),
-        _ => None,
-    })
+    openings.chain(told).flat_map(Message::images)
 }
 
 /// `None` for a trajectory in which nothing was said: the format wants at least one step.
@@ -255,7 +248,7 @@ fn said(message: &Message, conversation: u32, files: &ImageFiles) -> Step {
 
 /// Text, or parts where it shows an image that has a file.
 fn content(message: &Message, files: &ImageFiles) -> Value {
-    if !images_of(message).any(|digest| files.contains_key(digest)) {
+    if !message.images().any(|digest| files.contains_key(digest)) {
         return message.joined_text().into();
     }
     let part = |part: &Part| match part {
@@ -271,7 +264,7 @@ fn image_part(file: &ImageFile) -> Value {
 }
 
 fn extra(message: &Message, conversation: u32, files: &ImageFiles) -> Map<String, Value> {
-    let images: Vec<&str> = images_of(message).filter(|digest| !files.contains_key(*digest)).collect();
+    let images: Vec<&str> = message.images().filter(|digest| !files.contains_key(*digest)).collect();
     let mut extra = Map::new();
     if conversation > 0 {
         extra.insert("conversation".into(), conversation.into());
@@ -308,7 +301,7 @@ fn answer(record: &AttemptRecord, turn: &Turn, files: &ImageFiles) -> Step {
     let mut extra = extra(&turn.message, turn.conversation, files);
     let results_without_file: Vec<&str> = (turn.results.iter())
         .filter(|message| message.role == Role::Tool)
-        .flat_map(images_of)
+        .flat_map(Message::images)
         .filter(|digest| !files.contains_key(*digest))
         .collect();
     if !results_without_file.is_empty() {

@@ -302,15 +302,7 @@ impl<'a> Line<'a> {
 
     /// The images that the model was shown.
     fn images(&self) -> impl Iterator<Item = &str> {
-        self.images_held().skip(self.elided)
-    }
-
-    /// Elided ones among them.
-    fn images_held(&self) -> impl Iterator<Item = &str> {
-        self.message.parts.iter().filter_map(|part| match part {
-            Part::Image(blob) => Some(blob.as_str()),
-            _ => None,
-        })
+        self.message.images().skip(self.elided)
     }
 }
 
@@ -347,7 +339,7 @@ fn histories(lines: &[Line<'_>], turns: &[Turn]) -> Vec<History> {
 /// The first `left` images become the text that stands for them.
 fn elide(lines: &mut [Line<'_>], mut left: usize) {
     for line in lines {
-        line.elided = line.images_held().count().min(left);
+        line.elided = line.message.images().count().min(left);
         left -= line.elided;
     }
 }
@@ -392,7 +384,7 @@ fn content(line: &Line<'_>, in_parts: bool) -> Value {
     if !in_parts {
         return line.text("").into();
     }
-    if !line.message.parts.iter().any(|part| matches!(part, Part::Image(_))) {
+    if line.message.images().next().is_none() {
         return text_part(&line.text(""));
     }
     let mut parts: Vec<Value> = Vec::new();

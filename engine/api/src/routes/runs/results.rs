@@ -2,7 +2,7 @@
 //!
 //! A blob is read through the attempt that it was issued to, so that a key sees what its own runs made and nothing else of the store.
 
-use super::{of_store, visible_run};
+use super::{of_export, of_store, unwritten, visible_run};
 use crate::http::{Api, Query, RunReader, Segments, header_text};
 use crate::problem::{Code, Problem};
 use crate::routes::delivery::{GroupAdvantages, GroupImages, GroupRows};
@@ -11,9 +11,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use espalier_core::cause::with_causes;
 use espalier_core::samples::GroupStatus;
-use espalier_store::export::{ExportError, ExportOptions, Format, Images, Rows};
+use espalier_store::export::{ExportOptions, Format, Images, Rows};
 use espalier_store::{AttemptRow, AttemptState, GroupRow, Store};
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
@@ -239,11 +238,14 @@ pub(crate) async fn blob(
     let run_id = visible_run(store, &key, &run).await?;
     let attempt = named(store, &run_id, &rollout).await?;
     let issued = store.issued_blobs(&attempt.traj_id).await.map_err(of_store)?;
-    let by_name = match store.record(&attempt).await.map_err(of_store)? {
-        Some(record) => record.blobs.into_iter().find(|(name, _)| *name == blob).map(|(_, hash)| hash),
-        None => None,
+    // A record may be large, and is read for names alone.
+    let hash = if issued.iter().any(|one| one.hash == blob) {
+        blob.clone()
+    } else {
+        let record = store.record(&attempt).await.map_err(of_store)?;
+        let mut named = record.into_iter().flat_map(|record| record.blobs);
+        named.find(|(name, _)| *name == blob).map_or_else(|| blob.clone(), |(_, hash)| hash)
     };
-    let hash = by_name.unwrap_or_else(|| blob.clone());
     let Some(found) = issued.into_iter().find(|one| one.hash == hash) else {
         let shown = crate::http::shown(&blob);
         return Err(Problem::new(Code::NotFound, format!("no blob {shown:?} of {}", attempt.traj_id))
@@ -374,23 +376,12 @@ pub(crate) async fn export(
     };
     options.rows = Rows::from(query.rows.unwrap_or_default());
     options.advantages = query.advantages.map(Into::into);
-    let failed = |error: std::io::Error| {
-        tracing::error!(%error, "an export could not be written");
-        Problem::new(Code::Unavailable, "the service has no space for the export").retry_after(5)
-    };
     // One document a line, also where a folder would have one a file.
-    let folder = tempfile::tempdir_in(&api.settings.spool).map_err(failed)?;
+    let folder = tempfile::tempdir_in(&api.settings.spool).map_err(unwritten)?;
     let path = folder.path().join("export.jsonl");
-    store.export(&options, &path).await.map_err(|error| match error {
-        ExportError::Store(error) => of_store(error),
-        error @ (ExportError::NoTokens { .. } | ExportError::Values { .. }) => {
-            Problem::new(Code::Invalid, error.to_string())
-        }
-        ExportError::Output { source, .. } => failed(source),
-        other => Problem::new(Code::Internal, with_causes(&other)),
-    })?;
-    let file = std::fs::File::open(&path).map_err(failed)?;
-    let size = file.metadata().map_err(failed)?.len();
+    store.export(&options, &path).await.map_err(of_export)?;
+    let file = std::fs::File::open(&path).map_err(unwritten)?;
+    let size = file.metadata().map_err(unwritten)?.len();
     let slices = futures::stream::try_unfold((file, folder), |(mut file, folder)| async move {
         let read = tokio::task::spawn_blocking(move || {
             let mut slice = vec![0; SLICE_BYTES as usize];

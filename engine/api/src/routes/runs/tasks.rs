@@ -7,6 +7,7 @@ use super::{of_store, visible_run};
 use crate::http::{Api, Json, RunWriter, Segments, shown};
 use crate::problem::{Code, Problem};
 use crate::registry::now_ms;
+use crate::routes::delivery;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use espalier_core::limits::Limits;
@@ -31,8 +32,6 @@ pub(crate) fn router() -> OpenApiRouter<Api> {
 pub(crate) const WAIT_MS_MAX: u64 = 60_000;
 /// How often a request that waits looks for what other processes have changed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Longest client id, bytes.
-const CLIENT_ID_BYTES_MAX: usize = 200;
 /// Most rollouts of a task.
 const GROUP_SIZE_MAX: u32 = 4_096;
 /// When a full queue is worth another try, seconds.
@@ -118,14 +117,7 @@ pub(crate) async fn post(
 impl PostTask {
     /// What is wrong with it whatever the run does: the rest is found by the engine.
     fn checked(self, queue: &TaskQueue) -> Result<TaskPost, Problem> {
-        let client_id = self.client_id;
-        if client_id.is_empty()
-            || client_id.len() > CLIENT_ID_BYTES_MAX
-            || client_id.contains(char::is_control)
-        {
-            let form = "1 to 200 bytes without control characters";
-            return Err(Problem::invalid("client_id", shown(&client_id), form));
-        }
+        let client_id = delivery::text("client_id", self.client_id)?;
         let text = self.task.to_string();
         let bad = |why: String| {
             Problem::new(Code::Invalid, format!("task: {why}")).hint(

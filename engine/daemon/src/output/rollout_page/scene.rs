@@ -3,7 +3,7 @@
 //! The record keeps answers in the transcript and, with `record_calls`, actions and pictures among the calls of the harness to
 //! the host. An action that was a model's is shown with the answer that it came from.
 
-use espalier_core::chat::Part;
+use espalier_core::chat::Message;
 use espalier_core::host::browser::{
     Action, Area, BrowserStep, Effect, Picture, ScreenshotOptions, StepOutcome,
 };
@@ -327,13 +327,8 @@ impl<'a> Pictures<'a> {
     }
 }
 
-fn last_image(messages: &[espalier_core::chat::Message]) -> Option<&str> {
-    let parts = messages.iter().flat_map(|message| &message.parts);
-    let mut images = parts.filter_map(|part| match part {
-        Part::Image(blob) => Some(blob.as_str()),
-        _ => None,
-    });
-    images.next_back()
+fn last_image(messages: &[Message]) -> Option<&str> {
+    messages.iter().flat_map(Message::images).next_back()
 }
 
 /// What is drawn for an action: first by what came of it, else by its own arguments.
